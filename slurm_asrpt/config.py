@@ -1,0 +1,161 @@
+"""Every setting, defined once: type, default, unit and text. ``etc/asrpt.toml`` and its manual come from here."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slurm_asrpt.errors import InputError
+
+DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
+ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
+
+
+class Mode(StrEnum):
+    """How far the daemon goes."""
+
+    SHADOW = "shadow"
+    ORDER = "order"
+    ENFORCE = "enforce"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+PositiveSeconds = Annotated[float, Field(gt=0, le=30 * 86400)]
+
+
+class SlurmSettings(Section):
+    """How to reach Slurm."""
+
+    partitions: list[str] = Field(
+        default=["gpu"], min_length=1, description="Partitions handed to asrptd; all others stay Slurm's."
+    )
+    conf: str = Field("", description="slurm.conf to use (sets SLURM_CONF); empty: Slurm's own default.")
+    bin_dir: str = Field("", description="Folder of squeue, scontrol ...; empty: found on PATH.")
+    timeout_s: PositiveSeconds = Field(30.0, description="Seconds until a hanging Slurm command is given up.")
+
+
+class DaemonSettings(Section):
+    """The control loop of asrptd."""
+
+    mode: Mode = Field(
+        Mode.SHADOW,
+        description="shadow: decide and record, write nothing. order: SiteFactor only. "
+        "enforce: leases, nodes and start times.",
+    )
+    interval_s: PositiveSeconds = Field(5.0, description="Seconds between two reads of the queue.")
+    lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
+        600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
+    )
+    unpin_after_s: PositiveSeconds = Field(
+        10.0, description="Seconds after which a released job that has not started is taken back and re-planned."
+    )
+
+
+class PathSettings(Section):
+    """Where things are kept. Folders are created with tight modes."""
+
+    state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
+    run: Path = Field(Path("/run/asrpt"), description="status.json for asrpt-status, pid file.")
+    hook: Path = Field(Path("/etc/slurm/asrpt"), description="hook.conf and table.txt, read by slurmctld's Lua.")
+    spool: Path = Field(
+        Path("/var/spool/asrpt"),
+        description="Host files and progress files; must be the same folder on the controller and all nodes.",
+    )
+    profiles: list[Path] = Field(
+        default=[Path("/etc/slurm/asrpt/profiles")], description="Folders of profile files (*.toml) of this site."
+    )
+
+
+class PolicySettings(Section):
+    """Which policy decides, and its settings."""
+
+    name: str = Field("asrpt", description="Policy by name; a wrong name lists those known.")
+    tau: Annotated[float, Field(ge=0, le=1e6)] = Field(
+        1.0, description="A-SRPT's tau: a job waits for a better placement at most tau (g_i/G) n_i alpha_i seconds."
+    )
+    comm_heavy: Annotated[float, Field(ge=1)] = Field(
+        1.5, description="alpha_max/alpha_min from which a job counts as communication-heavy."
+    )
+    delay: Annotated[str, Field(pattern="^(block|aside)$")] = Field(
+        "block", description="block: a job delayed for placement blocks the queue (the proofs' reading). "
+        "aside: it waits aside."
+    )
+
+
+class FabricSettings(Section):
+    """Bandwidths, as the timing formulas use them."""
+
+    inter_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+        1.25e9, description="B_inter, NIC bandwidth of one server in bytes/s (1.25e9 = 10 Gbit/s)."
+    )
+    intra_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
+        300e9, description="B_intra, GPU-to-GPU bandwidth inside a server in bytes/s."
+    )
+
+
+class PredictSettings(Section):
+    """Learning iterations from history."""
+
+    trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
+    seed: int = Field(0, description="Seed of the forest: same history and seed, same predictions.")
+
+
+class GroupSettings(Section):
+    """What counts as the same recurring job. The hook and the tools share these rules."""
+
+    strip_comments: bool = Field(True, description="Lines starting with # (also #SBATCH) do not split a group.")
+    fold_digits: bool = Field(
+        True, description="Runs of digits in the job name count as one '#' (train-17 and train-18 are one group)."
+    )
+    ignore_lines: list[str] = Field(
+        default=["--output", "--error"],
+        description="Plain texts; a script line that contains one does not count.",
+    )
+
+
+class Settings(Section):
+    slurm: SlurmSettings = SlurmSettings()
+    daemon: DaemonSettings = DaemonSettings()
+    paths: PathSettings = PathSettings()
+    policy: PolicySettings = PolicySettings()
+    fabric: FabricSettings = FabricSettings()
+    predict: PredictSettings = PredictSettings()
+    group: GroupSettings = GroupSettings()
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Settings from ``path``, else from $ASRPT_CONFIG, else from /etc/slurm/asrpt.toml, else the defaults.
+
+    Raises InputError naming file, key and remedy.
+    """
+    named = path or (Path(os.environ[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in os.environ else None)
+    target = named or DEFAULT_PATH
+    if named is None and not target.exists():
+        return Settings()
+    try:
+        raw = tomllib.loads(target.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{target}: cannot be read ({error.strerror}); name another file with --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{target}: not valid TOML ({error}); mend that line") from error
+    return parse_settings(raw, str(target))
+
+
+def parse_settings(raw: dict[str, Any], source: str) -> Settings:
+    """Settings from nested tables; ``source`` names them in errors. Raises InputError."""
+    try:
+        return Settings.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{source}: unknown setting {key}; man 5 asrpt.toml lists the known ones") from None
+        raise InputError(f"{source}: {key}: {first['msg']} (found {first['input']!r}); mend that line") from None

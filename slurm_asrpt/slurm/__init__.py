@@ -1,0 +1,1 @@
+"""The one seam to Slurm: reading jobs and nodes, writing decisions back."""
