@@ -1,0 +1,132 @@
+"""The Policy protocol, its typed decisions and reasons, and the registry of policies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from slurm_asrpt.core.cluster import ClusterView, Placement
+from slurm_asrpt.core.job import Job, JobId
+
+
+class Phase(StrEnum):
+    """Where a job stands; the words are what asrpt-status shows."""
+
+    VIRTUAL = "virtual queue"
+    WAITING = "waiting"
+    DELAYED = "delayed for placement"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEFT = "left to Slurm"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
+
+    phase: Phase
+    kind: str
+    facts: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return _WORDS[self.kind].format(**self.facts)
+
+
+_WORDS = {
+    "virtual": "shorter predicted work goes first ({remaining_s:.0f} s of {work_s:.0f} s left on the virtual machine)",
+    "gpus": "needs {need} GPUs, {free} are free on nodes that it may use",
+    "shape": "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
+    "behind": "{ahead} job(s) ahead; job {head} is next",
+    "placement": "waits for a better placement until {until}: alpha is {ratio:.1f} times its minimum here now",
+    "dependency": "Slurm holds it for a dependency",
+    "begin": "its own --begin is not reached",
+    "held": "held; Slurm says {slurm_reason}",
+    "limit": "a Slurm limit holds it: {slurm_reason}",
+    "left": "left to Slurm: {why}",
+    "starting": "released to Slurm on the chosen nodes",
+    "not-started": "Slurm did not start it on the chosen nodes; planned again",
+}
+
+
+def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
+    """A reason of a known kind. Raises KeyError for an unknown one."""
+    _WORDS[kind]
+    return Reason(phase, kind, facts)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start this job now, there."""
+
+    job: Job
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class Wait:
+    """This job waits, and why. until: when the policy looks again, seconds; None means at the next event."""
+
+    job: Job
+    reason: Reason
+    until: float | None = None
+
+
+Decision = Start | Wait
+
+
+class Policy(Protocol):
+    """Events in, decisions out. A policy reads no clock, sleeps nowhere and does no I/O."""
+
+    def submitted(self, job: Job, now: float) -> None:
+        """A job has become eligible."""
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        """A job has left: completed, cancelled, failed, or taken by Slurm itself."""
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        """What starts now, and why the jobs looked at do not. A started job is gone from the policy."""
+
+    def next_wakeup(self, now: float) -> float | None:
+        """When the policy wants to decide again even if nothing happens, or None."""
+
+    def order(self) -> Sequence[JobId]:
+        """Waiting jobs in the order in which the policy means to start them."""
+
+    def reason(self, job_id: JobId, now: float) -> Reason:
+        """Why that waiting job waits. Raises KeyError for a job that the policy does not hold."""
+
+    def dump(self) -> dict[str, Any]:
+        """The state that ``load`` needs to go on after a restart, as JSON values."""
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        """Take up a dumped state; jobs that are no longer there are dropped. Raises ValueError if it is no dump."""
+
+
+P = TypeVar("P", bound=Callable[..., Policy])
+_REGISTRY: dict[str, Callable[..., Policy]] = {}
+
+
+def register(name: str) -> Callable[[P], P]:
+    """Class decorator: make a policy known by name. Raises ValueError for a name taken."""
+
+    def add(factory: P) -> P:
+        if name in _REGISTRY:
+            raise ValueError(f"two policies are called {name}")
+        _REGISTRY[name] = factory
+        return factory
+
+    return add
+
+
+def policy_names() -> list[str]:
+    return sorted(_REGISTRY)
+
+
+def make_policy(name: str, **settings: Any) -> Policy:
+    """A policy by name. Raises ValueError that lists the known names."""
+    if name not in _REGISTRY:
+        raise ValueError(f"no policy is called {name!r}; known: {', '.join(policy_names())}")
+    return _REGISTRY[name](**settings)

@@ -1,0 +1,81 @@
+"""status.json: what asrptd shows to users. Written by the daemon by rename, read by asrpt-status. Schema 1."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt.errors import AsrptError
+
+SCHEMA = 1
+FILE_NAME = "status.json"
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One row. Times are seconds since the epoch, durations seconds; None where not known.
+
+    rank: 1 is next to start; None once started or when left to Slurm.
+    state: a value of core.policies.base.Phase. reason: the typed reason; text: the same in words.
+    nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
+    """
+
+    job_id: str
+    name: str
+    user: str
+    partition: str
+    gpus: int
+    group: str
+    profile: str
+    predicted_iterations: int
+    predicted_run_s: float | None
+    submit_time: float
+    start_time: float | None
+    state: str
+    reason: str
+    text: str
+    facts: dict[str, Any]
+    rank: int | None
+    nodes: dict[str, int]
+    iterations_done: int | None = None
+    alpha: float | None = None
+    alpha_min: float | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    written: float
+    mode: str
+    policy: str
+    interval_s: float
+    gpus_total: int
+    gpus_free: int
+    jobs: list[JobStatus] = field(default_factory=list)
+    schema: int = SCHEMA
+
+
+def write_status(run_dir: Path, status: Status) -> None:
+    temporary = run_dir / f".{FILE_NAME}.{os.getpid()}"
+    temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
+    temporary.chmod(0o644)
+    temporary.replace(run_dir / FILE_NAME)
+
+
+def read_status(run_dir: Path) -> Status:
+    """The daemon's last word. Raises AsrptError where there is none or it is of another schema."""
+    path = run_dir / FILE_NAME
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if raw.get("schema") != SCHEMA:
+            raise AsrptError(f"{path}: schema {raw.get('schema')}, this asrpt-status reads {SCHEMA}; update it")
+        jobs = [JobStatus(**job) for job in raw.pop("jobs")]
+        return Status(jobs=jobs, **raw)
+    except FileNotFoundError:
+        raise AsrptError(f"{path} is not there: asrptd has not run yet (systemctl status asrptd)") from None
+    except OSError as error:
+        raise AsrptError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AsrptError(f"{path} is damaged; asrptd writes it anew each cycle, so try again") from error
