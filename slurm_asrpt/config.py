@@ -85,8 +85,8 @@ class PolicySettings(Section):
         1.5, description="alpha_max/alpha_min from which a job counts as communication-heavy."
     )
     delay: Annotated[str, Field(pattern="^(block|aside)$")] = Field(
-        "block", description="block: a job delayed for placement blocks the queue (the proofs' reading). "
-        "aside: it waits aside."
+        "block",
+        description="block: a job delayed for placement blocks the queue (the proofs' reading). aside: it waits aside.",
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurm_asrpt.core.job import Request
-
 
 @dataclass(frozen=True, slots=True)
 class Fabric:

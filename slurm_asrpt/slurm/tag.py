@@ -49,6 +49,4 @@ def parse_tag(text: str) -> Tag | None:
         values[key] = value
     if "g" not in values or "n" not in values:
         return None
-    return Tag(
-        values["g"], int(values["n"]), values.get("p", ""), int(values.get("b", "0")), values.get("l", "")
-    )
+    return Tag(values["g"], int(values["n"]), values.get("p", ""), int(values.get("b", "0")), values.get("l", ""))
