@@ -25,7 +25,8 @@ def start_database(spec: LabSpec, paths: LabPaths, env: Mapping[str, str]) -> Da
     password = secrets.token_hex(16)
     _write_private(paths, "slurmdbd.conf", conf.slurmdbd_conf(spec, paths, password), uid=0)
     user = "slurm@'127.0.0.1'"
-    grants = f"CREATE USER {user} IDENTIFIED BY '{password}'; GRANT ALL ON slurm_acct_db.* TO {user};\n"
+    # MariaDB reads one statement a line
+    grants = f"CREATE USER {user} IDENTIFIED BY '{password}';\nGRANT ALL ON slurm_acct_db.* TO {user};\n"
     _write_private(paths, "grants.sql", grants, uid=pwd.getpwnam(DATABASE_USER).pw_uid)
     return processes.start("mariadbd", _mariadbd(spec, paths), env, paths.log / "mariadbd.log", paths.pids)
 

@@ -150,9 +150,18 @@ class Lab:
             processes.end([daemon], patience_s=30.0)
 
     def restart_slurmctld(self) -> None:
-        """Stop and start the controller. Raises MachineError."""
+        """Stop and start the controller, and wait until it knows its nodes' state again. Raises MachineError."""
         self.stop_slurmctld()
         self.start_slurmctld()
+        self.wait_for_nodes()
+
+    def wait_for_nodes(self, timeout_s: float = 60.0) -> None:
+        """Wait until no node is unknown or silent (``*``) to the controller. Raises MachineError."""
+
+        def known() -> bool:
+            return not any("unknown" in state or "*" in state for state in self.node_states())
+
+        self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
 
     def controller_up(self) -> bool:
         """Whether slurmctld answers."""
@@ -219,7 +228,7 @@ class Lab:
             "seed-file": folder / "seed",
         }
         arguments = [f"--{name}={path}" for name, path in options.items()]
-        return self._start("munged", [machine.program("munged"), "--foreground", "--num-threads=4", *arguments])
+        return self._start("munged", [machine.program("munged"), "--foreground", "--num-threads=10", *arguments])
 
     def _start_accounting(self) -> None:
         database = accounting.start_database(self.spec, self.paths, self.env)
@@ -345,9 +354,7 @@ def load(directory: Path) -> Lab:
     try:
         return Lab(LabSpec.from_json(file.read_text(encoding="utf-8")))
     except OSError as error:
-        raise InputError(
-            f"{directory}: no lab there ({error.strerror}: {file.name}); asrpt-lab up makes one"
-        ) from error
+        raise InputError(f"{directory}: no lab there ({error.strerror}: {file.name}); type: asrpt-lab up") from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file}: damaged; delete the directory and type asrpt-lab up") from error
 

@@ -16,7 +16,7 @@ Sections = Mapping[str, Mapping[str, Any]]
 
 def slurm_conf(spec: LabSpec, paths: LabPaths, host: str, scripts: Mapping[str, Path], lua: bool) -> str:
     """slurm.conf. host: this machine's short name. scripts: Prolog, TaskProlog, Epilog where present."""
-    lines = _base(spec, paths, host) + _scheduling(spec) + _accounting(spec)
+    lines = _base(spec, paths, host) + _scheduling(spec) + _accounting(spec, paths)
     lines += ["JobSubmitPlugins=lua"] if lua else []
     lines += [f"{key}={path}" for key, path in scripts.items()]
     lines += _nodes(spec, host) + _partitions(spec)
@@ -47,6 +47,7 @@ def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
         "SwitchType=switch/none",
         "MpiDefault=none",
         "JobCompType=jobcomp/none",
+        "MailProg=/bin/true",
         "JobAcctGatherType=jobacct_gather/none",
         "PropagateResourceLimits=NONE",
         "ReturnToService=2",
@@ -75,14 +76,15 @@ def _scheduling(spec: LabSpec) -> list[str]:
     return [*lines, "PriorityWeightFairshare=1000"] if spec.accounting else lines
 
 
-def _accounting(spec: LabSpec) -> list[str]:
+def _accounting(spec: LabSpec, paths: LabPaths) -> list[str]:
     if not spec.accounting:
         return ["AccountingStorageType=accounting_storage/none"]
     return [
+        "AccountingStorageTRES=gres/gpu",  # slurmctld refuses to start with it when there is no slurmdbd
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={spec.ports['slurmdbd']}",
-        "AccountingStorageTRES=gres/gpu",
+        f"AccountingStoragePass={paths.munge_socket}",  # not a password: under munge it is the socket to use
         "AccountingStoreFlags=job_comment",
     ]
 
@@ -134,7 +136,6 @@ def slurmdbd_conf(spec: LabSpec, paths: LabPaths, password: str) -> str:
         f"AuthInfo=socket={paths.munge_socket}",
         f"PidFile={paths.pids}/slurmdbd.own",
         f"LogFile={paths.log}/slurmdbd.log",
-        "CommunicationParameters=NoCtldInAddrAny",
         "StorageType=accounting_storage/mysql",
         "StorageHost=127.0.0.1",
         f"StoragePort={spec.ports['mariadbd']}",

@@ -46,9 +46,7 @@ def check(spec: LabSpec) -> None:
 def check_root() -> None:
     """Raises MachineError unless root."""
     if os.geteuid() != 0:
-        raise MachineError(
-            "not root: a lab makes device files and test users and runs jobs as them; type: sudo asrpt-lab"
-        )
+        raise MachineError("not root: a lab makes device files and test users, and runs jobs as them; use sudo")
 
 
 def check_programs(accounting: bool) -> None:

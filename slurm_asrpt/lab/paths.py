@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +101,5 @@ class LabPaths:
 
     def top_level(self) -> list[Path]:
         """What a lab puts directly into its directory, and so what may be deleted there."""
-        tops = {
-            Path(os.path.relpath(folder, self.root)).parts[0] for folder, _ in self._folders() if folder != self.root
-        }
-        return [self.root / name for name in sorted(tops)]
+        below = [folder.relative_to(self.root) for folder, _ in self._folders() if folder != self.root]
+        return [self.root / name for name in sorted({folder.parts[0] for folder in below})]
