@@ -60,5 +60,5 @@ def test_every_replica_must_be_placed():
 
 @pytest.mark.parametrize("bad", [{"replicas": 0}, {"forward_s": -1.0}, {"param_bytes": float("nan")}])
 def test_a_stage_refuses_impossible_figures(bad):
-    with pytest.raises(ValueError, match="replica|must be"):
+    with pytest.raises(ValueError, match=r"replica|must be"):
         Stage(**{"replicas": 1, "forward_s": 1.0, "backward_s": 1.0, **bad})
