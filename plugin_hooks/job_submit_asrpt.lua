@@ -333,7 +333,7 @@ local function good_name(text)
 end
 
 local function printable(text)
-  return (gsub(sub(text, 1, 80), "[^ -~]", "?"))
+  return (gsub(sub(text, 1, 200), "[^ -~]", "?"))
 end
 
 -- asrpt:profile=NAME,dataset=NAME or asrpt:off, at the start of a --comment or after a blank or semicolon in it.
