@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from slurm_asrpt.core.job import ANYWHERE, Request
+
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
@@ -64,10 +66,31 @@ class ClusterView:
         if len(self.by_name) != len(self.nodes):
             raise ValueError("two nodes have the same name")
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
-        self.free_cpus = free_cpus
-        self.free_memory = free_memory
+        self.free_cpus = None if free_cpus is None else dict(free_cpus)
+        self.free_memory = None if free_memory is None else dict(free_memory)
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
+
+    def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
+        """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
+        self._move(gpus, request, -1)
+
+    def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
+        """Give them back. Raises ValueError if the node would have more than it has."""
+        self._move(gpus, request, +1)
+
+    def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
+        for name, count in gpus.items():
+            after = self.free[name] + sign * count
+            if not 0 <= after <= self.by_name[name].gpus:
+                raise ValueError(f"{name} would have {after} of {self.by_name[name].gpus} GPUs free")
+        for name, count in gpus.items():
+            self.free[name] += sign * count
+            self.total_free += sign * count
+            if self.free_cpus is not None:
+                self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
+            if self.free_memory is not None:
+                self.free_memory[name] = self.free_memory.get(name, 0) + sign * count * request.memory_per_gpu
 
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""

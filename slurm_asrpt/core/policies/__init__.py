@@ -1,1 +1,7 @@
+"""The policies, by name: each is pure, and the simulator and the daemon run the same object."""
 
+from slurm_asrpt.core.policies import asrpt as _asrpt  # registers itself
+from slurm_asrpt.core.policies.base import Policy, make_policy, policy_names
+
+__all__ = ["Policy", "make_policy", "policy_names"]
+del _asrpt

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from slurm_asrpt.core.cluster import ClusterView, Placement
+from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 
 
@@ -39,6 +39,7 @@ _WORDS = {
     "virtual": "shorter predicted work goes first ({remaining_s:.0f} s of {work_s:.0f} s left on the virtual machine)",
     "gpus": "needs {need} GPUs, {free} are free on nodes that it may use",
     "shape": "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
+    "capacity": "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
     "behind": "{ahead} job(s) ahead; job {head} is next",
     "placement": "waits for a better placement until {until}: alpha is {ratio:.1f} times its minimum here now",
     "dependency": "Slurm holds it for a dependency",
@@ -80,11 +81,17 @@ Decision = Start | Wait
 class Policy(Protocol):
     """Events in, decisions out. A policy reads no clock, sleeps nowhere and does no I/O."""
 
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        """The nodes that may serve jobs from now on; called once before the first job."""
+
     def submitted(self, job: Job, now: float) -> None:
         """A job has become eligible."""
 
+    def returned(self, job: Job, now: float) -> None:
+        """A job that was started did not get going (Slurm refused): it waits again, first in line."""
+
     def finished(self, job_id: JobId, now: float) -> None:
-        """A job has left: completed, cancelled, failed, or taken by Slurm itself."""
+        """A waiting job has left: cancelled, or taken by Slurm itself. Unknown ids are ignored."""
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         """What starts now, and why the jobs looked at do not. A started job is gone from the policy."""
@@ -92,17 +99,14 @@ class Policy(Protocol):
     def next_wakeup(self, now: float) -> float | None:
         """When the policy wants to decide again even if nothing happens, or None."""
 
-    def order(self) -> Sequence[JobId]:
-        """Waiting jobs in the order in which the policy means to start them."""
-
-    def reason(self, job_id: JobId, now: float) -> Reason:
-        """Why that waiting job waits. Raises KeyError for a job that the policy does not hold."""
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        """Every waiting job, in the order in which the policy means to start them, with why it waits."""
 
     def dump(self) -> dict[str, Any]:
         """The state that ``load`` needs to go on after a restart, as JSON values."""
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        """Take up a dumped state; jobs that are no longer there are dropped. Raises ValueError if it is no dump."""
+        """Take up a dumped state; jobs no longer in ``jobs`` are dropped. Raises ValueError if it is no dump."""
 
 
 P = TypeVar("P", bound=Callable[..., Policy])

@@ -1,0 +1,76 @@
+"""The job graph (paper, section IV-B): a vertex per replica, an edge per pair that talks, weighted in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import networkx as nx
+
+from slurm_asrpt.core.job import AllReduce, JobProfile
+
+Weights = tuple[dict[int, float], ...]
+"""Adjacency: for each replica its neighbours and the bytes per iteration between them."""
+
+
+@lru_cache(maxsize=4096)
+def edge_weights(profile: JobProfile) -> Weights:
+    """The job graph as adjacency dictionaries, in replica order; parallel edges are summed."""
+    adjacency: Weights = tuple({} for _ in range(profile.gpus))
+    for a, b, weight in _edges(profile):
+        if weight > 0:
+            adjacency[a][b] = adjacency[a].get(b, 0.0) + weight
+            adjacency[b][a] = adjacency[a][b]
+    return adjacency
+
+
+def job_graph(profile: JobProfile) -> nx.Graph[int]:
+    """The same graph for inspection: vertices carry ``stage``, edges carry ``weight`` in bytes."""
+    graph: nx.Graph[int] = nx.Graph(name=profile.name)
+    graph.add_nodes_from((replica, {"stage": stage}) for replica, stage in enumerate(profile.stage_of))
+    for a, neighbours in enumerate(edge_weights(profile)):
+        graph.add_weighted_edges_from((a, b, weight) for b, weight in neighbours.items())
+    return graph
+
+
+def _edges(profile: JobProfile) -> Iterator[tuple[int, int, float]]:
+    first = 0
+    for s, stage in enumerate(profile.stages):
+        k = stage.replicas
+        if s > 0:
+            before = profile.stages[s - 1].replicas
+            weight = 2 * stage.bytes_in / before
+            yield from ((a, b, weight) for a in range(first - before, first) for b in range(first, first + k))
+        pairs = _ring(k) if profile.allreduce is AllReduce.RING else _double_tree(k)
+        weight = (2 if profile.allreduce is AllReduce.RING else 1) * (k - 1) / k * stage.param_bytes
+        yield from ((first + a, first + b, weight) for a, b in pairs)
+        first += k
+
+
+def _ring(k: int) -> Iterator[tuple[int, int]]:
+    """Consecutive replicas; two replicas share one edge, one has none."""
+    if k == 2:
+        yield (0, 1)
+    elif k > 2:
+        yield from ((i, (i + 1) % k) for i in range(k))
+
+
+def _double_tree(k: int) -> Iterator[tuple[int, int]]:
+    """Edges of two binary trees over k ranks: an in-order tree and the same shifted by one rank.
+
+    As in NCCL's double binary trees (Sanders et al. 2009): a rank that is inner in one is a leaf in the other.
+    """
+    for a, b in _inorder_tree(0, k):
+        yield (a, b)
+        yield ((a + 1) % k, (b + 1) % k)
+
+
+def _inorder_tree(low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Parent-child pairs of the balanced binary tree over ranks low..high-1."""
+    if high - low < 2:
+        return
+    root = (low + high) // 2
+    for a, b in ((low, root), (root + 1, high)):
+        if b > a:
+            yield (root, (a + b) // 2)
+            yield from _inorder_tree(a, b)

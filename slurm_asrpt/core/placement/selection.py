@@ -1,0 +1,191 @@
+"""Which servers a job gets, how its GPUs fall on them, and what that makes of its iteration time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import lru_cache
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import Job, JobProfile, Request
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.placement.splitter import even_split, slurm_split
+from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
+
+
+class Strategy(StrEnum):
+    """In which order servers are considered."""
+
+    MOST_FREE = "most-free"  # Algorithm 1, line 9: communication-heavy jobs
+    LEAST_FREE = "least-free"  # Algorithm 1, line 22: the others
+    TIGHTEST = "tightest"  # fewest servers, then the least free: jobs without a profile
+
+
+Offer = tuple[Node, int]
+"""A server and how many of its GPUs the job could have now."""
+
+
+def offers(view: ClusterView, request: Request) -> list[Offer]:
+    """The servers that could serve the request now, in node-table order, GPUs bounded by CPUs and memory too."""
+    names = view.free if request.candidates is None else request.candidates
+    found = []
+    for node in view.nodes:
+        free = view.free[node.name]
+        if free and node.name in names:
+            usable = _bounded(view, node.name, free, request)
+            if usable >= (request.per_node or 1):
+                found.append((node, usable))
+    return found
+
+
+def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
+    for stock, per_gpu in ((view.free_cpus, request.cpus_per_gpu), (view.free_memory, request.memory_per_gpu)):
+        if stock is not None and per_gpu > 0:
+            free = min(free, int(stock.get(name, 0) // per_gpu))
+    return free
+
+
+def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now."""
+    chosen = _choose(offers(view, job.request), job, strategy)
+    if chosen is None:
+        return None
+    chosen.sort(key=lambda offer: offer[0].index)
+    counts = split(job.request, [usable for _, usable in chosen], job.gpus)
+    return None if counts is None else placement_on([node for node, _ in chosen], counts, job.profile, fabric)
+
+
+def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...] | None:
+    """GPUs per pinned server (in node-table order) as Slurm will give them for this form of request."""
+    if request.per_node is None:
+        return slurm_split(usable, gpus)
+    return even_split(len(usable), request.per_node)
+
+
+def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
+    """Heavy-Edge on exactly these GPUs per node."""
+    servers, alpha = _mapped(profile, counts, tuple(node.gpus for node in nodes), fabric)
+    return Placement(
+        gpus={node.name: count for node, count in zip(nodes, counts, strict=True)},
+        ranks=tuple(nodes[server].name for server in servers),
+        alpha=alpha,
+    )
+
+
+@lru_cache(maxsize=65536)
+def _mapped(
+    profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], fabric: Fabric
+) -> tuple[tuple[int, ...], float]:
+    ranks = heavy_edge(profile, counts)
+    return ranks, iteration_time(profile, ranks, server_gpus, fabric)
+
+
+def _choose(available: list[Offer], job: Job, strategy: Strategy) -> list[Offer] | None:
+    if job.request.per_node is not None:
+        return _choose_even(available, job, strategy)
+    if strategy is Strategy.TIGHTEST:
+        return _tightest(available, job)
+    if strategy is Strategy.MOST_FREE:
+        return _partial_last(available, _prefix(_by_free(available, descending=True), job))
+    ordered = _by_free(available, descending=False)
+    return _prefix(ordered, job) or _window(ordered, job)
+
+
+def _by_free(available: Iterable[Offer], descending: bool) -> list[Offer]:
+    sign = -1 if descending else 1
+    return sorted(available, key=lambda offer: (sign * offer[1], offer[0].index))
+
+
+def _choose_even(available: list[Offer], job: Job, strategy: Strategy) -> list[Offer] | None:
+    needed = job.gpus // (job.request.per_node or 1)
+    ordered = _by_free(available, descending=strategy is Strategy.MOST_FREE)
+    return ordered[:needed] if len(ordered) >= needed else None
+
+
+def _prefix(ordered: list[Offer], job: Job) -> list[Offer] | None:
+    """The first servers that hold the job, as many as its -N demands; None if they are too few or too many."""
+    total = 0
+    for number, (_, usable) in enumerate(ordered, start=1):
+        total += usable
+        if total >= job.gpus and number >= job.request.min_nodes:
+            return ordered[:number] if number <= _most_nodes(job) else None
+    return None
+
+
+def _window(ordered: list[Offer], job: Job) -> list[Offer] | None:
+    """The least free run of as many servers as -N allows that holds the job."""
+    width = min(_most_nodes(job), len(ordered))
+    for first in range(len(ordered) - width + 1):
+        run = ordered[first : first + width]
+        if sum(usable for _, usable in run) >= job.gpus:
+            return run
+    return None
+
+
+def _most_nodes(job: Job) -> int:
+    return min(job.request.max_nodes or job.gpus, job.gpus)
+
+
+def _tightest(available: list[Offer], job: Job) -> list[Offer] | None:
+    """The fewest servers that hold the job and, among as few, those with the least free GPUs."""
+    fewest = _prefix(_by_free(available, descending=True), job)
+    if fewest is None:
+        return None
+    ordered, width = _by_free(available, descending=False), len(fewest)
+    runs = (ordered[i : i + width] for i in range(len(ordered) - width + 1))
+    return next((run for run in runs if sum(usable for _, usable in run) >= job.gpus), fewest)
+
+
+def _partial_last(available: list[Offer], chosen: list[Offer] | None) -> list[Offer] | None:
+    """Of servers that are equally free, let the one that will be partly used be the last in the node table.
+
+    Slurm fills in node-table order, so the remainder then falls where the selection meant it to fall.
+    """
+    if chosen is None:
+        return None
+    *full, last = chosen
+    equals = [offer for offer in available if offer[1] == last[1] and offer not in full]
+    return [*full, max(equals, key=lambda offer: offer[0].index)]
+
+
+def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
+    """GPUs per server on the fewest servers of an empty cluster, all full but the last."""
+    if job.request.per_node is not None:
+        return even_split(job.gpus // job.request.per_node, job.request.per_node)
+    sizes: list[int] = []
+    for node in servers:
+        sizes.append(node.gpus)
+        if sum(sizes) >= job.gpus and len(sizes) >= job.request.min_nodes:
+            break
+    counts = slurm_split(sizes, job.gpus)
+    if counts is None:
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; its nodes have {sum(sizes)}")
+    return counts
+
+
+def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]:
+    """The nodes that may ever serve the request, largest first."""
+    allowed = (n for n in nodes if request.candidates is None or n.name in request.candidates)
+    fitting = (n for n in allowed if n.gpus >= (request.per_node or 1))
+    return tuple(sorted(fitting, key=lambda n: (-n.gpus, n.index)))
+
+
+def fits(job: Job, nodes: Sequence[Node]) -> bool:
+    """Whether the job could run on these nodes if they were all free."""
+    servers = candidate_nodes(nodes, job.request)
+    if job.request.per_node is not None:
+        return len(servers) >= job.gpus // job.request.per_node
+    return sum(n.gpus for n in servers[: _most_nodes(job)]) >= job.gpus and len(servers) >= job.request.min_nodes
+
+
+def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """α̃_min: Heavy-Edge on the fewest servers that the request allows. Raises ValueError if the job does not fit."""
+    servers = candidate_nodes(nodes, job.request)
+    counts = _best_counts(job, servers)
+    return _mapped(job.profile, counts, tuple(n.gpus for n in servers[: len(counts)]), fabric)[1]
+
+
+def worst_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """α_max: each replica alone on a server of the largest kind, B_inter/g for itself."""
+    servers = candidate_nodes(nodes, job.request)
+    return worst_iteration_time(job.profile, max((n.gpus for n in servers), default=1), fabric)

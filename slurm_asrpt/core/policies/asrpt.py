@@ -1,0 +1,199 @@
+"""A-SRPT, the paper's Algorithm 1, in continuous time (DESIGN.md section 3 states what the paper leaves open)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A communication-heavy job that waits for better servers: its first alpha (kappa) and its deadline."""
+
+    kappa: float
+    deadline: float
+
+
+@dataclass(frozen=True)
+class Alphas:
+    """Seconds per iteration: best is α̃_min, worst α_max."""
+
+    best: float
+    worst: float
+
+
+@register("asrpt")
+class ASrpt:
+    """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
+
+    tau: a delayed job starts at the latest tau (g_i/G) ñ_i α̃_i seconds after its turn.
+    comm_heavy: COMM_HEAVY, on α_max/α̃_min for the class and on α/α̃_min for "good enough to start".
+    delay: "block": a delayed job holds back all behind it; "aside": it leaves the FIFO and is tried first each time.
+    """
+
+    def __init__(self, fabric: Fabric, tau: float = 1.0, comm_heavy: float = 1.5, delay: str = "block") -> None:
+        self.fabric, self.tau, self.comm_heavy = fabric, tau, comm_heavy
+        self.aside = delay == "aside"
+        self._nodes: tuple[Node, ...] = ()
+        self._jobs: dict[JobId, Job] = {}
+        self._alphas: dict[JobId, Alphas] = {}
+        self._machine = VirtualMachine()
+        self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
+        self._delays: dict[JobId, Delay] = {}
+        self._last: dict[JobId, Reason] = {}
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._advance(now)
+        self._nodes = tuple(nodes)
+        self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
+        self._alphas.clear()
+
+    def submitted(self, job: Job, now: float) -> None:
+        self._advance(now)
+        self._jobs[job.id] = job
+        work = job.gpus * job.predicted_iterations * self._alpha(job).best
+        self._machine.add(job.id, work, job.submit_time)
+        self._advance(now)
+
+    def returned(self, job: Job, now: float) -> None:
+        self._advance(now)
+        self._jobs[job.id] = job
+        self._fifo[job.id] = None
+        self._fifo.move_to_end(job.id, last=False)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._advance(now)
+        self._machine.remove(job_id)
+        self._forget(job_id)
+
+    def _advance(self, now: float) -> None:
+        """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
+        self._fifo.update(dict.fromkeys(self._machine.advance(now)))
+
+    def _forget(self, job_id: JobId) -> None:
+        for table in (self._jobs, self._alphas, self._fifo, self._delays, self._last):
+            table.pop(job_id, None)
+
+    def _alpha(self, job: Job) -> Alphas:
+        if job.id not in self._alphas:
+            best = best_alpha(job, self._nodes, self.fabric) if fits(job, self._nodes) else 1.0
+            self._alphas[job.id] = Alphas(best, max(best, worst_alpha(job, self._nodes, self.fabric)))
+        return self._alphas[job.id]
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        self._advance(now)
+        view, decisions = cluster.copy(), list[Decision]()
+        for job_id in self._fifo:
+            decision = self._consider(self._jobs[job_id], view, now)
+            decisions.append(decision)
+            if isinstance(decision, Start):
+                view.take(decision.placement.gpus, decision.job.request)
+                continue
+            self._last[job_id] = decision.reason
+            if not self._may_pass(decision):
+                break
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._forget(decision.job.id)
+        return decisions
+
+    def _may_pass(self, wait: Wait) -> bool:
+        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks."""
+        kind = wait.reason.kind
+        return kind == "capacity" or (self.aside and wait.job.id in self._delays)
+
+    def _consider(self, job: Job, view: ClusterView, now: float) -> Decision:
+        """Lines 5-23 for one job."""
+        if not fits(job, self._nodes):
+            return Wait(job, reason(Phase.WAITING, "capacity", need=job.gpus))
+        heavy = self.communication_heavy(job)
+        placement = place(view, job, self._strategy(job, heavy), self.fabric)
+        if placement is None:
+            return Wait(job, self._no_room(job, view), self._deadline(job))
+        ratio = placement.alpha / self._alpha(job).best
+        if heavy and ratio > self.comm_heavy and not self._delay_over(job, placement, now):
+            delay = self._delays[job.id]
+            facts = {"until": delay.deadline, "ratio": ratio, "nodes": dict(placement.gpus)}
+            return Wait(job, reason(Phase.DELAYED, "placement", **facts), delay.deadline)
+        return Start(job, placement)
+
+    def communication_heavy(self, job: Job) -> bool:
+        """Line 8. A job without a profile never is: nothing is known of what it sends."""
+        alphas = self._alpha(job)
+        return job.profiled and alphas.worst / alphas.best >= self.comm_heavy
+
+    def _strategy(self, job: Job, heavy: bool) -> Strategy:
+        if not job.profiled:
+            return Strategy.TIGHTEST
+        return Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
+
+    def _delay_over(self, job: Job, placement: Placement, now: float) -> bool:
+        """Lines 15-20: whether the wait for better servers has ended; the first call begins it."""
+        if job.id not in self._delays:
+            alone = job.gpus * job.predicted_iterations * self._alpha(job).best / self._machine.speed
+            self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
+        delay = self._delays[job.id]
+        return placement.alpha < delay.kappa or now >= delay.deadline
+
+    def _deadline(self, job: Job) -> float | None:
+        return self._delays[job.id].deadline if job.id in self._delays else None
+
+    def _no_room(self, job: Job, view: ClusterView) -> Reason:
+        free = sum(usable for _, usable in offers(view, job.request))
+        if free < job.gpus:
+            return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
+        shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
+        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+
+    def next_wakeup(self, now: float) -> float | None:
+        times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]
+        completion = self._machine.next_completion()
+        return min([*times, *([] if completion is None else [completion])], default=None)
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        self._advance(now)
+        rows: list[tuple[JobId, Reason]] = []
+        blocker: JobId | None = None
+        for ahead, job_id in enumerate(self._fifo):
+            why = self._last.get(job_id)
+            if blocker is not None or why is None:
+                why = reason(Phase.WAITING, "behind", ahead=ahead, head=blocker or job_id)
+            elif not self._may_pass(Wait(self._jobs[job_id], why)):
+                blocker = job_id
+            rows.append((job_id, why))
+        for job_id, left, work in self._machine.remaining():
+            facts = {"remaining_s": left / self._machine.speed, "work_s": work / self._machine.speed}
+            rows.append((job_id, reason(Phase.VIRTUAL, "virtual", **facts)))
+        return rows
+
+    def alphas(self, job: Job) -> Alphas:
+        """α̃_min and α_max of a job on the present nodes."""
+        return self._alpha(job)
+
+    def dump(self) -> dict[str, Any]:
+        delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
+        return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            self._machine.load(state["machine"], jobs)
+            self._fifo = OrderedDict.fromkeys(j for j in state["fifo"] if j in jobs and j not in self._machine)
+            self._delays = {JobId(j): Delay(**d) for j, d in state["delays"].items() if j in self._fifo}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a state of policy asrpt: {error!r}") from error
+        self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
+        self._last.clear()

@@ -1,0 +1,109 @@
+"""Server selection and Slurm's splitter."""
+
+import pytest
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place
+from slurm_asrpt.core.placement.splitter import slurm_split
+
+FABRIC = Fabric(1.25e9, 300e9)
+
+
+def view(*free, gpus=8, **more):
+    nodes = [Node(f"n{i}", gpus, i) for i in range(1, len(free) + 1)]
+    return ClusterView(nodes, {n.name: f for n, f in zip(nodes, free, strict=True)}, **more)
+
+
+def job(gpus, **request):
+    return Job(JobId("1"), "ann", gpus, unprofiled(gpus), request=Request(**request))
+
+
+def chosen(cluster, wanted, strategy):
+    placement = place(cluster, wanted, strategy, FABRIC)
+    return None if placement is None else dict(placement.gpus)
+
+
+@pytest.mark.parametrize(
+    ("free", "gpus", "expected"),
+    [
+        ((4, 3, 3), 8, (4, 3, 1)),  # both measured on Slurm 22.05
+        ((4, 3, 3), 6, (4, 1, 1)),
+        ((1, 8), 5, (1, 4)),
+        ((8, 8), 2, (1, 1)),
+        ((8,), 9, None),
+        ((8, 8, 8), 2, None),
+        ((0, 8), 4, None),
+        ((), 1, None),
+    ],
+)
+def test_slurm_split(free, gpus, expected):
+    assert slurm_split(free, gpus) == expected
+
+
+def test_most_free_takes_the_fewest_and_freest():
+    assert chosen(view(4, 1, 8, 1), job(6), Strategy.MOST_FREE) == {"n3": 6}
+    assert chosen(view(1, 4, 1), job(6), Strategy.MOST_FREE) == {"n1": 1, "n2": 4, "n3": 1}
+
+
+def test_the_partial_server_is_the_last_of_its_equals_so_that_slurm_splits_as_meant():
+    assert chosen(view(8, 8, 8), job(12), Strategy.MOST_FREE) == {"n1": 8, "n3": 4}
+
+
+def test_the_split_is_slurms_not_the_wish():
+    # n1 has 4 and comes first in the table: Slurm takes all of it before it turns to n2
+    assert chosen(view(4, 8), job(10), Strategy.MOST_FREE) == {"n1": 4, "n2": 6}
+
+
+def test_least_free_fills_the_holes():
+    assert chosen(view(8, 1, 2, 8), job(3), Strategy.LEAST_FREE) == {"n2": 1, "n3": 2}
+    assert chosen(view(8, 1, 2, 8), job(3, max_nodes=1), Strategy.LEAST_FREE) == {"n1": 3}
+
+
+def test_tightest_uses_the_fewest_servers_and_of_these_the_least_free():
+    assert chosen(view(8, 4, 5, 1), job(4), Strategy.TIGHTEST) == {"n2": 4}
+    assert chosen(view(2, 3, 3), job(6), Strategy.TIGHTEST) == {"n2": 3, "n3": 3}
+
+
+def test_even_requests():
+    assert chosen(view(8, 3, 4), job(8, per_node=4), Strategy.MOST_FREE) == {"n1": 4, "n3": 4}
+    assert chosen(view(8, 3, 3), job(8, per_node=4), Strategy.MOST_FREE) is None
+
+
+def test_node_counts_of_the_user_are_kept():
+    assert chosen(view(8, 8, 8), job(4, min_nodes=2, max_nodes=2), Strategy.MOST_FREE) == {"n1": 3, "n3": 1}
+    assert chosen(view(2, 2, 2), job(6, max_nodes=2), Strategy.MOST_FREE) is None
+
+
+def test_cpus_memory_and_candidates_bound_what_a_node_offers():
+    cluster = view(8, 8, free_cpus={"n1": 8, "n2": 64}, free_memory={"n1": 1e6, "n2": 1e6})
+    assert chosen(cluster, job(4, cpus_per_gpu=4), Strategy.LEAST_FREE) == {"n1": 2, "n2": 2}
+    assert chosen(cluster, job(4, cpus_per_gpu=4, candidates=frozenset({"n2"})), Strategy.LEAST_FREE) == {"n2": 4}
+    assert chosen(cluster, job(3, memory_per_gpu=9e5), Strategy.MOST_FREE) is None
+
+
+def test_best_alpha_uses_the_fewest_largest_servers():
+    profile = JobProfile("dp", (Stage(10, 1, 0, param_bytes=1e9),))
+    wanted = Job(JobId("1"), "ann", 10, profile)
+    nodes = [Node("a", 4, 0), Node("b", 8, 1), Node("c", 8, 2)]
+    # 8 + 2: the two reserve 2/8 of 1.25 GB/s for 1.8 GB
+    assert best_alpha(wanted, nodes, FABRIC) == pytest.approx(1 + 1.8e9 / (1.25e9 * 2 / 8))
+
+
+def test_fits():
+    nodes = view(8, 8).nodes
+    assert fits(job(16), nodes)
+    assert not fits(job(17), nodes)
+    assert not fits(job(16, max_nodes=1), nodes)
+    assert not fits(job(9, per_node=9), nodes)
+    assert not fits(job(4, candidates=frozenset()), nodes)
+
+
+def test_no_gpu_is_given_twice():
+    cluster = view(4)
+    cluster.take({"n1": 4})
+    with pytest.raises(ValueError, match="-1 of 8"):
+        cluster.take({"n1": 1})
+    with pytest.raises(ValueError, match="9 of 8"):
+        cluster.give({"n1": 9})
+    assert cluster.total_free == 0
