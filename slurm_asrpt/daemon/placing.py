@@ -19,9 +19,7 @@ def _servers(gpus: Mapping[str, int], nodes: Sequence[NodeRecord]) -> list[Node]
     return [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in gpus]
 
 
-def placement_of(
-    tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric
-) -> Placement:
+def placement_of(tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric) -> Placement:
     """Heavy-Edge on the GPUs that were really given to a job of ours."""
     assert tracked.job is not None  # noqa: S101  (only admitted jobs are pinned)
     servers = _servers(gpus, nodes)

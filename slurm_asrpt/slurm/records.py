@@ -13,7 +13,8 @@ RUNNING_STATES = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED",
 class JobRecord:
     """One job of ``squeue --json``. 0 stands for "not set" in numbers, "" in texts.
 
-    job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job; array: the bare record of array tasks not yet split off.
+    job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
+    array: a task of an array, or the bare record of tasks not yet split off.
     max_nodes: 0 without an upper bound. gpus_by_node: what was really allocated, by node.
     """
 
