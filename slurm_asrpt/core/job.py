@@ -93,7 +93,8 @@ class Request:
         fixed number of GPUs on every node (``--gres=gpu:k``, ``--gpus-per-node``).
     min_nodes, max_nodes: the user's ``-N`` bounds; max_nodes None means no upper bound.
     unit: GPUs that must share a node, because one task uses them (``--gpus-per-task=k``).
-    cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along (CPUs, MiB); 0 where the job did not ask.
+    cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
+        (CPUs, MiB); 0 where the job did not ask.
     candidates: the nodes that may serve the job (partition, GPU type), None for all.
     """
 

@@ -79,6 +79,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         state=_word(raw.get("job_state")),
         reason=_word(raw.get("state_reason")),
         submit_time=number(raw.get("submit_time")),
+        number=int(raw["job_id"]),
         eligible_time=number(raw.get("eligible_time")),
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),

@@ -13,7 +13,8 @@ RUNNING_STATES = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED",
 class JobRecord:
     """One job of ``squeue --json``. 0 stands for "not set" in numbers, "" in texts.
 
-    job_id: Slurm's own spelling, ``12`` or ``12_3``; array: the bare record of array tasks not yet split off.
+    job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
+    array: a task of an array, or the bare record of tasks not yet split off.
     max_nodes: 0 without an upper bound. gpus_by_node: what was really allocated, by node.
     """
 
@@ -25,6 +26,7 @@ class JobRecord:
     state: str
     reason: str
     submit_time: float
+    number: int = 0
     eligible_time: float = 0.0
     start_time: float = 0.0
     end_time: float = 0.0

@@ -50,9 +50,9 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
         self.why = why
 
 
-def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str], pinned_by_us: bool) -> Ask:
+def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> Ask:
     """What the job asks for. Raises LeftToSlurm for what we do not (yet) place as the user would expect."""
-    _refuse_what_slurm_keeps(job, partitions, pinned_by_us)
+    _refuse_what_slurm_keeps(job, partitions)
     kind, gpus, per_node, unit = _gpus(job)
     wanted = set(job.partition.split(","))
     names = (
@@ -71,12 +71,12 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
-def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str], pinned_by_us: bool) -> None:
+def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     checks = {
         "partition": not set(job.partition.split(",")) <= set(partitions),
         "het": job.het,
         "array": job.array,
-        "nodelist": bool(job.required_nodes) and not pinned_by_us,
+        "nodelist": bool(job.required_nodes),
         "exclude": bool(job.excluded_nodes),
         "exclusive": job.exclusive,
         "reservation": bool(job.reservation),

@@ -1,0 +1,259 @@
+"""The nine models of the paper's Table I, layer by layer, from their architectures.
+
+Counting rules, the same for all: a multiply-add is 2 FLOPs; convolutions, matrix products and attention products
+count, biases, normalisations, activations and pooling do not; parameters all count. Figures are per sample (one image,
+or one sequence of 512 tokens: section V-A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+TOKENS = 512
+IMAGE_CHANNELS = 3
+
+
+class Kind(StrEnum):
+    """What decides how fast a GPU works on a model: its operations and how wide they are."""
+
+    CONVOLUTIONS = "convolutions"
+    WIDTH_1024 = "transformer of width 1024"
+    WIDE = "wide transformer"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of a model that no cut divides.
+
+    flops: of the forward pass, per sample. params: trainable. out: values handed to the next layer, per sample.
+    tied: parameters shared with the first layer; a stage that does not hold that layer needs a copy of its own.
+    """
+
+    name: str
+    flops: float
+    params: int
+    out: int
+    tied: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of Table I. batch: its mini-batch there. source: where the architecture is specified."""
+
+    key: str
+    name: str
+    batch: int
+    layers: tuple[Layer, ...]
+    source: str
+    kind: Kind
+
+    @property
+    def params(self) -> int:
+        return sum(layer.params for layer in self.layers)
+
+    @property
+    def flops(self) -> float:
+        return sum(layer.flops for layer in self.layers)
+
+
+def _conv_macs(channels_in: int, channels_out: int, kernel: tuple[int, int], size: int) -> float:
+    """Multiply-adds of a convolution whose output is ``size`` x ``size``."""
+    return float(channels_in * channels_out * kernel[0] * kernel[1] * size * size)
+
+
+# --- VGG19: Simonyan and Zisserman 2015, Table 1, column E ------------------------------------------------------------
+
+_VGG19_BLOCKS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
+
+
+def _vgg19_layers() -> list[Layer]:
+    """Sixteen 3x3 convolutions with bias, a 2x2 pool after each block, three fully connected layers; 224 x 224 in."""
+    layers: list[Layer] = []
+    channels, size = IMAGE_CHANNELS, 224
+    for block, (width, count) in enumerate(_VGG19_BLOCKS, 1):
+        for number in range(1, count + 1):
+            macs = _conv_macs(channels, width, (3, 3), size)
+            out_size = size // 2 if number == count else size
+            layers.append(Layer(f"conv{block}_{number}", 2 * macs, 9 * channels * width + width, width * out_size**2))
+            channels = width
+        size //= 2
+    inputs = channels * size * size
+    for name, outputs in (("fc6", 4096), ("fc7", 4096), ("fc8", 1000)):
+        layers.append(Layer(name, 2.0 * inputs * outputs, inputs * outputs + outputs, outputs))
+        inputs = outputs
+    return layers
+
+
+# --- ResNet152: He et al. 2016, Table 1 -------------------------------------------------------------------------------
+
+_RESNET152_GROUPS = ((64, 3, 56), (128, 8, 28), (256, 36, 14), (512, 3, 7))
+
+
+def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) -> Layer:
+    """1x1, 3x3 (with the stride), 1x1 to 4 x width, and a projection where the shape changes; batch norm after each."""
+    out = 4 * width
+    macs = _conv_macs(channels, width, (1, 1), size * stride)
+    macs += _conv_macs(width, width, (3, 3), size) + _conv_macs(width, out, (1, 1), size)
+    params = channels * width + 9 * width * width + width * out + 2 * (width + width + out)
+    if channels != out:
+        macs += _conv_macs(channels, out, (1, 1), size)
+        params += channels * out + 2 * out
+    return Layer(name, 2 * macs, params, out * size * size)
+
+
+def _resnet152_layers() -> list[Layer]:
+    """Stem, 50 bottleneck blocks, pool and classifier; 224 x 224 in."""
+    stem_macs = _conv_macs(IMAGE_CHANNELS, 64, (7, 7), 112)
+    layers = [Layer("stem", 2 * stem_macs, 49 * IMAGE_CHANNELS * 64 + 2 * 64, 64 * 56 * 56)]
+    channels = 64
+    for group, (width, count, size) in enumerate(_RESNET152_GROUPS, 2):
+        for number in range(1, count + 1):
+            stride = 2 if number == 1 and group > 2 else 1
+            layers.append(_bottleneck(f"conv{group}_{number}", channels, width, size, stride))
+            channels = 4 * width
+    layers.append(Layer("fc", 2.0 * channels * 1000, channels * 1000 + 1000, 1000))
+    return layers
+
+
+# --- Inception-V3: Szegedy et al. 2016, as in torchvision.models.inception, without the auxiliary classifier ----------
+
+Conv = tuple[int, int, tuple[int, int], int]
+"""Channels in, channels out, kernel, output size of one convolution (batch norm, no bias)."""
+
+
+def _conv_block(name: str, convs: Sequence[Conv], out_channels: int, out_size: int) -> Layer:
+    macs = sum(_conv_macs(*conv) for conv in convs)
+    params = sum(i * o * kernel[0] * kernel[1] + 2 * o for i, o, kernel, _ in convs)
+    return Layer(name, 2 * macs, params, out_channels * out_size * out_size)
+
+
+def _inception_a(name: str, c: int, pool: int) -> Layer:
+    one, three, five = (1, 1), (3, 3), (5, 5)
+    convs = [(c, 64, one, 35), (c, 48, one, 35), (48, 64, five, 35), (c, 64, one, 35), (64, 96, three, 35)]
+    convs += [(96, 96, three, 35), (c, pool, one, 35)]
+    return _conv_block(name, convs, 224 + pool, 35)
+
+
+def _inception_b(name: str) -> Layer:
+    convs = [(288, 384, (3, 3), 17), (288, 64, (1, 1), 35), (64, 96, (3, 3), 35), (96, 96, (3, 3), 17)]
+    return _conv_block(name, convs, 768, 17)
+
+
+def _inception_c(name: str, c7: int) -> Layer:
+    one, row, column = (1, 1), (1, 7), (7, 1)
+    convs: list[Conv] = [(768, 192, one, 17), (768, c7, one, 17), (c7, c7, row, 17), (c7, 192, column, 17)]
+    convs += [(768, c7, one, 17), (c7, c7, column, 17), (c7, c7, row, 17), (c7, c7, column, 17), (c7, 192, row, 17)]
+    convs += [(768, 192, one, 17)]
+    return _conv_block(name, convs, 768, 17)
+
+
+def _inception_d(name: str) -> Layer:
+    convs: list[Conv] = [(768, 192, (1, 1), 17), (192, 320, (3, 3), 8), (768, 192, (1, 1), 17)]
+    convs += [(192, 192, (1, 7), 17), (192, 192, (7, 1), 17), (192, 192, (3, 3), 8)]
+    return _conv_block(name, convs, 1280, 8)
+
+
+def _inception_e(name: str, c: int) -> Layer:
+    one, row, column = (1, 1), (1, 3), (3, 1)
+    convs: list[Conv] = [(c, 320, one, 8), (c, 384, one, 8), (384, 384, row, 8), (384, 384, column, 8)]
+    convs += [(c, 448, one, 8), (448, 384, (3, 3), 8), (384, 384, row, 8), (384, 384, column, 8), (c, 192, one, 8)]
+    return _conv_block(name, convs, 2048, 8)
+
+
+def _inception_v3_layers() -> list[Layer]:
+    """Five stem convolutions, eleven inception blocks, pool and classifier; 299 x 299 in."""
+    layers = [
+        _conv_block("stem_1", [(IMAGE_CHANNELS, 32, (3, 3), 149)], 32, 149),
+        _conv_block("stem_2", [(32, 32, (3, 3), 147)], 32, 147),
+        _conv_block("stem_3", [(32, 64, (3, 3), 147)], 64, 73),
+        _conv_block("stem_4", [(64, 80, (1, 1), 73)], 80, 73),
+        _conv_block("stem_5", [(80, 192, (3, 3), 71)], 192, 35),
+    ]
+    layers += [_inception_a("5b", 192, 32), _inception_a("5c", 256, 64), _inception_a("5d", 288, 64)]
+    layers += [_inception_b("6a")]
+    layers += [_inception_c(name, c7) for name, c7 in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192))]
+    layers += [_inception_d("7a"), _inception_e("7b", 1280), _inception_e("7c", 2048)]
+    layers.append(Layer("fc", 2.0 * 2048 * 1000, 2048 * 1000 + 1000, 1000))
+    return layers
+
+
+# --- Transformers -----------------------------------------------------------------------------------------------------
+
+
+def _attention_flops(inner: int) -> float:
+    """Scores and weighted sum, Q K^T and A V: 2 products of 2 TOKENS^2 inner FLOPs."""
+    return 4.0 * TOKENS**2 * inner
+
+
+def _block(name: str, hidden: int, matrices: int, others: int) -> Layer:
+    """A transformer layer: ``matrices`` parameters that each token meets once, ``others`` biases and norms."""
+    flops = 2.0 * TOKENS * matrices + _attention_flops(hidden)
+    return Layer(name, flops, matrices + others, TOKENS * hidden)
+
+
+def _bert_large_layers() -> list[Layer]:
+    """24 layers of 4 h^2 attention and 8 h^2 feed-forward; h = 1024, 30,522 word pieces; a span head (SQuAD)."""
+    hidden, layers = 1024, [Layer("embedding", 0.0, (30522 + 512 + 2 + 2) * 1024, TOKENS * 1024)]
+    layers += [_block(f"layer{i}", hidden, 12 * hidden**2, 13 * hidden) for i in range(1, 25)]
+    return [*layers, Layer("span_head", 2.0 * TOKENS * hidden * 2, 2 * hidden + 2, 2 * TOKENS)]
+
+
+def _xlnet_large_layers() -> list[Layer]:
+    """As BERT-large with a fifth matrix for relative positions in each layer; 32,000 pieces; a span head (SQuAD)."""
+    hidden, layers = 1024, [Layer("embedding", 0.0, 32000 * 1024, TOKENS * 1024)]
+    layers += [_block(f"layer{i}", hidden, 13 * hidden**2, 14 * hidden) for i in range(1, 25)]
+    return [*layers, Layer("span_head", 2.0 * TOKENS * hidden * 2, 2 * hidden + 2, 2 * TOKENS)]
+
+
+def _t5_11b_layers() -> list[Layer]:
+    """24 encoder and 24 decoder layers, d_model 1024, d_ff 65536, 128 heads of 128; 512 tokens on either side.
+
+    The encoder's output goes along from decoder layer to decoder layer, for their cross attention.
+    """
+    model, inner, feed, vocabulary = 1024, 128 * 128, 65536, 32128
+    attention, forward = 4 * model * inner, 2 * model * feed
+    layers = [Layer("embedding", 0.0, vocabulary * model, TOKENS * model)]
+    for i in range(1, 25):
+        flops = 2.0 * TOKENS * (attention + forward) + _attention_flops(inner)
+        layers.append(Layer(f"encoder{i}", flops, attention + forward + 2 * model, TOKENS * model))
+    for i in range(1, 25):
+        flops = 2.0 * TOKENS * (2 * attention + forward) + 2 * _attention_flops(inner)
+        layers.append(Layer(f"decoder{i}", flops, 2 * attention + forward + 3 * model, 2 * TOKENS * model))
+    head = 2.0 * TOKENS * model * vocabulary
+    return [*layers, Layer("word_head", head, 0, TOKENS * vocabulary, tied=vocabulary * model)]
+
+
+def _gpt_layers(count: int, hidden: int) -> list[Layer]:
+    """``count`` layers of 4 h^2 attention and 8 h^2 feed-forward; 50,257 tokens, 2,048 positions, tied word head."""
+    vocabulary = 50257
+    layers = [Layer("embedding", 0.0, (vocabulary + 2048) * hidden, TOKENS * hidden)]
+    layers += [_block(f"layer{i}", hidden, 12 * hidden**2, 13 * hidden) for i in range(1, count + 1)]
+    head = 2.0 * TOKENS * hidden * vocabulary
+    return [*layers, Layer("word_head", head, 2 * hidden, TOKENS * vocabulary, tied=vocabulary * hidden)]
+
+
+def _gpt(name: str, batch: int, count: int, hidden: int) -> Model:
+    source = f"Brown et al., Language Models are Few-Shot Learners, 2020, Table 2.1; {count} layers of width {hidden}"
+    return Model(f"gpt-{name.lower()}", f"GPT-{name}", batch, tuple(_gpt_layers(count, hidden)), source, Kind.WIDE)
+
+
+_VGG19 = "Simonyan and Zisserman, ICLR 2015, Table 1 E"
+_RESNET152 = "He et al., CVPR 2016, Table 1"
+_INCEPTION = "Szegedy et al., CVPR 2016, widths as in torchvision's inception_v3 without the auxiliary classifier"
+_BERT = "Devlin et al., NAACL 2019, section 3"
+_XLNET = "Yang et al., NeurIPS 2019, appendix A.4 (Table I of the A-SRPT paper says 550M parameters)"
+_T5 = "Raffel et al., JMLR 2020, section 3.7 (11B)"
+
+MODELS = (
+    Model("vgg19", "VGG19", 32, tuple(_vgg19_layers()), _VGG19, Kind.CONVOLUTIONS),
+    Model("resnet152", "ResNet152", 4, tuple(_resnet152_layers()), _RESNET152, Kind.CONVOLUTIONS),
+    Model("inception-v3", "Inception-V3", 32, tuple(_inception_v3_layers()), _INCEPTION, Kind.CONVOLUTIONS),
+    Model("bert-large", "BERT-large", 4, tuple(_bert_large_layers()), _BERT, Kind.WIDTH_1024),
+    Model("xlnet-large", "XLNet-large", 4, tuple(_xlnet_large_layers()), _XLNET, Kind.WIDTH_1024),
+    Model("t5-11b", "T5-11B", 8, tuple(_t5_11b_layers()), _T5, Kind.WIDE),
+    _gpt("6.7B", 32, 32, 4096),
+    _gpt("13B", 32, 40, 5120),
+    _gpt("175B", 16, 96, 12288),
+)

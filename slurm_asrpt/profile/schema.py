@@ -1,0 +1,280 @@
+"""Profile files: the one TOML schema for how a model is cut into stages. Standard library only.
+
+    version = 1                      # of this schema
+    name = "vgg19-dp4"               # [A-Za-z0-9][A-Za-z0-9._+-]{0,63}
+    model = "VGG19"
+    batch = 32                       # samples per iteration, the whole job together
+    allreduce = "ring"               # or "tree"
+    device = "NVIDIA A100 80 GB"     # the GPU that the seconds below are for
+
+    [provenance]
+    kind = "analytic"                # or "measured"
+    origin = "where the figures come from"
+    formula = "how they were computed or measured"
+
+    [[stage]]                        # once per pipeline stage, in order
+    replicas = 4                     # k_s, GPUs of this stage
+    forward_s = 0.0078               # p_s^f, seconds an iteration, one replica's share of the mini-batch
+    backward_s = 0.0157              # p_s^b, likewise
+    bytes_in = 0                     # d_s^in, activation bytes an iteration and replica; 0 in the first stage
+    bytes_out = 0                    # d_s^out, likewise; 0 in the last stage
+    param_bytes = 574668960          # h_s, bytes of the stage's trainable parameters
+
+A mini-batch is split over the replicas of a stage, so two neighbours agree on what crosses the cut between them:
+k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
+from slurm_asrpt.errors import InputError
+
+VERSION = 1
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+LIBRARY = Path(__file__).parent / "library"
+
+# Bounds that no real profile meets; beyond them a file is a mistake or an attack on the daemon's memory.
+MAX_FILE_BYTES = 1 << 20
+MAX_GPUS = 100_000
+
+# Files are written with nine digits; a mismatch at a cut beyond this is a wrong profile, not rounding.
+CUT_TOLERANCE = 1e-3
+
+_TOP_KEYS = ("version", "name", "model", "batch", "allreduce", "device", "provenance", "stage")
+_PROVENANCE_KEYS = ("kind", "origin", "formula")
+_STAGE_KEYS = ("replicas", "forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes")
+_KINDS = ("analytic", "measured")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a profile's figures come from. kind: ``analytic`` or ``measured``."""
+
+    kind: str
+    origin: str
+    formula: str
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """A whole profile file: the stages that the scheduler uses, and what a reader should know of them."""
+
+    profile: JobProfile
+    model: str
+    batch: int
+    device: str
+    provenance: Provenance
+
+
+def parse_profile(text: str, source: str) -> JobProfile:
+    """The profile in ``text``; ``source`` names it in errors. Raises InputError."""
+    return parse_file(text, source).profile
+
+
+def parse_file(text: str, source: str) -> ProfileFile:
+    """The profile in ``text`` with its provenance; ``source`` names it in errors. Raises InputError."""
+    try:
+        table = _Table(tomllib.loads(text), source, "")
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
+    table.only(_TOP_KEYS)
+    if table.whole("version") != VERSION:
+        raise table.error("version", f"this release reads version {VERSION}; write the profile anew")
+    return ProfileFile(
+        profile=_profile(table),
+        model=table.text("model"),
+        batch=table.whole("batch"),
+        device=table.text("device"),
+        provenance=_provenance(table.child("provenance")),
+    )
+
+
+def format_profile(document: ProfileFile, comment: str = "") -> str:
+    """``document`` as the text of a profile file, ``comment`` as its head."""
+    top = [f"# {line}".rstrip() for line in comment.splitlines()]
+    top += [
+        f"version = {VERSION}",
+        f"name = {_quote(document.profile.name)}",
+        f"model = {_quote(document.model)}",
+        f"batch = {document.batch}",
+        f"allreduce = {_quote(document.profile.allreduce.value)}",
+        f"device = {_quote(document.device)}",
+        "",
+        "[provenance]",
+        *(f"{key} = {_quote(getattr(document.provenance, key))}" for key in _PROVENANCE_KEYS),
+    ]
+    for stage in document.profile.stages:
+        top += ["", "[[stage]]", *(f"{key} = {getattr(stage, key):.9g}" for key in _STAGE_KEYS)]
+    return "\n".join(top) + "\n"
+
+
+def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
+    """A profile by path (it has a ``/``) or by name. Raises InputError."""
+    return load_file(name_or_path, folders).profile
+
+
+def load_file(name_or_path: str, folders: Sequence[Path]) -> ProfileFile:
+    """As ``load_profile``, with the provenance. Raises InputError."""
+    path = Path(name_or_path) if "/" in name_or_path else find_profile(name_or_path, folders)
+    return parse_file(_read(path), str(path))
+
+
+def find_profile(name: str, folders: Sequence[Path]) -> Path:
+    """The file of the profile ``name``: in ``folders`` in their order, then in the shipped library.
+
+    Only ever a file of these folders, so a daemon may pass on names that users wrote.
+    Raises InputError for a name that is none or is unknown, with near matches.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise InputError(
+            f"{name[:80]!r} is no profile name; use 1 to 64 letters, digits, '.', '_', '+' or '-', no '-' in front"
+        )
+    for folder in (*folders, LIBRARY):
+        path = folder / f"{name}.toml"
+        if path.is_file():
+            return path
+    known = sorted({*library_names(), *(path.stem for folder in folders for path in folder.glob("*.toml"))})
+    near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known[:5])} ..."
+    raise InputError(f"no profile is called {name}; {hint}")
+
+
+def library_names() -> list[str]:
+    """The names of the shipped profiles, sorted."""
+    return sorted(path.stem for path in LIBRARY.glob("*.toml"))
+
+
+def _read(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; give a profile file or a name")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path}: larger than {MAX_FILE_BYTES} bytes; that is no profile")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its mode") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
+
+
+class _Table:
+    """A TOML table that knows its place in the file, for errors that say where."""
+
+    def __init__(self, values: Mapping[str, Any], source: str, place: str) -> None:
+        self.values = values
+        self.source = source
+        self.place = place
+
+    def error(self, key: str, what: str) -> InputError:
+        return InputError(f"{self.source}: {self.place}{key}: {what}")
+
+    def only(self, known: Sequence[str]) -> None:
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                raise self.error(key[:80], f"unknown key; {hint}")
+
+    def get(self, key: str) -> Any:
+        if key not in self.values:
+            raise self.error(key, "missing; add it (slurm_asrpt/profile/schema.py documents the schema)")
+        return self.values[key]
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, f"must be a text that is not empty, found {_short(value)}")
+        return value
+
+    def whole(self, key: str) -> int:
+        value = self.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.error(key, f"must be a whole number of at least 1, found {_short(value)}")
+        return value
+
+    def number(self, key: str) -> float:
+        value = self.get(key)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < 1e30:
+            raise self.error(key, f"must be a finite number of at least 0, found {_short(value)}")
+        return float(value)
+
+    def child(self, key: str) -> _Table:
+        value = self.get(key)
+        if not isinstance(value, dict):
+            raise self.error(key, f"must be a table; write [{key}]")
+        return _Table(value, self.source, f"{key}.")
+
+    def children(self, key: str) -> list[_Table]:
+        value = self.get(key)
+        if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
+            raise self.error(key, f"must be one or more tables; write [[{key}]]")
+        return [_Table(entry, self.source, f"{key} {number}: ") for number, entry in enumerate(value, 1)]
+
+
+def _provenance(table: _Table) -> Provenance:
+    table.only(_PROVENANCE_KEYS)
+    kind = table.text("kind")
+    if kind not in _KINDS:
+        raise table.error("kind", f"must be one of {', '.join(_KINDS)}, found {_short(kind)}")
+    return Provenance(kind, table.text("origin"), table.text("formula"))
+
+
+def _profile(table: _Table) -> JobProfile:
+    name = table.text("name")
+    if not NAME_PATTERN.fullmatch(name):
+        raise table.error("name", f"must match {NAME_PATTERN.pattern}, found {_short(name)}")
+    allreduce = table.text("allreduce")
+    if allreduce not in list(AllReduce):
+        raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {_short(allreduce)}")
+    tables = table.children("stage")
+    stages = tuple(_stage(entry) for entry in tables)
+    if sum(stage.replicas for stage in stages) > MAX_GPUS:
+        raise table.error("stage", f"more than {MAX_GPUS} GPUs in all; check replicas")
+    _check_cuts(tables, stages)
+    return JobProfile(name, stages, AllReduce(allreduce))
+
+
+def _stage(table: _Table) -> Stage:
+    table.only(_STAGE_KEYS)
+    stage = Stage(table.whole("replicas"), *(table.number(key) for key in _STAGE_KEYS[1:]))
+    if stage.forward_s + stage.backward_s <= 0:
+        raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
+    return stage
+
+
+def _check_cuts(tables: Sequence[_Table], stages: Sequence[Stage]) -> None:
+    """Neighbours agree on the bytes between them, and nothing enters the first or leaves the last stage."""
+    if stages[0].bytes_in:
+        raise tables[0].error("bytes_in", "must be 0, no stage comes before")
+    if stages[-1].bytes_out:
+        raise tables[-1].error("bytes_out", "must be 0, no stage comes after")
+    for table, before, after in zip(tables[1:], stages[:-1], stages[1:], strict=True):
+        sent, received = before.replicas * before.bytes_out, after.replicas * after.bytes_in
+        if abs(sent - received) > CUT_TOLERANCE * max(sent, received):
+            raise table.error(
+                "bytes_in",
+                f"{received:g} bytes enter ({after.replicas} replicas together) but the stage before sends {sent:g}; "
+                "replicas x bytes_out there must equal replicas x bytes_in here",
+            )
+
+
+def _short(value: object) -> str:
+    # An integer of more than 4300 digits cannot be turned into text at all (CVE-2020-10735).
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "a huge number"
+    return repr(value)[:60]
+
+
+def _quote(text: str) -> str:
+    """A TOML basic string."""
+    escaped = "".join(f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return f'"{escaped}"'

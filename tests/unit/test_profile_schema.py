@@ -1,0 +1,192 @@
+"""Profile files: what they may say, and what an error tells."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
+from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.profile.schema import (
+    LIBRARY,
+    ProfileFile,
+    Provenance,
+    find_profile,
+    format_profile,
+    library_names,
+    load_file,
+    load_profile,
+    parse_file,
+    parse_profile,
+)
+
+GOOD = """
+version = 1
+name = "two-stages"
+model = "a test"
+batch = 8
+allreduce = "tree"
+device = "none"
+[provenance]
+kind = "measured"
+origin = "made up"
+formula = "none"
+[[stage]]
+replicas = 2
+forward_s = 0.5
+backward_s = 1
+bytes_in = 0
+bytes_out = 300
+param_bytes = 1e6
+[[stage]]
+replicas = 3
+forward_s = 0.25
+backward_s = 0.5
+bytes_in = 200
+bytes_out = 0
+param_bytes = 0
+"""
+
+
+def test_a_good_file_becomes_a_profile() -> None:
+    profile = parse_profile(GOOD, "here")
+    assert profile == JobProfile(
+        "two-stages", (Stage(2, 0.5, 1.0, 0.0, 300.0, 1e6), Stage(3, 0.25, 0.5, 200.0, 0.0, 0.0)), AllReduce.TREE
+    )
+    assert profile.gpus == 5
+
+
+def test_the_rest_of_the_file_is_kept() -> None:
+    document = parse_file(GOOD, "here")
+    assert (document.model, document.batch, document.device) == ("a test", 8, "none")
+    assert document.provenance == Provenance("measured", "made up", "none")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version = 1", "version = 2", "version: this release reads version 1"),
+        ("version = 1", "version = true", "version: must be a whole number"),
+        ('name = "two-stages"', "", "name: missing"),
+        ('"two-stages"', '"../../etc/passwd"', "name: must match"),
+        ('"two-stages"', '"-rf"', "name: must match"),
+        ('"two-stages"', '"a\\n"', "name: must match"),
+        ('"two-stages"', f'"{"a" * 65}"', "name: must match"),
+        ('allreduce = "tree"', 'allreduce = "star"', "must be one of ring, tree"),
+        ('kind = "measured"', 'kind = "guessed"', "provenance.kind: must be one of analytic, measured"),
+        ('origin = "made up"', 'origin = " "', "provenance.origin: must be a text"),
+        ("batch = 8", "bacth = 8", "bacth: unknown key; did you mean batch?"),
+        ("batch = 8", "batch = 0", "batch: must be a whole number of at least 1"),
+        ("batch = 8", f"batch = -{'9' * 3000}", "found a huge number"),
+        ("replicas = 3", "replicas = 2.5", "stage 2: replicas: must be a whole number"),
+        ("replicas = 3", "replicas = 1000000", "more than 100000 GPUs"),
+        ("forward_s = 0.25", "forward_s = nan", "stage 2: forward_s: must be a finite number"),
+        ("forward_s = 0.25", "forward_s = -1", "stage 2: forward_s: must be a finite number"),
+        ("forward_s = 0.25", f"forward_s = {'9' * 400}", "stage 2: forward_s: must be a finite number"),
+        ("forward_s = 0.25", 'forward_s = "1"', "stage 2: forward_s: must be a finite number"),
+        ("forward_s = 0.25\nbackward_s = 0.5", "forward_s = 0\nbackward_s = 0", "an iteration takes time"),
+        ("bytes_in = 200", "bytes_in = 300", "stage 2: bytes_in: 900 bytes enter (3 replicas together) but"),
+        ("bytes_in = 0", "bytes_in = 1", "stage 1: bytes_in: must be 0, no stage comes before"),
+        ("bytes_out = 0", "bytes_out = 1", "stage 2: bytes_out: must be 0, no stage comes after"),
+        ("bytes_in = 200", "bytes_inn = 200", "stage 2: bytes_inn: unknown key; did you mean bytes_in?"),
+        ("[provenance]", "[provenance", "not valid TOML"),
+        ("batch = 8", f"batch = {'[' * 5000}", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_says_what_and_where(old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError) as caught:
+        parse_profile(GOOD.replace(old, new), "site.toml")
+    assert str(caught.value).startswith("site.toml: ")
+    assert said in str(caught.value)
+
+
+def test_stage_and_provenance_must_be_tables() -> None:
+    head = GOOD[: GOOD.index("[provenance]")]
+    with pytest.raises(InputError, match=r"provenance: must be a table"):
+        parse_profile(head + "provenance = 1\n" + GOOD[GOOD.index("[[stage]]") :], "x")
+    provenance = GOOD[GOOD.index("[provenance]") : GOOD.index("[[stage]]")]
+    with pytest.raises(InputError, match=r"stage: must be one or more tables; write \[\[stage\]\]"):
+        parse_profile(head + "stage = []\n" + provenance, "x")
+
+
+texts = st.text(min_size=1).filter(lambda text: bool(text.strip()))
+figures = st.floats(min_value=0, max_value=1e20)
+
+
+@given(texts, texts, texts, st.sampled_from(AllReduce), st.lists(figures, min_size=3, max_size=3))
+def test_what_is_written_is_read_again(
+    model: str, origin: str, device: str, allreduce: AllReduce, numbers: list[float]
+) -> None:
+    stages = (Stage(1, 1.0 + numbers[0], numbers[1], 0.0, 0.0, numbers[2]),)
+    document = ProfileFile(JobProfile("n", stages, allreduce), model, 4, device, Provenance("analytic", origin, "f"))
+    again = parse_file(format_profile(document, "made\nby a test"), "x")
+    assert (again.model, again.device, again.provenance) == (model, device, document.provenance)
+    assert again.profile.stages[0].param_bytes == pytest.approx(numbers[2], rel=1e-8)
+
+
+@given(st.text())
+def test_any_text_is_a_profile_or_an_input_error(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_profile(text, "x")
+
+
+def test_a_site_folder_goes_before_the_library(tmp_path: Path) -> None:
+    (tmp_path / "vgg19-dp4.toml").write_text(GOOD)
+    assert find_profile("vgg19-dp4", [tmp_path / "absent", tmp_path]).parent == tmp_path
+    assert find_profile("vgg19-dp4", []).parent == LIBRARY
+    assert load_profile("vgg19-dp4", [tmp_path]).name == "two-stages"
+
+
+def test_an_unknown_name_lists_near_ones(tmp_path: Path) -> None:
+    (tmp_path / "vgg19-dp44.toml").write_text(GOOD)
+    with pytest.raises(InputError, match=r"no profile is called vgg19-dp5; did you mean .*vgg19-dp44"):
+        load_profile("vgg19-dp5", [tmp_path])
+    with pytest.raises(InputError, match=r"known: "):
+        load_profile("zzzzzzzzz", [])
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "-x", "a b", "$(id)", "a;b", "\x1b[31m", "a" * 65, "a\n", "é"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="is no profile name") as caught:
+        load_profile(name, [])
+    assert printable(str(caught.value)) == str(caught.value)
+
+
+def test_names_never_leave_the_folders(tmp_path: Path) -> None:
+    (tmp_path / "outside.toml").write_text(GOOD)
+    with pytest.raises(InputError, match="is no profile name"):
+        find_profile("../outside", [tmp_path / "inside"])
+
+
+def test_a_path_is_read_as_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    assert load_file(str(path), []).profile.name == "two-stages"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"mine\.toml: not UTF-8"):
+        load_file(str(path), [])
+    path.write_text("#" * (1 << 21))
+    with pytest.raises(InputError, match="larger than"):
+        load_file(str(path), [])
+    with pytest.raises(InputError, match="no such file"):
+        load_file(str(tmp_path / "absent.toml"), [])
+    with pytest.raises(InputError, match="no such file"):
+        load_file("/dev/zero", [])
+
+
+def test_the_schema_needs_only_the_standard_library() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from slurm_asrpt.profile.schema import load_profile, library_names\n"
+        "print(load_profile(library_names()[0], []).gpus)\n"
+    )
+    root = str(Path(__file__).parents[2])
+    answer = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", code, root], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(answer.stdout) >= 1
+    assert library_names()

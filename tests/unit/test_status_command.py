@@ -1,0 +1,269 @@
+"""asrpt-status: what users see, whatever other users called their jobs."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from slurm_asrpt_cli import status as command
+from slurm_asrpt_cli.tables import Column, fold_nodes, print_table, safe, slurm_time
+
+from slurm_asrpt.core.policies.base import Phase
+from slurm_asrpt.status import JobStatus, Status, write_status
+
+EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
+
+WAITING = JobStatus(
+    job_id="18_3",
+    name="train",
+    user="alice",
+    partition="gpu",
+    gpus=16,
+    group="a1b2c3",
+    profile="vgg19-dp16",
+    predicted_iterations=1200,
+    predicted_run_s=93784.4,
+    submit_time=1_700_000_000.0,
+    start_time=None,
+    state=Phase.WAITING.value,
+    reason="gpus",
+    text="needs 16 GPUs, 8 are free on nodes that it may use",
+    facts={"need": 16, "free": 8},
+    rank=2,
+    nodes={},
+)
+DELAYED = replace(
+    WAITING,
+    job_id="17",
+    user="bob",
+    state=Phase.DELAYED.value,
+    text="waits",
+    rank=1,
+    nodes={"n1": 4, "n3": 1, "n2": 1},
+    alpha=1.0,
+    alpha_min=0.25,
+)
+RUNNING = replace(
+    WAITING, job_id="9", name=EVIL, state=Phase.RUNNING.value, rank=None, nodes={"n1": 8}, iterations_done=40
+)
+LEFT = replace(WAITING, job_id="8", state=Phase.LEFT.value, rank=None, predicted_iterations=0, predicted_run_s=None)
+STATUS = Status(time.time(), "shadow", "asrpt", 5.0, 64, 8, [LEFT, RUNNING, WAITING, DELAYED])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    write_status(tmp_path, replace(STATUS, written=time.time()))
+    path = tmp_path / "asrpt.toml"
+    path.write_text(f"[paths]\nrun = {json.dumps(str(tmp_path))}\n")
+    return path
+
+
+def run(settings: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).parent / "asrpt-status"
+    return subprocess.run(
+        [program, "--config", settings, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONUTF8": "1", **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "00:00:00"),
+        (59.6, "00:01:00"),
+        (3599.7, "01:00:00"),
+        (93784.4, "1-02:03:04"),
+        (-1, "-"),
+        (float("nan"), "-"),
+        (float("inf"), "-"),
+    ],
+)
+def test_durations_are_slurms(seconds: float | None, text: str) -> None:
+    assert slurm_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ({}, "-"),
+        ({"n3": 1, "n1": 4, "n2": 1}, "n1:4 n[2-3]:1"),
+        ({f"gpu{i:03d}": 8 for i in range(98, 102)}, "gpu[098-101]:8"),
+        ({"@all": 1}, "@all:1"),
+        ({"n[": 1, "m": 1}, "n[,m:1"),
+    ],
+)
+def test_node_lists_are_folded(nodes: dict[str, int], text: str) -> None:
+    assert fold_nodes(nodes) == text
+
+
+def test_the_table_shows_jobs_in_order(settings: Path) -> None:
+    lines = run(settings).stdout.splitlines()
+    title = lines[0].split()
+    assert title == [
+        "RANK",
+        "JOBID",
+        "NAME",
+        "USER",
+        "GPUS",
+        "GROUP",
+        "ITERATIONS",
+        "RUN_TIME",
+        "STATE",
+        "NODES/REASON",
+    ]
+    assert [line.split()[1] for line in lines[1:]] == ["17", "18_3", "9", "8"]
+    assert "waits [n1:4 n[2-3]:1]" in lines[1]
+    assert "1-02:03:04" in lines[1]
+    assert "40/1200" in lines[3]
+    assert lines[3].endswith("n1:8")
+
+
+def test_nothing_is_cut_in_a_pipe(settings: Path) -> None:
+    output = run(settings, COLUMNS="40").stdout
+    assert WAITING.text in output
+    assert "…" not in output
+
+
+def test_hostile_names_are_shown_harmlessly(settings: Path) -> None:
+    for arguments in ([], ["--long"], ["--explain", "9"]):
+        output = run(settings, *arguments).stdout
+        assert r"[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é" in output
+        assert not set("\x1b\r\u202e\u200b\u2028") & set(output)
+
+
+def test_no_colour_in_a_pipe_or_with_no_color(settings: Path) -> None:
+    assert "\x1b" not in run(settings).stdout
+    assert "\x1b[3" not in run(settings, NO_COLOR="1", FORCE_COLOR="1").stdout
+
+
+def test_a_terminal_that_knows_no_unicode_is_no_failure(settings: Path) -> None:
+    answer = run(settings, PYTHONUTF8="0", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert r"\xe9" in answer.stdout
+
+
+def test_parsable_has_a_field_for_each_title(settings: Path) -> None:
+    lines = run(settings, "--parsable").stdout.splitlines()
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+    first = dict(zip(lines[0].split("|"), lines[1].split("|"), strict=True))
+    assert (first["RANK"], first["JOBID"], first["NODES"], first["TEXT"]) == ("1", "17", "n1:4 n[2-3]:1", "waits")
+    assert len(run(settings, "--parsable", "--no-header").stdout.splitlines()) == len(lines) - 1
+
+
+def test_json_is_the_schema_itself(settings: Path) -> None:
+    raw = json.loads(run(settings, "--json").stdout)
+    assert raw["schema"] == 1
+    assert {job["job_id"] for job in raw["jobs"]} == {"8", "9", "17", "18_3"}
+    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == EVIL
+    assert next(JobStatus(**job) for job in raw["jobs"]) == DELAYED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--user", "bob"], ["17"]),
+        (["--user", "alice,bob", "--state", "delayed"], ["17"]),
+        (["--state", "Delayed for placement, running"], ["17", "9"]),
+        (["--state", "left"], ["8"]),
+        (["--job", "18"], ["18_3"]),
+        (["--job", "18_3,9"], ["18_3", "9"]),
+        (["--user", "nobody"], []),
+    ],
+)
+def test_filters(settings: Path, arguments: list[str], expected: list[str]) -> None:
+    answer = run(settings, "--json", *arguments)
+    assert answer.returncode == 0
+    assert [job["job_id"] for job in json.loads(answer.stdout)["jobs"]] == expected
+
+
+def test_explain_tells_all_facts(settings: Path) -> None:
+    output = run(settings, "--explain", "17").stdout
+    for text in ("delayed for placement, number 1 in line", "(4.00 times)", "1200 iterations", "need", "free"):
+        assert text in output
+    assert "no finished job of its group" in run(settings, "--explain", "8").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--explain", "77"], 1, "does not know a job '77'"),
+        (["--job", "77\x1b[0m"], 1, "does not know a job '77\\x1b[0m'"),
+        (["--state", "asleep"], 2, "no state is called 'asleep'; known: virtual, waiting,"),
+        (["--colour"], 2, "No such option"),
+    ],
+)
+def test_errors_are_a_line_and_a_code(settings: Path, arguments: list[str], code: int, said: str) -> None:
+    answer = run(settings, *arguments)
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "\x1b" not in answer.stderr
+
+
+def test_no_status_and_bad_settings(settings: Path) -> None:
+    (settings.parent / "status.json").unlink()
+    answer = run(settings)
+    assert answer.returncode == 1
+    assert "asrptd has not run yet" in answer.stderr
+    settings.write_text("[paths]\nrn = 1\n")
+    answer = run(settings)
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (2, 1)
+    assert "unknown setting paths.rn" in answer.stderr
+
+
+@pytest.mark.parametrize(("age", "interval", "stale"), [(20, 5, False), (40, 5, True), (40, 20, False), (61, 20, True)])
+def test_an_old_word_is_called_old(settings: Path, age: float, interval: float, stale: bool) -> None:
+    write_status(settings.parent, replace(STATUS, written=time.time() - age, interval_s=interval))
+    answer = run(settings)
+    assert answer.returncode == 0
+    assert ("it may be down" in answer.stderr) == stale
+
+
+def test_a_closed_pipe_is_quiet(settings: Path) -> None:
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[WAITING] * 5000))
+    program = Path(sys.executable).parent / "asrpt-status"
+    with subprocess.Popen(
+        [program, "--config", settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 132, 250])
+def test_each_row_fits_a_terminal(width: int) -> None:
+    jobs = [DELAYED, replace(WAITING, name="a-name-that-is-far-too-long-for-a-table" * 2), RUNNING, LEFT]
+    columns = command._fit(command._columns(command.SHORT, jobs), width)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_table(columns, True, console, width)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 1 + len(jobs)
+    assert max(len(line) for line in lines) <= width
+    assert {"RANK", "JOBID", "NAME", "GPUS", "STATE", "NODES/REASON"} <= set(lines[0].split())
+    if width == 80:
+        assert "USER" in lines[0].split()
+        assert lines[1].split()[5] == "delayed"
+
+
+def test_wide_characters_count_twice() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    print_table([Column("A", ["训练", "abcd"]), Column("B", ["x", "y"])], False, console, 80)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == ["训练  x", "abcd  y"]
+
+
+def test_nothing_is_a_dash() -> None:
+    assert safe("") == "-"
