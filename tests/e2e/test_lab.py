@@ -15,6 +15,7 @@ import pytest
 
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import machine, processes
+from slurm_asrpt.lab.allocation import parse_job
 from slurm_asrpt.lab.cluster import load, up
 from slurm_asrpt.lab.spec import LabSpec
 
@@ -71,12 +72,16 @@ def test_every_node_is_idle_and_the_settings_are_there(lab):
 
 
 def test_a_test_users_tasks_get_a_gpu_each(lab):
-    job = submit(lab, "srun printenv CUDA_VISIBLE_DEVICES; id -un", "-n3")
-    wait_for(lab, job, "COMPLETED")
-    lines = output(lab, job).split()
-    assert lines[-1] == "asrpt1"
-    assert len(lines) == 4
-    assert "GRES=gpu:3(IDX:0-2)" in lab.run(["scontrol", "-d", "show", "job", job]).stdout
+    job = submit(lab, "srun sh -c 'echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES'; id -un; sleep 30", "-n3")
+    wait_for(lab, job, "RUNNING")
+    shown = parse_job(lab.run(["scontrol", "-d", "-o", "show", "job", job]).stdout)
+    assert shown == {"n1": 3}
+    while "asrpt1" not in (text := output(lab, job)):
+        time.sleep(0.05)
+    lab.run(["scancel", job])
+    ranks = sorted(line for line in text.splitlines() if line != "asrpt1")
+    assert [rank.split()[0] for rank in ranks] == ["0", "1", "2"]
+    assert all(len(rank.split()) == 2 for rank in ranks)  # each sees GPUs
 
 
 def test_training_runs_as_its_placement_says(lab):
@@ -93,7 +98,7 @@ def test_training_runs_as_its_placement_says(lab):
 
 
 def test_a_job_survives_a_controller_restart(lab):
-    job = submit(lab, "sleep 60", "-n1")
+    job = submit(lab, "exec sleep 60", "-n1")
     wait_for(lab, job, "RUNNING")
     lab.restart_slurmctld()
     wait_for(lab, job, "RUNNING")
