@@ -196,12 +196,15 @@ class Lab(LabClient):
                 time.sleep(0.05)
 
     def _end_daemons(self) -> None:
-        """End the daemons, those that others need last: nodes and controller, slurmdbd, its database, munged."""
-        order = ("slurm", "slurmdbd", "mariadbd", "munged")
+        """End the daemons, those that others need last: nodes, their jobs, controller, slurmdbd, database, munged.
+
+        A node that is just launching a job talks to the controller, and would wait for it for long.
+        """
+        order = ("slurmctld", "slurmdbd", "mariadbd", "munged")
         daemons = {daemon.name: daemon for daemon in self.daemons}
         last = [daemons.pop(name) for name in order if name in daemons]
         processes.end(daemons.values())
-        processes.end(processes.job_processes(self.slurm_conf, self.paths.slurmd_spool), patience_s=3.0)
+        processes.end_jobs(self.slurm_conf, self.directory)
         for daemon in last:
             processes.end([daemon], patience_s=30.0)
         for file in self.paths.pids.glob("*.pid"):

@@ -107,16 +107,24 @@ def _wait_gone(daemons: list[Daemon], patience_s: float) -> list[Daemon]:
     return daemons
 
 
-def job_processes(slurm_conf: Path, spool: Path) -> list[Daemon]:
+def end_jobs(slurm_conf: Path, directory: Path) -> None:
+    """End what jobs of this lab left running; again, because a slurmstepd that just starts may start more."""
+    for _ in range(20):
+        found = job_processes(slurm_conf, directory)
+        if not found:
+            return
+        end(found, patience_s=1.0)
+
+
+def job_processes(slurm_conf: Path, directory: Path) -> list[Daemon]:
     """What jobs of this lab left running: its slurmstepd and the processes that they started.
 
     A job's process carries the lab's SLURM_CONF and the name of a node in its environment; a user's shell with the
-    same SLURM_CONF has no node name. slurmstepd overwrites its own, but keeps a socket below the lab's spool folder.
+    same SLURM_CONF has no node name. slurmstepd overwrites its own, but keeps files of the lab open, its log at least.
     """
-    sockets = _sockets_below(spool)
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (_is_job_process(entry, slurm_conf) or _is_stepd(entry, sockets)):
+        if entry.name.isdigit() and (_is_job_process(entry, slurm_conf) or _is_stepd(entry, directory)):
             pid = int(entry.name)
             started = start_time(pid)
             if started is not None and pid != os.getpid():
@@ -132,14 +140,8 @@ def _is_job_process(process: Path, slurm_conf: Path) -> bool:
     return False
 
 
-def _sockets_below(folder: Path) -> frozenset[str]:
-    """Inodes of the unix sockets bound below a folder, as /proc/<pid>/fd spells them."""
-    rows = (line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines())
-    return frozenset(f"socket:[{row[6]}]" for row in rows if len(row) > 7 and row[7].startswith(f"{folder}/"))
-
-
-def _is_stepd(process: Path, sockets: frozenset[str]) -> bool:
+def _is_stepd(process: Path, directory: Path) -> bool:
     with contextlib.suppress(OSError):
         if (process / "comm").read_text(encoding="utf-8", errors="replace").strip() == "slurmstepd":
-            return any(os.readlink(file) in sockets for file in (process / "fd").iterdir())
+            return any(os.readlink(file).startswith(f"{directory}/") for file in (process / "fd").iterdir())
     return False

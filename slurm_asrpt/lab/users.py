@@ -57,7 +57,8 @@ def unregister(directory: Path) -> None:
             return
         for user in pwd.getpwall():
             if user.pw_gecos == MARK and user.pw_name.startswith("asrpt"):
-                _user_command("userdel", user.pw_name)
+                # --force: a zombie of the user, which process 1 has not reaped yet, would keep the user alive
+                _user_command("userdel", "--force", user.pw_name)
 
 
 def _in_use(entry: Path) -> bool:
