@@ -40,9 +40,18 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_swapped_records_are_damage_not_unseen(tmp_path: Path) -> None:
+def test_records_out_of_order_are_damage_not_an_unseen_group(tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
-    whole = table.render_table({f"{i:016x}": i for i in range(3)})
-    header, a, b, c = (whole[i : i + 33] for i in range(0, len(whole), 33))
-    path.write_bytes(header + c + b + a)
-    assert table.lookup(path, "0" * 16) == (0, "table.txt is damaged: order")
+    whole = table.render_table({f"{i << 56:016x}": i for i in range(256)})
+    records = [whole[i : i + 33] for i in range(33, len(whole), 33)]
+    path.write_bytes(whole[:33] + b"".join(reversed(records)))
+    assert table.lookup(path, f"{64 << 56:016x}") == (0, "table.txt is damaged: order")
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 20, 1 << 44])
+def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
+    path = tmp_path / "table.txt"
+    predictions = {f"{i * spread:016x}": i for i in range(2000)} | {"f" * 16: 1}
+    table.write_table(path, predictions)
+    assert all(table.lookup(path, group) == (count, "") for group, count in predictions.items())
+    assert table.lookup(path, "e" * 16) == (0, "")
