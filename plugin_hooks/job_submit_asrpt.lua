@@ -362,7 +362,7 @@ function M.parse_comment(comment)
     elseif (key == "profile" or key == "dataset") and good_name(value) then
       hints[key] = value
     else
-      hints.complaints[#hints.complaints + 1] = "asrpt: ignored in --comment: " .. printable(item)
+      hints.complaints[#hints.complaints + 1] = item
     end
   end
   return hints
@@ -438,8 +438,8 @@ local function submit(state, desc, part_list, uid)
   if trouble then
     say("log_error", "asrpt: " .. trouble .. "; the job counts as unseen")
   end
-  for _, text in ipairs(complaints) do
-    say("log_user", text)
+  if #complaints > 0 then
+    say("log_user", "asrpt: ignored in --comment: " .. printable(concat(complaints, ", ")))
   end
   -- the only lines that change the job, after everything that could fail
   desc.admin_comment = tag
