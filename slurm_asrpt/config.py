@@ -105,7 +105,10 @@ class PredictSettings(Section):
     """Learning iterations from history."""
 
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
-    seed: int = Field(0, description="Seed of the forest: same history and seed, same predictions.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        0, description="Seed of the forest: same history and seed, same predictions."
+    )
+    keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 
 
 class GroupSettings(Section):
@@ -115,8 +118,9 @@ class GroupSettings(Section):
     fold_digits: bool = Field(
         True, description="Runs of digits in the job name count as one '#' (train-17 and train-18 are one group)."
     )
+    arguments: bool = Field(True, description="The script's arguments count: other arguments, other group.")
     ignore_lines: list[str] = Field(
-        default=["--output", "--error"],
+        default=[],
         description="Plain texts; a script line that contains one does not count.",
     )
 

@@ -90,7 +90,8 @@ class ClusterView:
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
-                self.free_memory[name] = self.free_memory.get(name, 0) + sign * count * request.memory_per_gpu
+                dragged = count * request.memory_per_gpu + request.memory_per_node
+                self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
 
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""

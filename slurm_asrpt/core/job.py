@@ -92,15 +92,19 @@ class Request:
     per_node: None if Slurm may split the GPUs unevenly (``--gpus``, ``--gpus-per-task``), else the
         fixed number of GPUs on every node (``--gres=gpu:k``, ``--gpus-per-node``).
     min_nodes, max_nodes: the user's ``-N`` bounds; max_nodes None means no upper bound.
-    cpus_per_gpu, memory_per_gpu: what each GPU drags along (CPUs, MiB); 0 where the job did not ask.
+    unit: GPUs that must share a node, because one task uses them (``--gpus-per-task=k``).
+    cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
+        (CPUs, MiB); 0 where the job did not ask.
     candidates: the nodes that may serve the job (partition, GPU type), None for all.
     """
 
     per_node: int | None = None
+    unit: int = 1
     min_nodes: int = 1
     max_nodes: int | None = None
     cpus_per_gpu: float = 0.0
     memory_per_gpu: float = 0.0
+    memory_per_node: float = 0.0
     candidates: frozenset[str] | None = None
 
 

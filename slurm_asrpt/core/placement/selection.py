@@ -33,7 +33,7 @@ def offers(view: ClusterView, request: Request) -> list[Offer]:
         free = view.free[node.name]
         if free and node.name in names:
             usable = _bounded(view, node.name, free, request)
-            if usable >= (request.per_node or 1):
+            if usable >= (request.per_node or request.unit):
                 found.append((node, usable))
     return found
 
@@ -42,7 +42,9 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
     for stock, per_gpu in ((view.free_cpus, request.cpus_per_gpu), (view.free_memory, request.memory_per_gpu)):
         if stock is not None and per_gpu > 0:
             free = min(free, int(stock.get(name, 0) // per_gpu))
-    return free
+    if view.free_memory is not None and view.free_memory.get(name, 0) < request.memory_per_node:
+        return 0
+    return free - free % request.unit
 
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
@@ -58,7 +60,8 @@ def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Pl
 def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...] | None:
     """GPUs per pinned server (in node-table order) as Slurm will give them for this form of request."""
     if request.per_node is None:
-        return slurm_split(usable, gpus)
+        tasks = slurm_split([free // request.unit for free in usable], gpus // request.unit)
+        return None if tasks is None else tuple(count * request.unit for count in tasks)
     return even_split(len(usable), request.per_node)
 
 
@@ -123,7 +126,8 @@ def _window(ordered: list[Offer], job: Job) -> list[Offer] | None:
 
 
 def _most_nodes(job: Job) -> int:
-    return min(job.request.max_nodes or job.gpus, job.gpus)
+    tasks = job.gpus // job.request.unit
+    return min(job.request.max_nodes or tasks, tasks)
 
 
 def _tightest(available: list[Offer], job: Job) -> list[Offer] | None:
@@ -154,10 +158,10 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
         return even_split(job.gpus // job.request.per_node, job.request.per_node)
     sizes: list[int] = []
     for node in servers:
-        sizes.append(node.gpus)
+        sizes.append(node.gpus - node.gpus % job.request.unit)
         if sum(sizes) >= job.gpus and len(sizes) >= job.request.min_nodes:
             break
-    counts = slurm_split(sizes, job.gpus)
+    counts = split(job.request, sizes, job.gpus)
     if counts is None:
         raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; its nodes have {sum(sizes)}")
     return counts
@@ -166,7 +170,7 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
 def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]:
     """The nodes that may ever serve the request, largest first."""
     allowed = (n for n in nodes if request.candidates is None or n.name in request.candidates)
-    fitting = (n for n in allowed if n.gpus >= (request.per_node or 1))
+    fitting = (n for n in allowed if n.gpus >= (request.per_node or request.unit))
     return tuple(sorted(fitting, key=lambda n: (-n.gpus, n.index)))
 
 
@@ -175,7 +179,8 @@ def fits(job: Job, nodes: Sequence[Node]) -> bool:
     servers = candidate_nodes(nodes, job.request)
     if job.request.per_node is not None:
         return len(servers) >= job.gpus // job.request.per_node
-    return sum(n.gpus for n in servers[: _most_nodes(job)]) >= job.gpus and len(servers) >= job.request.min_nodes
+    room = sum(n.gpus - n.gpus % job.request.unit for n in servers[: _most_nodes(job)])
+    return room >= job.gpus and len(servers) >= job.request.min_nodes
 
 
 def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:

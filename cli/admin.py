@@ -1,0 +1,193 @@
+"""asrpt-admin: the administrator's tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from slurm_asrpt_cli.common import run_app
+
+from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.predict import table
+from slurm_asrpt.predict.group import group_id, parse_comment
+from slurm_asrpt.predict.jobscript import directives, job_name
+from slurm_asrpt.predict.retrain import RetrainReport
+from slurm_asrpt.predict.retrain import retrain as learn
+
+app = typer.Typer(
+    help="Administrate slurm-asrpt: learn from history, look up predictions.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.callback()
+def _several_commands() -> None:
+    """Administrate slurm-asrpt: learn from history, look up predictions."""
+
+
+@app.command("retrain")
+def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Learn iterations from the history and replace the table that the job_submit hook reads.
+
+    \b
+    Example:
+      asrpt-admin retrain --json
+    """
+    settings = load_settings(config)
+    with _progress("growing trees", settings.predict.trees) as advance:
+        report = learn(settings, time.time(), advance)
+    if as_json:
+        print(json.dumps(_plain(asdict(report))))
+        return
+    _tell(report)
+
+
+def _tell(report: RetrainReport) -> None:
+    if report.rows == 0:
+        print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
+    print(f"{report.rows} rows, {report.groups} groups, {report.seconds:.1f} s")
+    print(f"model {report.model}")
+    print(f"table {report.table}")
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for people; nothing where stderr is no terminal."""
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the hook would find out about a submission. predicted_iterations 0: unseen group."""
+
+    group: str
+    predicted_iterations: int
+    job_name: str
+    user: str
+    uid: int
+    profile: str
+    dataset: str
+    off: bool
+    ignored_hints: list[str]
+    table: str
+
+
+# Options end at JOBSCRIPT, as with sbatch: what follows belongs to the script.
+@app.command("predict", context_settings={"allow_interspersed_args": False})
+def predict_command(
+    jobscript: Annotated[Path, typer.Argument(help="The script, as it would be given to sbatch.")],
+    args: Annotated[list[str] | None, typer.Argument(help="The script's arguments.")] = None,
+    name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the recurrence group of a submission and its predicted iterations.
+
+    \b
+    Examples:
+      asrpt-admin predict train.sh
+      asrpt-admin predict --user alice --job-name bert train.sh --lr 0.1
+    """
+    settings = load_settings(config)
+    script = _read(jobscript)
+    if comment is None:
+        comment = directives(script).get("comment", "")
+    uid, user_name = _user(user)
+    words = [os.fsencode(arg) for arg in args or []]
+    prediction, trouble = _predict(
+        settings, uid, user_name, name or job_name(script, jobscript), script, words, comment
+    )
+    _show(prediction, as_json)
+    if trouble:
+        raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
+
+
+def _predict(
+    settings: Settings, uid: int, user: str, name: str, script: bytes, args: list[bytes], comment: str
+) -> tuple[Prediction, str]:
+    hints = parse_comment(os.fsencode(comment))
+    group = group_id(uid, os.fsencode(name), script, args, hints.dataset.encode(), settings.group)
+    target = settings.paths.hook / table.FILE_NAME
+    iterations, trouble = table.lookup(target, group)
+    ignored = [os.fsdecode(item) for item in hints.complaints]
+    return (
+        Prediction(group, iterations, name, user, uid, hints.profile, hints.dataset, hints.off, ignored, str(target)),
+        trouble,
+    )
+
+
+def _show(prediction: Prediction, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_plain(asdict(prediction))))
+        return
+    iterations = str(prediction.predicted_iterations) if prediction.predicted_iterations else "0 (unseen group)"
+    rows = {
+        "group": prediction.group,
+        "predicted iterations": iterations,
+        "job name": prediction.job_name,
+        "user": f"{prediction.user} ({prediction.uid})",
+        "profile": prediction.profile,
+        "dataset": prediction.dataset,
+        "left to Slurm": "asrpt:off" if prediction.off else "",
+        "ignored hints": ", ".join(prediction.ignored_hints),
+    }
+    for key, value in rows.items():
+        if value:
+            print(f"{key + ':':<22}{printable(value)}")
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
+
+
+def _user(user: str | None) -> tuple[int, str]:
+    """User id and name. Raises InputError for a user that this machine does not know."""
+    try:
+        if user is None or (user.isascii() and user.isdigit()):
+            uid = os.getuid() if user is None else int(user)
+            return uid, _name_of(uid)
+        return pwd.getpwnam(user).pw_uid, user
+    except (KeyError, ValueError):
+        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def main() -> NoReturn:
+    run_app(app)

@@ -1,0 +1,155 @@
+"""asrpt-lab: a throw-away real Slurm cluster on this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from slurm_asrpt.config import parse_settings
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
+from slurm_asrpt.lab import cluster
+from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
+
+app = typer.Typer(
+    help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console(stderr=True)
+
+Directory = Annotated[Path, typer.Option("--dir", help="The lab's directory; test users must be able to enter it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """One line on stderr and the exit code for every failure that is not a bug."""
+    try:
+        yield
+    except AsrptError as error:
+        print(f"asrpt-lab: {one_line(error)}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("asrpt-lab: interrupted; what was started has been ended", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
+    """``section.key=value`` options as tables; the value is read as JSON, else as text. Raises InputError."""
+    tables: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        section, dot, key = name.partition(".")
+        if not (equals and dot and key):
+            raise InputError(f"--set {pair}: write section.key=value, e.g. --set daemon.mode=shadow")
+        try:
+            tables.setdefault(section, {})[key] = json.loads(value)
+        except ValueError:
+            tables.setdefault(section, {})[key] = value
+    parse_settings(tables, "--set")
+    return tables
+
+
+@app.command()
+def up(
+    nodes: Annotated[str, typer.Option(help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")] = "8x8",
+    directory: Directory = DEFAULT_DIRECTORY,
+    base_port: Annotated[int, typer.Option(help="First of the ports; the nodes begin 10 above it.")] = DEFAULT_PORT,
+    users: Annotated[int, typer.Option(help="Test users asrpt1 .. asrptN, made where missing.")] = 2,
+    cpus: Annotated[int, typer.Option(help="CPUs of each node.")] = 64,
+    memory: Annotated[int, typer.Option(help="Memory of each node in MB.")] = 512_000,
+    accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd, for sacct.")] = False,
+    multifactor: Annotated[bool, typer.Option("--multifactor", help="With priority/multifactor.")] = False,
+    scheduler: Annotated[str, typer.Option(help="Slurm's own scheduler: backfill or builtin.")] = "backfill",
+    hook: Annotated[bool, typer.Option(help="Load our submit hook, prologs and epilog.")] = True,
+    hooks_dir: Annotated[Path | None, typer.Option(help="Folder of those; default: the project's.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value for the lab's asrpt.toml; may be repeated.")
+    ] = None,
+    slurm_conf: Annotated[
+        list[str] | None, typer.Option("--slurm-conf", help="A line to append to slurm.conf; may be repeated.")
+    ] = None,
+) -> None:
+    """Bring a cluster up and wait until every node is idle."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
+    with _errors():
+        spec = LabSpec(
+            directory=directory,
+            nodes=nodes,
+            base_port=base_port,
+            users=users,
+            cpus=cpus,
+            memory_mb=memory,
+            accounting=accounting,
+            multifactor=multifactor,
+            scheduler=scheduler,
+            hook=hook,
+            hooks_dir=hooks_dir,
+            slurm_conf_extra="\n".join(slurm_conf or []),
+            settings=_settings(settings or []),
+        )
+        with console.status("checking this machine") as line:
+            lab = cluster.up(spec, lambda text: line.update(escape(text)))
+    print(f"{len(spec.node_list)} nodes up in {lab.directory}. Next:")
+    print(f"export SLURM_CONF={lab.slurm_conf} ASRPT_CONFIG={lab.settings_path}")
+    print(f"sbatch --chdir=/tmp -n3 -c1 --gpus-per-task=1 --wrap '{lab.train} --iterations 30'")
+
+
+@app.command()
+def down(
+    directory: Directory = DEFAULT_DIRECTORY,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the lab's files too, logs included.")] = False,
+) -> None:
+    """End every process of a lab. Typing it twice does no harm."""
+    with _errors():
+        if not directory.exists():
+            print(f"{directory}: nothing there")
+            return
+        cluster.load(directory).down(purge)
+        print(f"{directory}: down")
+
+
+@app.command()
+def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
+    """What runs: daemons, nodes and jobs. Exit code 1 if the controller does not answer or a daemon is gone."""
+    with _errors():
+        found = cluster.load(directory).status()
+        if as_json:
+            print(cluster.status_json(found))
+        else:
+            print(f"controller  {'answers' if found.controller else 'does not answer'}")
+            print(f"daemons     {found.alive} alive{', gone: ' + ', '.join(found.dead) if found.dead else ''}")
+            print(f"nodes       {_counts(found.nodes)}")
+            print(f"jobs        {_counts(found.jobs)}")
+        if not found.controller or found.dead:
+            raise typer.Exit(1)
+
+
+def _counts(counts: Any) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def train(context: typer.Context) -> None:
+    """A stand-in for training whose speed depends on its placement; run it inside a job (--help for its options)."""
+    from slurm_asrpt.lab.train import main as train_main
+
+    raise typer.Exit(train_main(context.args))
+
+
+def main() -> None:
+    """Entry point of asrpt-lab."""
+    app(prog_name="asrpt-lab")

@@ -1,0 +1,458 @@
+-- slurm-asrpt's part of job_submit.lua: tags GPU jobs of managed partitions and leases them to asrptd.
+--
+--   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/etc/slurm/asrpt")
+--
+-- gives a table with job_submit and job_modify. They never raise and always return slurm.SUCCESS: whatever
+-- fails here costs one log line, and the job goes on as its user wrote it.
+--
+-- slurmctld calls this while it holds its locks. So: string work, one small file (hook.conf) and some twenty
+-- seeks in another (table.txt); no process, no socket, no SQL.
+--
+-- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
+-- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
+--
+-- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,table}.py and slurm_asrpt/slurm/tag.py.
+
+local M = {}
+
+local byte, find, sub, match, gmatch, gsub = string.byte, string.find, string.sub, string.match, string.gmatch,
+  string.gsub
+local format, concat = string.format, table.concat
+
+local MAX_CONF_BYTES = 65536
+local MAX_LEASE_S = 30 * 86400
+local CLIP_BYTES = 16384 -- what counts of a longer text: its first and last half of this, and its length
+
+-- ---------------------------------------------------------------------------------------------- group id
+
+-- Two polynomials modulo primes just below 2^32 over six bytes at a time: h * M < 2^52 and the six bytes < 2^48,
+-- so that every sum stays exact in a double. Both together tell any two six-byte blocks apart (P1 * P2 > 2^48).
+local function hash(text)
+  local size = #text
+  local whole = size - size % 12
+  local a, b = 1, 2
+  for i = 1, whole, 12 do
+    local c1, c2, c3, c4, c5, c6, d1, d2, d3, d4, d5, d6 = byte(text, i, i + 11)
+    local v = c1 + c2 * 256 + c3 * 65536 + c4 * 16777216 + c5 * 4294967296 + c6 * 1099511627776
+    a = (a * 1000003 + v) % 4294967291
+    b = (b * 786433 + v) % 4294967279
+    v = d1 + d2 * 256 + d3 * 65536 + d4 * 16777216 + d5 * 4294967296 + d6 * 1099511627776
+    a = (a * 1000003 + v) % 4294967291
+    b = (b * 786433 + v) % 4294967279
+  end
+  for i = whole + 1, size do
+    local v = byte(text, i)
+    a = (a * 1000003 + v) % 4294967291
+    b = (b * 786433 + v) % 4294967279
+  end
+  a = (a * 1000003 + size) % 4294967291
+  b = (b * 786433 + size) % 4294967279
+  return format("%08x%08x", a, b)
+end
+
+local function clip(text)
+  local size = #text
+  if size <= CLIP_BYTES then
+    return text
+  end
+  local half = CLIP_BYTES / 2
+  return concat({ sub(text, 1, half), format("\n[%.0f bytes]\n", size), sub(text, size - half + 1) })
+end
+
+local BLANK = { [9] = true, [11] = true, [12] = true, [13] = true, [32] = true }
+
+local function ignored(line, texts)
+  for i = 1, #texts do
+    if find(line, texts[i], 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+-- The lines of a script that count, trimmed. Patterns hold no NUL: Lua 5.1 would stop there.
+local function normal_script(script, rules)
+  local out, n, pos, size = {}, 0, 1, #script
+  local strip, texts = rules.strip_comments, rules.ignore_lines
+  while pos <= size do
+    local stop = find(script, "\n", pos, true) or size + 1
+    local first, last = pos, stop - 1
+    while first <= last and BLANK[byte(script, first)] do
+      first = first + 1
+    end
+    while last >= first and BLANK[byte(script, last)] do
+      last = last - 1
+    end
+    if first <= last and not (strip and byte(script, first) == 35) then
+      local line = sub(script, first, last)
+      if not ignored(line, texts) then
+        n = n + 1
+        out[n] = line
+      end
+    end
+    pos = stop + 1
+  end
+  return concat(out, "\n")
+end
+
+local function normal_arguments(args, rules)
+  local parts = {}
+  if rules.arguments then
+    for i = 1, #args do
+      parts[i] = format("%.0f:", #args[i]) .. args[i]
+    end
+  end
+  return clip(concat(parts))
+end
+
+-- 16 hex digits. Every field but the last goes in with its length, so that no two jobs read the same.
+function M.group_id(uid, name, script, args, dataset, rules)
+  if rules.fold_digits then
+    name = gsub(name, "[0-9]+", "#")
+  end
+  local arguments = normal_arguments(args, rules)
+  local head = format("asrpt-group 1\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
+  return hash(concat({ head, name, dataset, arguments, normal_script(clip(script), rules) }))
+end
+
+-- --------------------------------------------------------------------------------------------- hook.conf
+
+local FLAGS = { strip_comments = true, fold_digits = true, arguments = true }
+
+local function set_option(conf, key, value)
+  if FLAGS[key] and (value == "0" or value == "1") then
+    conf[key] = value == "1"
+  elseif (key == "lease_s" or key == "valid_until") and match(value, "^[0-9]+$") and #value <= 12 then
+    conf[key] = tonumber(value)
+  elseif key == "ignore_line" and value ~= "" then
+    conf.ignore_lines[#conf.ignore_lines + 1] = value
+  elseif key == "partitions" then
+    conf.partitions = {}
+    for name in gmatch(value, "[^,]+") do
+      conf.partitions[name] = true
+    end
+  else
+    error("hook.conf is damaged: " .. key, 0)
+  end
+end
+
+-- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
+function M.parse_conf(text)
+  local body, check = match(text, "^(asrpt%-hook 1\n.*\n)check=([0-9a-f]+)\n$")
+  if not body or hash(body) ~= check then
+    error("hook.conf is damaged (header or check sum)", 0)
+  end
+  local conf = { ignore_lines = {} }
+  for line in gmatch(sub(body, #"asrpt-hook 1\n" + 1), "[^\n]+") do
+    local key, value = match(line, "^([a-z_]+)=(.*)$")
+    if not key then
+      error("hook.conf is damaged: a line without =", 0)
+    end
+    set_option(conf, key, value)
+  end
+  for _, key in ipairs({ "partitions", "lease_s", "valid_until", "strip_comments", "fold_digits", "arguments" }) do
+    if conf[key] == nil then
+      error("hook.conf is damaged: no " .. key, 0)
+    end
+  end
+  return conf
+end
+
+local function read_conf(state)
+  local file, why = io.open(state.conf_path, "rb")
+  if not file then
+    error("cannot read hook.conf: " .. tostring(why), 0)
+  end
+  local text = file:read(MAX_CONF_BYTES) or ""
+  file:close()
+  if text ~= state.conf_text then
+    state.conf = M.parse_conf(text)
+    state.conf_text = text
+  end
+  return state.conf
+end
+
+-- --------------------------------------------------------------------------------------------- table.txt
+
+local RECORD = 33
+local NO_KEY_BELOW, NO_KEY_ABOVE = { -1, 0 }, { 4294967296, 0 }
+
+-- Numbers, not strings, are compared: < on strings follows the locale of slurmctld.
+local function key_of(group)
+  return { tonumber(sub(group, 1, 8), 16), tonumber(sub(group, 9, 16), 16) }
+end
+
+local function below(a, b)
+  if a[1] ~= b[1] then
+    return a[1] < b[1]
+  end
+  return a[2] < b[2]
+end
+
+local function read_record(file, index)
+  file:seek("set", index * RECORD)
+  local line = file:read(RECORD) or ""
+  local group, count = match(line, "^([0-9a-f]+) ([0-9]+)\n$")
+  if not group or #group ~= 16 or #count ~= 15 then
+    error("table.txt is damaged: record " .. format("%.0f", index), 0)
+  end
+  return key_of(group), tonumber(count)
+end
+
+local function read_header(file)
+  local line = file:read(RECORD) or ""
+  local count = match(line, "^asrpt%-table 1 ([0-9]+) *\n$")
+  if #line ~= RECORD or not count or #count > 12 then
+    error("table.txt is damaged: header", 0)
+  end
+  if file:seek("end") ~= (tonumber(count) + 1) * RECORD then
+    error("table.txt is damaged: size", 0)
+  end
+  return tonumber(count)
+end
+
+-- A record out of order between its neighbours met so far means a damaged table, not an unseen group.
+local function search(file, wanted)
+  local low, high = 1, read_header(file)
+  local least, most = NO_KEY_BELOW, NO_KEY_ABOVE
+  while low <= high do
+    local middle = low + math.floor((high - low) / 2)
+    local key, count = read_record(file, middle)
+    if not (below(least, key) and below(key, most)) then
+      error("table.txt is damaged: order", 0)
+    elseif below(key, wanted) then
+      low, least = middle + 1, key
+    elseif below(wanted, key) then
+      high, most = middle - 1, key
+    else
+      return count
+    end
+  end
+  return 0
+end
+
+-- Predicted iterations of a group, 0 for an unseen one; and what is wrong with the table, if anything is.
+function M.lookup(path, group)
+  local file, why = io.open(path, "rb")
+  if not file then
+    return 0, "cannot read table.txt: " .. tostring(why)
+  end
+  local good, count = pcall(search, file, key_of(group))
+  file:close()
+  if good then
+    return count
+  end
+  return 0, tostring(count)
+end
+
+-- ---------------------------------------------------------------------------------------- what a job asks
+
+local function given(text)
+  return type(text) == "string" and text ~= ""
+end
+
+-- A number that the user set: Slurm fills in NO_VAL of the field's own width, or nil, for "not given".
+local function number_given(value)
+  return type(value) == "number" and value ~= 4294967294 and value ~= 65534 and value ~= 18446744073709551614
+end
+
+-- Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2, gres/gpu=2 (24.11).
+local function scan_tres(text, found)
+  for item in gmatch(text, "[^,]+") do
+    local plain, prefixed = gsub(item, "^gres[:/]", "")
+    local name = match(plain, "^[^:=]*")
+    local count = match(plain, "[:=]([0-9]+)[A-Za-z]?$")
+    if count and tonumber(count) == 0 or name == "none" then
+      name = nil
+    elseif name == "gpu" then
+      found.gpu = true
+    elseif name == "mps" or name == "shard" then
+      found.shared = true
+    elseif prefixed > 0 then
+      found.other = true
+    end
+  end
+end
+
+local function gpu_request(desc)
+  local found = {}
+  for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+    if given(desc[field]) then
+      scan_tres(desc[field], found)
+    end
+  end
+  return found
+end
+
+local function default_partition(part_list)
+  for _, part in pairs(part_list) do
+    if part.flag_default == 1 then
+      return part.name
+    end
+  end
+  return ""
+end
+
+local function managed(desc, part_list, partitions)
+  local names = given(desc.partition) and desc.partition or default_partition(part_list)
+  local any = false
+  for name in gmatch(names, "[^,]+") do
+    any = true
+    if not partitions[name] then
+      return false
+    end
+  end
+  return any
+end
+
+local EXCLUSIVE = { [0] = true, [2] = true, [3] = true } -- --exclusive, =user, =mcs; 1 is --oversubscribe
+
+-- Why Slurm alone should handle this job, or nil. The order is the order of telling.
+local function why_left(desc, hints, found)
+  if hints.off then return "off" end
+  if number_given(desc.het_job_offset) then return "het" end
+  if not given(desc.script) then return "interactive" end
+  if desc.priority == 0 then return "held" end
+  if given(desc.array_inx) then return "array" end
+  if given(desc.req_nodes) then return "nodelist" end
+  if given(desc.exc_nodes) then return "exclude" end
+  if EXCLUSIVE[desc.shared] then return "exclusive" end
+  if given(desc.reservation) then return "reservation" end
+  if given(desc.features) then return "features" end
+  if desc.contiguous == 1 then return "contiguous" end
+  if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
+  if found.shared or found.other then return "gres" end
+  if given(desc.tres_per_socket) then return "socket" end
+  return nil
+end
+
+-- ------------------------------------------------------------------------------- hints in --comment, and the tag
+
+local function good_name(text)
+  return #text <= 64 and find(text, "^[A-Za-z0-9][A-Za-z0-9._+-]*$") ~= nil
+end
+
+local function printable(text)
+  return (gsub(sub(text, 1, 200), "[^ -~]", "?"))
+end
+
+-- asrpt:profile=NAME,dataset=NAME or asrpt:off, at the start of a --comment or after a blank or semicolon in it.
+function M.parse_comment(comment)
+  local hints = { profile = "", dataset = "", off = false, complaints = {} }
+  local text = match(comment, "^asrpt:([^ \t\n;]*)") or match(comment, "[ \t\n;]asrpt:([^ \t\n;]*)") or ""
+  for item in gmatch(text, "[^,]+") do
+    local key, value = match(item, "^([a-z]+)=(.*)$")
+    if item == "off" then
+      hints.off = true
+    elseif (key == "profile" or key == "dataset") and good_name(value) then
+      hints[key] = value
+    else
+      hints.complaints[#hints.complaints + 1] = "asrpt: ignored in --comment: " .. printable(item)
+    end
+  end
+  return hints
+end
+
+local function format_tag(group, iterations, profile, begin, left)
+  local fields = { "g=" .. group, format("n=%.0f", iterations) }
+  if profile ~= "" then
+    fields[#fields + 1] = "p=" .. profile
+  end
+  if begin > 0 then
+    fields[#fields + 1] = format("b=%.0f", begin)
+  end
+  if left then
+    fields[#fields + 1] = "l=" .. left
+  end
+  return "asrpt1:" .. concat(fields, ";")
+end
+
+-- argv[0] is the path of the script: it says where a job was submitted, not what it does.
+local function arguments_of(desc)
+  local argv, args = desc.argv, {}
+  local count = number_given(desc.argc) and desc.argc or 0
+  for i = 1, count - 1 do
+    local value = argv and argv[i]
+    args[i] = type(value) == "string" and value or ""
+  end
+  return args
+end
+
+-- ------------------------------------------------------------------------------------------ the two calls
+
+local function say(channel, text)
+  -- the log functions format: a % in the text must not reach them as a directive
+  pcall(function() slurm[channel]("%s", text) end)
+end
+
+local function user_begin(desc, now)
+  local begin = desc.begin_time
+  if number_given(begin) and begin > now and begin < 1e12 then
+    return begin
+  end
+  return 0
+end
+
+-- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
+local function decide(state, desc, part_list, uid, now)
+  local conf = read_conf(state)
+  if given(desc.admin_comment) or not managed(desc, part_list, conf.partitions) then
+    return nil
+  end
+  local found = gpu_request(desc)
+  if not (found.gpu or found.shared) then
+    return nil
+  end
+  local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
+  local user = number_given(desc.user_id) and desc.user_id or uid
+  local group = M.group_id(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, conf)
+  local iterations, trouble = M.lookup(state.table_path, group)
+  local left = why_left(desc, hints, found)
+  local begin, start = left and 0 or user_begin(desc, now), nil
+  if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
+    start = math.max(begin, now + conf.lease_s)
+  end
+  return format_tag(group, iterations, hints.profile, begin, left), start, hints.complaints, trouble
+end
+
+local function submit(state, desc, part_list, uid)
+  local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
+  if not tag then
+    return
+  end
+  if trouble then
+    say("log_error", "asrpt: " .. trouble .. "; the job counts as unseen")
+  end
+  for _, text in ipairs(complaints) do
+    say("log_user", text)
+  end
+  -- the only lines that change the job, after everything that could fail
+  desc.admin_comment = tag
+  if start then
+    desc.begin_time = start
+  end
+end
+
+local function success()
+  return type(slurm) == "table" and slurm.SUCCESS or 0
+end
+
+-- The hook of one folder with hook.conf and table.txt.
+function M.open(hook_dir)
+  local state = { conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt" }
+  return {
+    job_submit = function(desc, part_list, uid)
+      local good, trouble = pcall(submit, state, desc, part_list, uid)
+      if not good then
+        say("log_error", "asrpt: " .. printable(tostring(trouble)) .. "; job left as it is")
+      end
+      return success()
+    end,
+    -- slurmctld calls this for each of asrptd's own updates too: nothing to do, and quickly
+    job_modify = function()
+      return success()
+    end,
+  }
+end
+
+return M

@@ -1,0 +1,30 @@
+"""The audit trail: one JSON object a line, one line a decision or an answer of Slurm to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "audit.jsonl"
+
+
+class Audit:
+    """Appends to ``audit.jsonl`` in the state folder; one write a cycle, so a crash tears no line but the last."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / FILE_NAME
+        self._lines: list[str] = []
+
+    def record(self, now: float, event: str, job_id: str = "", **facts: Any) -> None:
+        entry = {"time": round(now, 3), "event": event, **({"job": job_id} if job_id else {}), **facts}
+        self._lines.append(json.dumps(entry, default=str))
+
+    def flush(self) -> None:
+        if not self._lines:
+            return
+        text, self._lines = "\n".join(self._lines) + "\n", []
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+            file.write(text)

@@ -1,0 +1,73 @@
+"""From what Slurm says of a job to what the policy gets: tag, request, profile, prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
+from slurm_asrpt.slurm.tag import Tag
+from slurm_asrpt.slurm.writeback import Original
+
+LoadProfile = Callable[[str], JobProfile]
+
+
+class Profiles:
+    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why."""
+
+    def __init__(self, load: LoadProfile) -> None:
+        self._load = load
+        self._known: dict[str, JobProfile | None] = {}
+        self.problems: dict[str, str] = {}
+
+    def get(self, name: str, gpus: int) -> JobProfile:
+        """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
+        if name and name not in self._known:
+            try:
+                self._known[name] = self._load(name)
+            except InputError as error:
+                self._known[name], self.problems[name] = None, str(error)
+        profile = self._known.get(name)
+        if profile is None:
+            return unprofiled(gpus)
+        if profile.gpus != gpus:
+            self.problems[name] = f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}"
+            return unprofiled(gpus)
+        return profile
+
+
+def admit(
+    record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
+) -> tuple[Ask, Job]:
+    """The job as the policy gets it; ``record`` as it was before any pin of ours. Raises LeftToSlurm."""
+    if tag is None:
+        raise LeftToSlurm("untagged")
+    if tag.left:
+        raise LeftToSlurm(tag.left)
+    ask = read_ask(record, nodes, partitions)
+    return ask, make_job(record, tag, ask, profiles)
+
+
+def make_job(record: JobRecord, tag: Tag, ask: Ask, profiles: Profiles) -> Job:
+    return Job(
+        id=JobId(record.job_id),
+        user=record.user,
+        gpus=ask.gpus,
+        profile=profiles.get(tag.profile, ask.gpus),
+        predicted_iterations=float(tag.iterations),
+        submit_time=max(record.submit_time, float(tag.begin)),
+        group=tag.group,
+        request=ask.request,
+    )
+
+
+def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
+    """The record as it was before a pin of ours overwrote its node list, node counts and tasks."""
+    if before is None:
+        return record
+    return dataclasses.replace(
+        record, min_nodes=before.min_nodes, max_nodes=before.max_nodes, tasks=before.tasks, required_nodes=""
+    )

@@ -1,0 +1,139 @@
+"""asrptd's loop: a cycle, the heartbeat, the status, a pause; until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.scheduler import Parts, Scheduler
+from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
+from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.profile.schema import load_profile
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.spool import hosts_dir, progress_dir
+from slurm_asrpt.status import write_status
+
+LOG = logging.getLogger("asrptd")
+LONGEST_PAUSE_S = 60.0
+SHORTEST_PAUSE_S = 0.2
+
+
+class Daemon:
+    """Everything asrptd owns while it runs. ``close`` gives it back."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stopping = threading.Event()
+        _make_folders(settings)
+        self.store = Store(settings.paths.state)
+        profiles = Profiles(lambda name: load_profile(name, settings.paths.profiles))
+        client = CliClient(settings.slurm)
+        self.history = History(settings.paths.state / HISTORY_FILE)
+        self.scheduler = Scheduler(
+            Parts(
+                settings=settings,
+                client=client,
+                slurm=client.config(),
+                policy=_policy(settings),
+                profiles=profiles,
+                store=self.store,
+                audit=Audit(settings.paths.state),
+                recorder=Recorder(self.history, settings.paths.spool, profiles),
+            )
+        )
+
+    def run(self, once: bool = False) -> None:
+        """Cycle until told to stop. A Slurm that does not answer is asked again after growing pauses."""
+        failures = 0
+        while not self.stopping.is_set():
+            began = time.time()
+            try:
+                wakeup = self._cycle(began)
+                failures = 0
+            except SlurmError as error:
+                if once:
+                    raise
+                failures += 1
+                wakeup = None
+                LOG.error("%s; trying again", one_line(error))
+            if once:
+                return
+            self.stopping.wait(self._pause(began, wakeup, failures))
+
+    def _cycle(self, now: float) -> float | None:
+        self._heartbeat(now)
+        wakeup = self.scheduler.cycle(now)
+        write_status(self.settings.paths.run, build_status(self.scheduler, now))
+        LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.tracked), time.time() - now)
+        return wakeup
+
+    def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
+        interval = self.settings.daemon.interval_s
+        if failures:
+            return float(min(LONGEST_PAUSE_S, interval * 2**failures))
+        until = min(began + interval, wakeup if wakeup is not None else began + interval)
+        return max(min(SHORTEST_PAUSE_S, interval), until - time.time())
+
+    def _heartbeat(self, now: float, alive: bool = True) -> None:
+        """Tell the hook how to lease, and for how long it may believe that we are there."""
+        lease = self.settings.daemon.lease_s if alive and self.settings.daemon.mode is Mode.ENFORCE else 0
+        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
+        write_hook_conf(
+            self.settings.paths.hook, self.settings.slurm.partitions, lease, now + grace, self.settings.group
+        )
+
+    def close(self) -> None:
+        """A clean stop: from now on the hook leases nothing; what is leased runs out by itself."""
+        self._heartbeat(time.time(), alive=False)
+        self.history.close()
+        self.store.close()
+
+    def stop_on_signals(self) -> None:
+        """SIGTERM and SIGINT let the cycle end, then the loop."""
+
+        def stop(number: int, _: FrameType | None) -> None:
+            LOG.info("%s: stopping after this cycle", signal.Signals(number).name)
+            self.stopping.set()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+
+
+def _policy(settings: Settings) -> Policy:
+    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    chosen = settings.policy
+    try:
+        return make_policy(chosen.name, fabric=fabric, tau=chosen.tau, comm_heavy=chosen.comm_heavy, delay=chosen.delay)
+    except ValueError as error:
+        raise InputError(f"policy.name: {error}") from None
+
+
+def _make_folders(settings: Settings) -> None:
+    paths = settings.paths
+    folders: dict[Path, int] = {
+        paths.state: 0o700,
+        paths.run: 0o755,
+        paths.hook: 0o755,
+        paths.spool: 0o755,
+        hosts_dir(paths.spool): 0o755,
+        progress_dir(paths.spool): 0o755,
+    }
+    for folder, mode in folders.items():
+        try:
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        except OSError as error:
+            raise AsrptError(f"{folder} cannot be made ({error.strerror}); asrptd runs as root or SlurmUser") from error

@@ -1,0 +1,57 @@
+"""From GPUs per node, planned or really given, to placements; and what pinned jobs keep from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import JobProfile, Request
+from slurm_asrpt.core.placement.selection import placement_on
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.rankmap import block_order
+from slurm_asrpt.daemon.tracked import Tracked
+from slurm_asrpt.slurm.records import NodeRecord
+
+
+def _servers(gpus: Mapping[str, int], nodes: Sequence[NodeRecord]) -> list[Node]:
+    """The nodes of an allocation in node-table order."""
+    return [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in gpus]
+
+
+def placement_of(tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric) -> Placement:
+    """Heavy-Edge on the GPUs that were really given to a job of ours."""
+    assert tracked.job is not None  # noqa: S101  (only admitted jobs are pinned)
+    servers = _servers(gpus, nodes)
+    return placement_on(servers, tuple(gpus[n.name] for n in servers), tracked.job.profile, fabric)
+
+
+def real_placement(
+    tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles
+) -> Placement | None:
+    """Where a running job is and its alpha there; None where its nodes are no longer known.
+
+    A job with a rank map runs as Heavy-Edge says; any other has its ranks in Slurm's block order.
+    """
+    gpus = tracked.record.gpus_by_node
+    servers = _servers(gpus, nodes)
+    if len(servers) != len(gpus):
+        return None
+    profile = profiles.get(tracked.tag.profile if tracked.tag else "", sum(gpus.values()))
+    counts = {n.name: gpus[n.name] for n in servers}
+    if tracked.mapped:
+        return placement_on(servers, tuple(counts.values()), profile, fabric)
+    return Placement(counts, block_order(counts), _block_alpha(profile, servers, counts, fabric))
+
+
+def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:
+    ranks = [server for server, node in enumerate(servers) for _ in range(counts[node.name])]
+    return iteration_time(profile, ranks, [node.gpus for node in servers], fabric)
+
+
+def reserve(view: ClusterView, tracked: Tracked) -> None:
+    """Keep the GPUs of a start that Slurm does not show yet; never below zero, the world may have moved."""
+    request = tracked.job.request if tracked.job is not None else Request()
+    for name, count in (tracked.pin.gpus if tracked.pin is not None else {}).items():
+        if name in view.free:
+            view.take({name: min(count, view.free[name])}, request)

@@ -1,0 +1,86 @@
+"""status.json from what the scheduler holds."""
+
+from __future__ import annotations
+
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.daemon.scheduler import Scheduler
+from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.spool import read_progress
+from slurm_asrpt.status import JobStatus, Status
+
+
+def build_status(scheduler: Scheduler, now: float) -> Status:
+    """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
+    queue = scheduler.policy.queue(now)
+    ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+    reasons = {str(job_id): why for job_id, why in queue}
+    rows = [_row(scheduler, tracked, ranks, reasons) for tracked in scheduler.tracked.values()]
+    rows.sort(key=lambda row: (row.state != Phase.RUNNING, row.rank or len(rows), row.submit_time, row.job_id))
+    settings = scheduler.settings
+    return Status(
+        written=now,
+        mode=str(settings.daemon.mode),
+        policy=settings.policy.name,
+        interval_s=settings.daemon.interval_s,
+        gpus_total=scheduler.view.total_gpus,
+        gpus_free=scheduler.view.total_free,
+        jobs=rows,
+    )
+
+
+def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason]) -> JobStatus:
+    record, tag, job = tracked.record, tracked.tag, tracked.job
+    why = _why(tracked, reasons)
+    best = _best(job, scheduler)
+    alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else None
+    iterations = tag.iterations if tag else 0
+    pace = alpha or best
+    return JobStatus(
+        job_id=record.job_id,
+        name=record.name,
+        user=record.user,
+        partition=record.partition,
+        gpus=job.gpus if job else sum(record.gpus_by_node.values()),
+        group=tag.group if tag else "",
+        profile=tag.profile if tag else "",
+        predicted_iterations=iterations,
+        predicted_run_s=iterations * pace if pace and iterations else None,
+        submit_time=record.submit_time,
+        start_time=record.start_time if tracked.place is Place.RUNNING else None,
+        state=str(why.phase),
+        reason=why.kind,
+        text=why.text if tracked.place is not Place.RUNNING else "",
+        facts=dict(why.facts),
+        rank=ranks.get(record.job_id),
+        nodes=_nodes(tracked, why),
+        iterations_done=_progress(scheduler, tracked),
+        alpha=alpha,
+        alpha_min=best,
+    )
+
+
+def _best(job: Job | None, scheduler: Scheduler) -> float | None:
+    nodes = scheduler.view.nodes
+    return best_alpha(job, nodes, scheduler.fabric) if job is not None and fits(job, nodes) else None
+
+
+def _why(tracked: Tracked, reasons: dict[str, Reason]) -> Reason:
+    if tracked.place is Place.RUNNING:
+        return Reason(Phase.RUNNING, "running", {})
+    if tracked.place is Place.QUEUED and tracked.record.job_id in reasons:
+        return reasons[tracked.record.job_id]
+    return tracked.why or reason(Phase.WAITING, "held", slurm_reason=tracked.record.reason)
+
+
+def _nodes(tracked: Tracked, why: Reason) -> dict[str, int]:
+    if tracked.place is Place.RUNNING:
+        return dict(tracked.record.gpus_by_node)
+    return dict(tracked.pin.gpus) if tracked.pin else dict(why.facts.get("nodes", {}))
+
+
+def _progress(scheduler: Scheduler, tracked: Tracked) -> int | None:
+    if tracked.place is not Place.RUNNING:
+        return None
+    return read_progress(scheduler.settings.paths.spool, str(tracked.record.number))

@@ -1,0 +1,91 @@
+"""What the daemon knows of each job beyond Slurm's own record, and keeps over a restart."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.policies.base import Reason
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import Ask
+from slurm_asrpt.slurm.tag import Tag
+from slurm_asrpt.slurm.writeback import Original
+
+
+class Place(StrEnum):
+    """Where a job stands with us."""
+
+    APART = "apart"  # pending, but not for the policy yet: dependency, --begin, held, a limit, backing off
+    QUEUED = "queued"  # in the policy
+    PINNED = "pinned"  # start decided; in mode enforce also written
+    RUNNING = "running"
+    LEFT = "left"  # Slurm's
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A start that was decided: where, when, and what it overwrote."""
+
+    gpus: dict[str, int]
+    ranks: list[str]
+    alpha: float
+    at: float
+    original: Original
+
+
+@dataclass
+class Tracked:
+    record: JobRecord
+    tag: Tag | None = None
+    ask: Ask | None = None
+    job: Job | None = None
+    place: Place = Place.APART
+    why: Reason | None = None
+    pin: Pin | None = None
+    original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
+    lease_until: float = 0.0
+    begin: float = 0.0
+    retry_at: float = 0.0
+    failures: int = 0
+    mapped: bool = False
+    real: Placement | None = None
+    site_factor: int | None = None
+    handed_over: bool = False
+
+    def dump(self) -> dict[str, Any]:
+        """What a restart must not lose, as JSON values."""
+        return {
+            "submit_time": self.record.submit_time,
+            "tag": self.tag.format() if self.tag else "",
+            "place": str(self.place),
+            "pin": asdict(self.pin) if self.pin else None,
+            "original": asdict(self.original) if self.original else None,
+            "begin": self.begin,
+            "retry_at": self.retry_at,
+            "failures": self.failures,
+            "mapped": self.mapped,
+            "handed_over": self.handed_over,
+        }
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A dump read back. Raises ValueError, KeyError or TypeError where it is none."""
+
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def restore(self, tracked: Tracked) -> None:
+        """Put the saved facts onto a job that Slurm still has."""
+        raw = self.raw
+        if raw.get("submit_time") != tracked.record.submit_time:
+            return  # the number is the same, the submission is not
+        pin, original = raw["pin"], raw["original"]
+        tracked.place = Place(raw["place"])
+        tracked.pin = Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None
+        tracked.original = Original(**original) if original else None
+        tracked.begin, tracked.retry_at = float(raw["begin"]), float(raw["retry_at"])
+        tracked.failures, tracked.mapped = int(raw["failures"]), bool(raw["mapped"])
+        tracked.handed_over = bool(raw["handed_over"])

@@ -1,0 +1,427 @@
+"""A lab: bring a real Slurm up in a directory, use it, take it down.
+
+lab = up(LabSpec(directory=Path("/tmp/my-lab"), nodes="4x8"))
+lab.run(["sbatch", "--wrap", "srun hostname"], user="asrpt1")
+lab.down()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt.errors import InputError, MachineError, SlurmError
+from slurm_asrpt.lab import accounting, conf, hooks, machine, processes, users
+from slurm_asrpt.lab.paths import STATE_FILE, LabPaths
+from slurm_asrpt.lab.processes import Daemon
+from slurm_asrpt.lab.spec import LabSpec
+
+Say = Callable[[str], None]
+COMMAND_TIMEOUT_S = 60.0
+
+
+def _silent(text: str) -> None:
+    """Say nothing: the default listener of ``up``."""
+
+
+@dataclass(frozen=True)
+class LabStatus:
+    """What runs now. dead: daemons that were started and are gone. nodes, jobs: how many in each state."""
+
+    directory: str
+    controller: bool
+    alive: int
+    dead: tuple[str, ...]
+    nodes: Mapping[str, int]
+    jobs: Mapping[str, int]
+
+
+class Lab:
+    """A lab that is up, or was. Made by ``up`` and ``load``."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.spec = spec
+        self.paths = LabPaths(spec.directory)
+
+    # ---- for clients
+
+    @property
+    def directory(self) -> Path:
+        return self.spec.directory
+
+    @property
+    def settings_path(self) -> Path:
+        """The lab's asrpt.toml."""
+        return self.paths.settings
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self.paths.slurm_conf
+
+    @property
+    def train(self) -> Path:
+        """The training stand-in, for ``srun`` in job scripts."""
+        return self.paths.bin / "asrpt-train"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of client commands: this process's own without Slurm's variables, plus the lab's two."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_", "SALLOC_", "SRUN_"))}
+        return kept | {"SLURM_CONF": str(self.slurm_conf), "ASRPT_CONFIG": str(self.settings_path)}
+
+    def home(self, user: str | None = None) -> Path:
+        """Where a test user's jobs run and write their output."""
+        return self.paths.home / (user or "root")
+
+    def run(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        user: str | None = None,
+        input: str | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a client command in the lab, as root or as a test user, in that user's home folder.
+
+        Raises SlurmError if it fails (unless check=False) or hangs, InputError for an unknown user.
+        """
+        words = [os.fspath(word) for word in command]
+        variables = self.env | {"HOME": str(self.home(user)), "USER": user or "root"} | dict(env or {})
+        identity = _identity(user)
+        try:
+            done = subprocess.run(
+                words,
+                input=input if input is not None else "",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env=variables,
+                cwd=cwd or self.home(user),
+                timeout=timeout_s,
+                user=identity[0] if identity else None,
+                group=identity[1] if identity else None,
+                extra_groups=[] if identity else None,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{' '.join(words[:3])}: no answer in {timeout_s:g} s") from error
+        except OSError as error:
+            raise SlurmError(f"{words[0]}: cannot be started ({error.strerror})") from error
+        if check and done.returncode:
+            raise SlurmError(f"{' '.join(words[:3])}: exit code {done.returncode}: {done.stderr or done.stdout}")
+        return done
+
+    # ---- daemons
+
+    @property
+    def daemons(self) -> list[Daemon]:
+        """Every daemon that this lab has started, dead or alive."""
+        return processes.read_daemons(self.paths.pids)
+
+    @property
+    def running(self) -> bool:
+        return any(daemon.alive for daemon in self.daemons)
+
+    def start_slurmctld(self, timeout_s: float = 30.0) -> None:
+        """Start the controller and wait for its first answer. Raises MachineError with the tail of its log."""
+        command = [machine.program("slurmctld"), "-D", "-f", str(self.slurm_conf)]
+        daemon = self._start("slurmctld", command)
+        self._wait("slurmctld answers", self.controller_up, [daemon], self.paths.log / "slurmctld.log", timeout_s)
+
+    def stop_slurmctld(self, crash: bool = False) -> None:
+        """Stop the controller; crash: without a chance to save its state."""
+        daemon = processes.read_daemon(self.paths.pids / "slurmctld.pid")
+        if daemon and crash:
+            daemon.signal(9)
+        if daemon:
+            processes.end([daemon], patience_s=30.0)
+
+    def restart_slurmctld(self) -> None:
+        """Stop and start the controller, and wait until it knows its nodes' state again. Raises MachineError."""
+        self.stop_slurmctld()
+        self.start_slurmctld()
+        self.wait_for_nodes()
+
+    def wait_for_nodes(self, timeout_s: float = 60.0) -> None:
+        """Wait until no node is unknown or silent (``*``) to the controller. Raises MachineError."""
+
+        def known() -> bool:
+            return not any("unknown" in state or "*" in state for state in self.node_states())
+
+        self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
+
+    def controller_up(self) -> bool:
+        """Whether slurmctld answers."""
+        with contextlib.suppress(SlurmError):
+            return " UP" in self.run(["scontrol", "ping"], check=False, timeout_s=10.0).stdout
+        return False
+
+    def _start(self, name: str, command: Sequence[str]) -> Daemon:
+        return processes.start(name, command, self.env, self.paths.log / f"{name}.out", self.paths.pids)
+
+    def _wait(
+        self, what: str, ready: Callable[[], bool], needed: Sequence[Daemon], log: Path, timeout_s: float
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            dead = next((daemon.name for daemon in needed if not daemon.alive), None)
+            if dead or time.monotonic() > deadline:
+                why = f"{dead} has ended" if dead else f"not within {timeout_s:g} s"
+                raise MachineError(f"waited until {what}: {why}; the end of {log}: {tail(log)}")
+            time.sleep(0.05)
+
+    # ---- bringing up
+
+    def _bring_up(self, say: Say) -> None:
+        self._write_files()
+        munged = self._start_munged()
+        self._wait("munged answers", self.paths.munge_socket.exists, [munged], self.paths.log / "munged.out", 10.0)
+        if self.spec.accounting:
+            say("starting MariaDB and slurmdbd")
+            self._start_accounting()
+        say("starting slurmctld")
+        self.start_slurmctld(timeout_s=60.0)
+        self._start_nodes(say)
+
+    def _write_files(self) -> None:
+        users.register(self.directory, self.spec.user_names)
+        self.paths.state_file.write_text(self.spec.to_json(), encoding="utf-8")
+        for name in (None, *self.spec.user_names):
+            _make_home(self.home(name), _identity(name))
+        _make_gpus(self.paths.gpus, max(node.gpus for node in self.spec.node_list))
+        hooks.install_train(self.paths)
+        scripts = hooks.install(self.spec, self.paths)
+        host = socket.gethostname().partition(".")[0]
+        files = {
+            "slurm.conf": conf.slurm_conf(self.spec, self.paths, host, scripts, lua=self.spec.hook),
+            "gres.conf": conf.gres_conf(self.spec, self.paths),
+            "asrpt.toml": conf.toml(conf.lab_settings(self.spec, self.paths)),
+        }
+        if _slurm_release() >= (23, 11):
+            files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # known since then; before, proctrack/pgid needs no file
+        for name, text in files.items():
+            (self.paths.etc / name).write_text(text, encoding="utf-8")
+
+    def _start_munged(self) -> Daemon:
+        folder = self.paths.munge
+        key = folder / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        options = {
+            "socket": self.paths.munge_socket,
+            "key-file": key,
+            "pid-file": folder / "pid",
+            "log-file": folder / "log",
+            "seed-file": folder / "seed",
+        }
+        arguments = [f"--{name}={path}" for name, path in options.items()]
+        return self._start("munged", [machine.program("munged"), "--foreground", "--num-threads=10", *arguments])
+
+    def _start_accounting(self) -> None:
+        database = accounting.start_database(self.spec, self.paths, self.env)
+        log = self.paths.log / "mariadbd.log"
+        self._wait("MariaDB answers", (self.paths.database / "s").exists, [database], log, 60.0)
+        slurmdbd = accounting.start_slurmdbd(self.paths, self.env)
+        log = self.paths.log / "slurmdbd.log"
+        first, *others = accounting.association_commands(self.spec)
+        self._wait("slurmdbd answers", lambda: self.run(first, check=False).returncode == 0, [slurmdbd], log, 60.0)
+        for command in others:
+            self.run(command)
+
+    def _start_nodes(self, say: Say) -> None:
+        slurmd = machine.program("slurmd")
+        names = [node.name for node in self.spec.node_list]
+        say(f"starting {len(names)} node(s)")
+        daemons = [self._start(f"slurmd.{n}", [slurmd, "-D", "-N", n, "-f", str(self.slurm_conf)]) for n in names]
+
+        def idle() -> bool:
+            states = self.node_states()
+            say(f"{states.get('idle', 0)} of {len(names)} node(s) idle")
+            return states.get("idle", 0) == len(names)
+
+        log = self.paths.log / f"slurmd.{names[0]}.log"
+        self._wait("every node is idle", idle, daemons, log, 30.0 + 0.5 * len(names))
+
+    # ---- looking
+
+    def node_states(self) -> Counter[str]:
+        """How many nodes are in each state. Raises SlurmError."""
+        return _count(self.run(["sinfo", "-h", "-N", "-p", self.spec.partitions[0], "-o", "%T"]).stdout)
+
+    def job_states(self) -> Counter[str]:
+        """How many jobs are in each state. Raises SlurmError."""
+        return _count(self.run(["squeue", "-h", "-t", "all", "-o", "%T"]).stdout)
+
+    def status(self) -> LabStatus:
+        """What runs now. Raises SlurmError."""
+        daemons = self.daemons
+        up = self.running and self.controller_up()
+        return LabStatus(
+            directory=str(self.directory),
+            controller=up,
+            alive=sum(daemon.alive for daemon in daemons),
+            dead=tuple(daemon.name for daemon in daemons if not daemon.alive),
+            nodes=dict(self.node_states()) if up else {},
+            jobs=dict(self.job_states()) if up else {},
+        )
+
+    # ---- taking down
+
+    def down(self, purge: bool = False) -> None:
+        """End every process of this lab and its jobs; purge: delete its files too. Does nothing twice.
+
+        Raises MachineError if the test users cannot be removed.
+        """
+        if self.running:
+            self._cancel_jobs()
+        self._end_daemons()
+        users.unregister(self.directory)
+        if purge:
+            self._delete_files()
+            with contextlib.suppress(OSError):  # keeps what somebody else put there
+                self.directory.rmdir()
+
+    def _cancel_jobs(self, patience_s: float = 5.0) -> None:
+        """Cancel all jobs and wait for their end; a controller that is gone must not keep the lab up."""
+        with contextlib.suppress(SlurmError, MachineError):
+            if not self.controller_up():
+                return
+            for state in ("PENDING", "RUNNING", "SUSPENDED"):
+                self.run(["scancel", "--state", state], check=False)
+            deadline = time.monotonic() + patience_s
+            while self.run(["squeue", "-h", "-o", "%A"]).stdout.strip() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    def _end_daemons(self) -> None:
+        """End the daemons, those that others need last: nodes and controller, slurmdbd, its database, munged."""
+        order = ("slurm", "slurmdbd", "mariadbd", "munged")
+        daemons = {daemon.name: daemon for daemon in self.daemons}
+        last = [daemons.pop(name) for name in order if name in daemons]
+        processes.end(daemons.values())
+        processes.end(processes.job_processes(self.slurm_conf, self.paths.slurmd_spool), patience_s=3.0)
+        for daemon in last:
+            processes.end([daemon], patience_s=30.0)
+        for file in self.paths.pids.glob("*.pid"):
+            file.unlink(missing_ok=True)
+
+    def _delete_files(self) -> None:
+        """Delete what a lab puts into its directory, and nothing else."""
+        for folder in self.paths.top_level():
+            shutil.rmtree(folder, ignore_errors=True)
+        self.paths.state_file.unlink(missing_ok=True)
+
+
+def up(spec: LabSpec, say: Say = _silent) -> Lab:
+    """Bring a lab up and wait until every node is idle; ``say`` hears of the progress.
+
+    A failure or an interrupt ends what was started; the logs stay. Raises InputError and MachineError.
+    """
+    machine.check_root()
+    _check_free(spec.directory)
+    if spec.hook:
+        hooks.hooks_folder(spec)
+    machine.check(spec)
+    lab = Lab(spec)
+    lab._delete_files()  # of a lab that was down
+    try:
+        lab.paths.create()
+        lab._bring_up(say)
+    except OSError as error:
+        lab.down()
+        raise MachineError(f"{error.filename or spec.directory}: {error.strerror}") from error
+    except BaseException:
+        lab.down()
+        raise
+    return lab
+
+
+def load(directory: Path) -> Lab:
+    """The lab in ``directory``, up or down. Raises InputError if there is none."""
+    file = Path(directory).absolute() / STATE_FILE
+    try:
+        return Lab(LabSpec.from_json(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"{directory}: no lab there ({error.strerror}: {file.name}); type: asrpt-lab up") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file}: damaged; delete the directory and type asrpt-lab up") from error
+
+
+def _check_free(directory: Path) -> None:
+    """Raises InputError unless the directory is missing, empty, or holds a lab that is down."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory}: not a directory; name another with --dir")
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not (directory / STATE_FILE).exists():
+        raise InputError(f"{directory}: not empty and not a lab's; name another with --dir")
+    if load(directory).running:
+        raise InputError(f"{directory}: a lab is running there; take it down first: asrpt-lab down --dir {directory}")
+
+
+def _identity(user: str | None) -> tuple[int, int] | None:
+    """uid and gid to run as; None for this process's own. Raises InputError."""
+    if user is None:
+        return None
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise InputError(f"no user {user} on this machine; asrpt-lab up --users N makes asrpt1 .. asrptN") from None
+    return entry.pw_uid, entry.pw_gid
+
+
+def _make_home(folder: Path, identity: tuple[int, int] | None) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    if identity:
+        os.chown(folder, *identity)
+
+
+def _make_gpus(folder: Path, count: int) -> None:
+    """Device files that stand for GPUs: each is another /dev/null. Raises MachineError."""
+    try:
+        for index in range(count):
+            os.mknod(folder / f"gpu{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except OSError as error:
+        raise MachineError(f"{folder}: cannot make device files ({error.strerror}); a lab needs mknod") from error
+
+
+def _slurm_release() -> tuple[int, ...]:
+    """(22, 5) for 22.05.8. Raises MachineError."""
+    output = subprocess.run([machine.program("slurmctld"), "-V"], capture_output=True, text=True, check=False).stdout
+    words = output.split()
+    try:
+        return tuple(int(part) for part in words[-1].split(".")[:2])
+    except (IndexError, ValueError):
+        raise MachineError(f"slurmctld -V says {output!r}; Slurm 22.05 or newer is needed") from None
+
+
+def _count(lines: str) -> Counter[str]:
+    """Slurm marks states (idle*, idle~ ...); a marked state is another state."""
+    return Counter(lines.lower().split())
+
+
+def tail(log: Path, lines: int = 5) -> str:
+    """The last lines of a log on one line; what is unreadable is said to be so."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"({error.strerror})"
+    return " | ".join(text.splitlines()[-lines:]) or "(empty)"
+
+
+def status_json(status: LabStatus) -> str:
+    """A status as one JSON object."""
+    return json.dumps(vars(status), default=list)

@@ -1,0 +1,66 @@
+"""Copying the project's own scripts (submit hook, prologs, epilog) and its training stand-in into a lab."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab import conf
+from slurm_asrpt.lab.paths import LabPaths
+from slurm_asrpt.lab.spec import LabSpec
+
+LUA_MODULE = "job_submit_asrpt.lua"
+SCRIPTS = {"Prolog": "asrpt-prolog", "TaskProlog": "asrpt-task-prolog", "Epilog": "asrpt-epilog"}
+DEFAULT_SPOOL = "/var/spool/asrpt"
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+_TRAIN = """\
+#!/usr/bin/python3 -sEP
+import os, sys
+sys.path.insert(0, {library!r})
+os.environ.setdefault("ASRPT_CONFIG", {settings!r})
+from slurm_asrpt.lab.train import main
+sys.exit(main())
+"""
+
+
+def hooks_folder(spec: LabSpec) -> Path:
+    """The folder of the hook's files: named, else the checkout's, else the installed one. Raises InputError."""
+    candidates = [_PACKAGE.parent / "plugin_hooks", Path(sys.prefix) / "share" / "slurm-asrpt" / "plugin_hooks"]
+    if spec.hooks_dir:
+        candidates = [spec.hooks_dir]
+    for folder in candidates:
+        if (folder / LUA_MODULE).is_file():
+            return folder
+    raise InputError(f"{candidates[0] / LUA_MODULE}: not found; name its folder with --hooks-dir, or give --no-hook")
+
+
+def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
+    """Copy the hook's files into the lab; the slurm.conf keys and paths of the scripts. Raises InputError."""
+    if not spec.hook:
+        return {}
+    folder = hooks_folder(spec)
+    shutil.copyfile(folder / LUA_MODULE, paths.etc / LUA_MODULE)
+    (paths.etc / "job_submit.lua").write_text(conf.lua_conf(paths), encoding="utf-8")
+    return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
+
+
+def _copy_script(source: Path, paths: LabPaths) -> Path:
+    """A prolog or epilog with the lab's spool folder in place of the default one."""
+    target = paths.etc / source.name
+    target.write_text(source.read_text(encoding="utf-8").replace(DEFAULT_SPOOL, str(paths.spool)), encoding="utf-8")
+    target.chmod(0o755)
+    return target
+
+
+def install_train(paths: LabPaths) -> None:
+    """A copy of the package and ``bin/asrpt-train``: test users may not be able to read the checkout."""
+    target = paths.library / "slurm_asrpt"
+    shutil.copytree(_PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [target, *target.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    script = paths.bin / "asrpt-train"
+    script.write_text(_TRAIN.format(library=str(paths.library), settings=str(paths.settings)), encoding="utf-8")
+    script.chmod(0o755)

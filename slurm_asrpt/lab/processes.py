@@ -1,0 +1,145 @@
+"""Starting and ending a lab's daemons. A process is ours by pid *and* start time: a reused pid is never killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt.errors import MachineError
+
+_children: list[subprocess.Popen[bytes]] = []
+"""Daemons that this very process started: kept so that they are reaped when they end."""
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A process that a lab started. started: clock ticks since boot (field 22 of /proc/<pid>/stat)."""
+
+    name: str
+    pid: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        _reap()
+        return start_time(self.pid) == self.started
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if the process is still the one that we started."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in ticks since boot; None if there is none or it is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the command's name, in brackets, may hold anything
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, pids: Path) -> Daemon:
+    """Start a daemon in the foreground mode of its own, in a session of its own, and note it in ``pids``.
+
+    Raises MachineError if it cannot be executed.
+    """
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise MachineError(f"{command[0]}: cannot be started ({error.strerror})") from error
+    _children.append(process)
+    daemon = Daemon(name, process.pid, start_time(process.pid) or 0)
+    (pids / f"{name}.pid").write_text(f"{daemon.pid} {daemon.started}\n", encoding="ascii")
+    return daemon
+
+
+def read_daemon(file: Path) -> Daemon | None:
+    """The daemon noted in a pid file; None if the file is missing or damaged."""
+    try:
+        pid, started = file.read_text(encoding="ascii").split()
+        return Daemon(file.stem, int(pid), int(started))
+    except (OSError, ValueError):
+        return None
+
+
+def read_daemons(pids: Path) -> list[Daemon]:
+    """Every daemon noted in a lab's pid folder, dead or alive."""
+    return [daemon for file in sorted(pids.glob("*.pid")) if (daemon := read_daemon(file))]
+
+
+def end(daemons: Iterable[Daemon], patience_s: float = 10.0) -> None:
+    """End processes: ask, wait, and insist."""
+    running = list(daemons)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for daemon in running:
+            daemon.signal(number)
+        running = _wait_gone(running, patience_s)
+        if not running:
+            return
+
+
+def _wait_gone(daemons: list[Daemon], patience_s: float) -> list[Daemon]:
+    deadline = time.monotonic() + patience_s
+    while (daemons := [d for d in daemons if d.alive]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return daemons
+
+
+def job_processes(slurm_conf: Path, spool: Path) -> list[Daemon]:
+    """What jobs of this lab left running: its slurmstepd and the processes that they started.
+
+    A job's process carries the lab's SLURM_CONF and the name of a node in its environment; a user's shell with the
+    same SLURM_CONF has no node name. slurmstepd overwrites its own, but keeps a socket below the lab's spool folder.
+    """
+    sockets = _sockets_below(spool)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (_is_job_process(entry, slurm_conf) or _is_stepd(entry, sockets)):
+            pid = int(entry.name)
+            started = start_time(pid)
+            if started is not None and pid != os.getpid():
+                found.append(Daemon("job", pid, started))
+    return found
+
+
+def _is_job_process(process: Path, slurm_conf: Path) -> bool:
+    with contextlib.suppress(OSError):
+        environment = (process / "environ").read_bytes().split(b"\0")
+        in_lab = f"SLURM_CONF={slurm_conf}".encode() in environment
+        return in_lab and any(entry.startswith(b"SLURMD_NODENAME=") for entry in environment)
+    return False
+
+
+def _sockets_below(folder: Path) -> frozenset[str]:
+    """Inodes of the unix sockets bound below a folder, as /proc/<pid>/fd spells them."""
+    rows = (line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines())
+    return frozenset(f"socket:[{row[6]}]" for row in rows if len(row) > 7 and row[7].startswith(f"{folder}/"))
+
+
+def _is_stepd(process: Path, sockets: frozenset[str]) -> bool:
+    with contextlib.suppress(OSError):
+        if (process / "comm").read_text(encoding="utf-8", errors="replace").strip() == "slurmstepd":
+            return any(os.readlink(file) in sockets for file in (process / "fd").iterdir())
+    return False

@@ -1,0 +1,190 @@
+"""asrpt-lab train: a stand-in for training that runs as fast as its placement allows.
+
+Inside a job it reads which GPUs it was given on which nodes and where its ranks are, computes the seconds per
+iteration by the project's own formula and profile, sleeps that long, and reports its progress as real training would.
+Standard library only: it runs with the system's Python, and often.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.errors import AsrptError, InputError, one_line
+from slurm_asrpt.lab.allocation import Allocation, read_allocation, read_ranks
+
+EXIT_TERMINATED = 143
+REPORT_EVERY_S = 1.0
+DEFAULT_INTER = 1.25e9  # as in config.FabricSettings, which is not imported here: it needs pydantic
+DEFAULT_INTRA = 300e9
+UNPROFILED_ALPHA = 1.0  # a job without a profile counts one iteration a second, wherever it runs
+
+
+@dataclass(frozen=True)
+class Result:
+    """The line that --json prints. alpha: seconds per iteration. seconds: elapsed here, less than real by --speedup."""
+
+    profile: str | None
+    nodes: tuple[str, ...]
+    counts: tuple[int, ...]
+    ranks: tuple[int, ...]
+    mapped: bool
+    alpha: float
+    iterations: int
+    seconds: float
+
+
+class Progress:
+    """Writes ``<done> <total>`` where the job's TaskProlog said; what cannot be written is no failure of the job."""
+
+    def __init__(self, environment: Mapping[str, str], total: int) -> None:
+        folder = environment.get("ASRPT_PROGRESS_DIR", "")
+        # one rank reports for all: srun starts as many of us as there are ranks
+        self._folder = Path(folder) if folder and environment.get("SLURM_PROCID", "0") == "0" else None
+        self._total = total
+
+    def write(self, done: int) -> None:
+        if self._folder is None:
+            return
+        temporary = self._folder / f".iterations.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            temporary.write_text(f"{done} {self._total}\n", encoding="ascii")
+            temporary.replace(self._folder / "iterations")
+
+
+def train(iterations: int, seconds_each: float, progress: Progress) -> float:
+    """Sleep through the iterations; the seconds it took. Progress is written at the end, whatever ends it."""
+    start = time.monotonic()
+    end = start + iterations * seconds_each
+    try:
+        progress.write(0)
+        while (now := time.monotonic()) < end:
+            time.sleep(min(REPORT_EVERY_S, end - now))
+            progress.write(_done(start, iterations, seconds_each))
+    finally:
+        progress.write(_done(start, iterations, seconds_each))
+    return time.monotonic() - start
+
+
+def _done(start: float, iterations: int, seconds_each: float) -> int:
+    elapsed = time.monotonic() - start
+    return min(iterations, int(elapsed / seconds_each)) if seconds_each > 0 else iterations
+
+
+def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], options: argparse.Namespace) -> float:
+    """Seconds per iteration of a profile in this placement. Raises InputError."""
+    from slurm_asrpt.profile.schema import load_profile
+
+    loaded = load_profile(profile, options.folders)
+    if loaded.gpus != len(ranks):
+        raise InputError(
+            f"profile {profile} has {loaded.gpus} replicas, this job has {len(ranks)} GPUs; ask for as many"
+        )
+    return iteration_time(loaded, ranks, allocation.totals, Fabric(options.inter, options.intra))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code: 0, 2 for bad input, 1 for a Slurm that does not answer, 143 after SIGTERM."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        options = _options(arguments)
+        result = _run(options, os.environ)
+    except AsrptError as error:
+        print(f"asrpt-train: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    if options.json:
+        print(json.dumps(asdict(result)), flush=True)
+    return 0
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
+    alpha, mapped = UNPROFILED_ALPHA, False
+    allocation = Allocation((), (), ())
+    ranks: tuple[int, ...] = ()
+    if options.profile or options.json:  # a job that reports nothing about its placement need not ask for it
+        allocation = read_allocation(environment)
+        ranks = read_ranks(allocation, environment)
+        mapped = ranks != allocation.block_ranks()
+    if options.profile:
+        alpha = alpha_here(options.profile, allocation, ranks, options)
+    seconds = train(options.iterations, alpha / options.speedup, Progress(environment, options.iterations))
+    placed = (allocation.nodes, allocation.counts, ranks, mapped)
+    return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every command of the project does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; --help lists the options")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        prog="asrpt-lab train", description="A stand-in for training, as fast as its placement; runs inside a job."
+    )
+    parser.add_argument("--profile", help="profile by name or path; without one: one iteration a second")
+    parser.add_argument("--iterations", type=_count, default=60, help="iterations to train (default 60)")
+    parser.add_argument("--speedup", type=_positive, default=1.0, help="run so many times faster than real time")
+    parser.add_argument("--inter", type=_positive, help="B_inter in bytes/s (default: [fabric] of asrpt.toml)")
+    parser.add_argument("--intra", type=_positive, help="B_intra in bytes/s (default: [fabric] of asrpt.toml)")
+    parser.add_argument("--json", action="store_true", help="print the placement and the time as one JSON line")
+    options = parser.parse_args(arguments)
+    settings = _settings(os.environ)
+    fabric = _table(settings, "fabric")
+    options.inter = options.inter or float(fabric.get("inter_bytes_per_s", DEFAULT_INTER))
+    options.intra = options.intra or float(fabric.get("intra_bytes_per_s", DEFAULT_INTRA))
+    options.folders = [Path(folder) for folder in _table(settings, "paths").get("profiles", [])]
+    return options
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The tables of $ASRPT_CONFIG, unchecked: asrptd is the one to complain about them."""
+    try:
+        return tomllib.loads(Path(environment["ASRPT_CONFIG"]).read_text(encoding="utf-8"))
+    except (KeyError, OSError, ValueError):
+        return {}
+
+
+def _table(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = settings.get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number above 0 is needed, not {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= value < 10**12:
+        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, not {text}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

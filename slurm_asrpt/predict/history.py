@@ -1,0 +1,193 @@
+"""What ran, in SQLite: one row a run, so that iterations can be learnt from it. asrptd writes, the tools read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from slurm_asrpt.errors import AsrptError
+
+FILE_NAME = "history.sqlite"
+
+
+class HistoryError(AsrptError):
+    """The history cannot be opened, read or written."""
+
+
+class Source(StrEnum):
+    """Where a run's iterations come from."""
+
+    REPORTED = "reported"
+    ELAPSED = "elapsed"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job. Times are seconds since the epoch, 0 where unknown.
+
+    job_id, start_time: the key; a requeued job runs again under its id, a reinstalled Slurm counts ids afresh.
+    nodes: GPUs by node. alpha: seconds per iteration in the placement that the run really had.
+    """
+
+    job_id: str
+    start_time: int
+    submit_time: int = 0
+    end_time: int = 0
+    state: str = ""
+    exit_code: int = 0
+    user: str = ""
+    uid: int = -1
+    group_id: str = ""
+    job_name: str = ""
+    partition: str = ""
+    gpus: int = 0
+    nodes: dict[str, int] = field(default_factory=dict)
+    profile: str = ""
+    predicted_iterations: int = 0
+    iterations: int = 0
+    iterations_source: Source = Source.NONE
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the forest learns from: one completed run."""
+
+    group: str
+    user: int
+    iterations: int
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE runs (
+            job_id TEXT NOT NULL, start_time INTEGER NOT NULL, submit_time INTEGER NOT NULL,
+            end_time INTEGER NOT NULL, state TEXT NOT NULL, exit_code INTEGER NOT NULL, user TEXT NOT NULL,
+            uid INTEGER NOT NULL, group_id TEXT NOT NULL, job_name TEXT NOT NULL, partition TEXT NOT NULL,
+            gpus INTEGER NOT NULL, nodes TEXT NOT NULL, profile TEXT NOT NULL, predicted_iterations INTEGER NOT NULL,
+            iterations INTEGER NOT NULL, iterations_source TEXT NOT NULL, alpha REAL NOT NULL,
+            PRIMARY KEY (job_id, start_time)) WITHOUT ROWID"""
+    )
+    connection.execute("CREATE INDEX runs_by_end ON runs (end_time)")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)
+"""Step i leads from schema version i to i + 1; a step once released is never changed."""
+
+_COLUMNS = tuple(f.name for f in fields(Run))
+_UPSERT = (
+    f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608 constants
+    "ON CONFLICT (job_id, start_time) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])
+)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours, naming the file and the way out."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise HistoryError(f"{path}: {error}; check the folder's owner, its free space and who holds it") from error
+    except sqlite3.DatabaseError as error:
+        raise HistoryError(
+            f"{path}: no usable history ({error}); move the file aside, a new one is made, and learning starts afresh"
+        ) from error
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to date, step by step, each in its own transaction. Raises HistoryError for a newer one."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise HistoryError(f"the history has schema {version}, this release knows {len(MIGRATIONS)}; update it")
+    for step in range(version, len(MIGRATIONS)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # another process may have taken this step while we waited for the lock
+            if int(connection.execute("PRAGMA user_version").fetchone()[0]) == step:
+                MIGRATIONS[step](connection)
+                connection.execute(f"PRAGMA user_version = {step + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+class History:
+    """The runs in one file. Use as a context manager."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open, and make or migrate unless ``read_only``. Raises HistoryError."""
+        self.path = path
+        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        with _named(path):
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
+            try:
+                self._prepare(read_only)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _prepare(self, read_only: bool) -> None:
+        if read_only:
+            self._db.execute("SELECT 1 FROM runs LIMIT 1")
+            return
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        migrate(self._db)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def record(self, runs: Iterable[Run]) -> None:
+        """Keep ``runs``, all or none; a run recorded before is overwritten, so repeats do no harm."""
+        rows = [_row(run) for run in runs]
+        with _named(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany(_UPSERT, rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+
+    def runs(self, since: int = 0, limit: int = -1) -> list[Run]:
+        """Runs that ended at or after ``since``, the latest first."""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE end_time >= ? ORDER BY end_time DESC, job_id LIMIT ?"  # noqa: S608 constants
+        with _named(self.path):
+            return [_run(row) for row in self._db.execute(query, (since, limit))]
+
+    def samples(self) -> list[Sample]:
+        """What can be learnt from: completed runs whose iterations are known, in a fixed order."""
+        query = (
+            "SELECT group_id, uid, iterations FROM runs WHERE state = 'COMPLETED' AND iterations > 0 "
+            "AND length(group_id) = 16 ORDER BY end_time, job_id, start_time"
+        )
+        with _named(self.path):
+            return [Sample(*row) for row in self._db.execute(query)]
+
+
+def _row(run: Run) -> tuple[Any, ...]:
+    values = asdict(run)
+    values["nodes"] = json.dumps(run.nodes, sort_keys=True)
+    values["iterations_source"] = run.iterations_source.value
+    return tuple(values.values())
+
+
+def _run(row: Sequence[Any]) -> Run:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["nodes"] = json.loads(values["nodes"])
+    values["iterations_source"] = Source(values["iterations_source"])
+    return Run(**values)

@@ -1,0 +1,89 @@
+"""The client over Slurm's own commands: squeue and scontrol, arguments as lists, no shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.errors import SlurmError, printable
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+
+_SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
+
+
+class CliClient:
+    """Reads with ``squeue --json`` and ``scontrol show``, writes with one scontrol process fed through stdin."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        self.settings = settings
+        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+        if settings.conf:
+            self.environment["SLURM_CONF"] = settings.conf
+
+    def config(self) -> SlurmConfig:
+        values = parse.parse_config(self._run("scontrol", "show", "config"))
+        if "SLURM_VERSION" not in values:
+            raise SlurmError("scontrol show config says no SLURM_VERSION")
+        return SlurmConfig(
+            version=values["SLURM_VERSION"],
+            cluster=values.get("ClusterName", ""),
+            multifactor=values.get("PriorityType", "") == "priority/multifactor",
+            memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+        )
+
+    def jobs(self) -> list[JobRecord]:
+        return parse.parse_jobs(self._run("squeue", "--json", "--states=all"))
+
+    def nodes(self) -> list[NodeRecord]:
+        return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))
+
+    def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)
+        return parse.parse_allocations(self._run("scontrol", "-d", "-o", stdin=lines, lenient=True))
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        if not updates:
+            return []
+        lines = [
+            "update " + " ".join(f"{key}={_checked(value)}" for key, value in {"JobId": u.job_id, **u.fields}.items())
+            for u in updates
+        ]
+        errors = parse.parse_update_errors(self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True))
+        if len(errors) != len(updates):
+            raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
+        return errors
+
+    def _run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
+        """Standard output; with ``lenient`` standard error too and any exit status. Raises SlurmError."""
+        path = str(Path(self.settings.bin_dir) / command) if self.settings.bin_dir else command
+        try:
+            done = subprocess.run(
+                [path, *arguments],
+                input=stdin.encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if lenient else subprocess.PIPE,
+                env=self.environment,
+                timeout=self.settings.timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{command} did not answer within {self.settings.timeout_s:g} s") from error
+        except OSError as error:
+            raise SlurmError(f"{path} cannot be run ({error.strerror}); set slurm.bin_dir or PATH") from error
+        if done.returncode and not lenient:
+            text = " ".join((done.stderr or b"").decode(errors="replace").split()) or f"exit status {done.returncode}"
+            raise SlurmError(f"{command} failed: {printable(text)}")
+        return done.stdout.decode(errors="replace")
+
+
+def _checked(value: str) -> str:
+    """A value for a scontrol line. Ours are numbers, ids, node lists and tags; anything else must not get there."""
+    if not _SAFE.fullmatch(value):
+        raise SlurmError(f"refusing to write {value!r} to scontrol")
+    return value

@@ -1,0 +1,38 @@
+"""The seam to Slurm: what the daemon asks of it, whatever the client behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+
+
+@dataclass(frozen=True)
+class SlurmConfig:
+    """What we need to know of slurm.conf."""
+
+    version: str
+    cluster: str
+    multifactor: bool
+    memory_consumed: bool
+
+
+class SlurmClient(Protocol):
+    """Bulk reads and writes. Every method raises SlurmError when Slurm does not answer sensibly."""
+
+    def config(self) -> SlurmConfig:
+        """The controller's configuration."""
+
+    def jobs(self) -> list[JobRecord]:
+        """Every job that the controller remembers, finished ones (MinJobAge) too."""
+
+    def nodes(self) -> list[NodeRecord]:
+        """Every node, in node-table order."""
+
+    def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """GPUs by node of those of these jobs that run now; quicker than reading all jobs."""
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        """Write; one error text per update, "" where it went well."""

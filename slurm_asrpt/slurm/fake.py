@@ -1,0 +1,41 @@
+"""A client for unit tests: replays answers recorded from a real Slurm and remembers what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+
+
+class RecordedClient:
+    """Answers from a folder with ``squeue.json``, ``nodes.txt``, ``jobs.txt``, ``config.txt`` of one moment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written: list[Update] = []
+        self.errors: dict[str, str] = {}
+
+    def _text(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def config(self) -> SlurmConfig:
+        values = parse.parse_config(self._text("config.txt"))
+        multifactor = values["PriorityType"] == "priority/multifactor"
+        memory = "memory" in values["SelectTypeParameters"].lower()
+        return SlurmConfig(values["SLURM_VERSION"], values["ClusterName"], multifactor, memory)
+
+    def jobs(self) -> list[JobRecord]:
+        return parse.parse_jobs(self._text("squeue.json"))
+
+    def nodes(self) -> list[NodeRecord]:
+        return parse.parse_nodes(self._text("nodes.txt"))
+
+    def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        return {k: v for k, v in parse.parse_allocations(self._text("jobs.txt")).items() if k in job_ids}
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        self.written.extend(updates)
+        return [self.errors.get(update.job_id, "") for update in updates]

@@ -1,0 +1,209 @@
+"""Slurm's answers into records. Text in, values out; anything unreadable raises SlurmError naming what it was.
+
+Covers the plain numbers of 22.05 and the wrapped ones of 23.02 and later
+(``{"set": true, "infinite": false, "number": 5}``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ClusterShell.NodeSet import NodeSet
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+
+
+def number(value: Any, default: float = 0) -> float:
+    """A number in any of Slurm's JSON spellings; default where it is not set, infinite or not a number."""
+    if isinstance(value, Mapping):
+        return number(value.get("number"), default) if value.get("set") else default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return default
+    return value
+
+
+def _word(value: Any) -> str:
+    """A text, or the first of a list of flags (newer releases give states as lists)."""
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return value if isinstance(value, str) else ""
+
+
+def parse_gres(text: str) -> dict[tuple[str, str], int]:
+    """``gres:gpu:h100:2,gres/shard=4`` into {(name, type): count}. Raises SlurmError for anything else."""
+    counts: dict[tuple[str, str], int] = {}
+    for part in filter(None, text.split(",")):
+        words = re.split(r"[:=]", re.sub(r"^gres[:/]", "", re.sub(r"\(.*", "", part)))
+        last = words.pop() if words[-1].isdigit() else "1"
+        if not 1 <= len(words) <= 2 or not words[0]:
+            raise SlurmError(f"cannot read the generic resource {part!r}")
+        key = (words[0], words[1] if len(words) == 2 else "")
+        counts[key] = counts.get(key, 0) + int(last)
+    return counts
+
+
+def gpu_count(gres: str) -> int:
+    """GPUs in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; 0 without any."""
+    without_lists = re.sub(r"\([^)]*\)", "", gres)
+    return sum(count for (name, _), count in parse_gres(_sane(without_lists)).items() if name == "gpu")
+
+
+def _sane(gres: str) -> str:
+    return "" if gres in ("(null)", "N/A") else gres
+
+
+def parse_jobs(text: str) -> list[JobRecord]:
+    """``squeue --json --states=all``."""
+    try:
+        return [_job(raw) for raw in json.loads(text)["jobs"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
+
+
+def _job(raw: Mapping[str, Any]) -> JobRecord:
+    array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
+    if isinstance(task, Mapping) and not task.get("set"):
+        task = None
+    job_id = str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}"
+    shared = raw.get("shared")
+    return JobRecord(
+        job_id=job_id,
+        name=_word(raw.get("name")),
+        user=_word(raw.get("user_name")) or str(raw.get("user_id", "")),
+        uid=int(number(raw.get("user_id"), -1)),
+        partition=_word(raw.get("partition")),
+        state=_word(raw.get("job_state")),
+        reason=_word(raw.get("state_reason")),
+        submit_time=number(raw.get("submit_time")),
+        number=int(raw["job_id"]),
+        eligible_time=number(raw.get("eligible_time")),
+        start_time=number(raw.get("start_time")),
+        end_time=number(raw.get("end_time")),
+        priority=int(number(raw.get("priority"))),
+        exit_code=_exit_code(raw.get("exit_code")),
+        restarts=int(number(raw.get("restart_cnt"))),
+        array=bool(_word(raw.get("array_task_string"))) or array_id != 0,
+        het=int(number(raw.get("het_job_id"))) != 0,
+        min_nodes=max(1, int(number(raw.get("node_count"), 1))),
+        max_nodes=int(number(raw.get("max_nodes"))),
+        tasks=max(1, int(number(raw.get("tasks"), 1))),
+        tasks_per_node=int(number(raw.get("tasks_per_node"))),
+        cpus=int(number(raw.get("cpus"))),
+        memory_per_cpu=number(raw.get("memory_per_cpu")),
+        memory_per_node=number(raw.get("memory_per_node")),
+        memory_per_gpu=float(gpu_count(_word(raw.get("memory_per_tres")))),
+        tres_per_job=_word(raw.get("tres_per_job")),
+        tres_per_node=_word(raw.get("tres_per_node")),
+        tres_per_task=_word(raw.get("tres_per_task")),
+        tres_per_socket=_word(raw.get("tres_per_socket")),
+        required_nodes=_word(raw.get("required_nodes")),
+        excluded_nodes=_word(raw.get("excluded_nodes")),
+        features=_word(raw.get("features")),
+        reservation=_word(raw.get("resv_name")),
+        exclusive=_word(shared) in ("none", "user", "mcs", "topo"),
+        contiguous=bool(raw.get("contiguous")),
+        admin_comment=_word(raw.get("admin_comment")),
+        gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
+    )
+
+
+def _exit_code(raw: Any) -> int:
+    if isinstance(raw, Mapping) and "return_code" in raw:  # 23.02 and later
+        return int(number(raw["return_code"]))
+    return int(number(raw)) >> 8  # a wait status
+
+
+def _allocated(nodes: str, details: Any) -> dict[str, int]:
+    """GPUs per node: ``gres_detail`` has one entry per allocated node, in the order of the node list."""
+    if not nodes or not isinstance(details, list):
+        return {}
+    names = expand(nodes)
+    if len(names) != len(details):
+        return {}
+    counts = {name: gpu_count(str(detail)) for name, detail in zip(names, details, strict=True)}
+    return {name: count for name, count in counts.items() if count}
+
+
+def expand(nodes: str) -> list[str]:
+    """``n[1-3,7]`` into names, in the order of the list. Raises SlurmError."""
+    try:
+        return [str(name) for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", nodes) for name in NodeSet(part)]
+    except Exception as error:  # ClusterShell raises a family of its own
+        raise SlurmError(f"cannot read the node list {nodes!r}") from error
+
+
+def fold(names: Iterable[str]) -> str:
+    """The opposite of ``expand``."""
+    return str(NodeSet.fromlist(list(names)))
+
+
+def parse_nodes(text: str) -> list[NodeRecord]:
+    """``scontrol -d -o show node``: one line a node, in node-table order."""
+    lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
+    return [_node(dict(_pairs(line)), index) for index, line in enumerate(lines)]
+
+
+def _pairs(line: str) -> Iterable[tuple[str, str]]:
+    return (word.split("=", 1) for word in line.split() if "=" in word)  # type: ignore[misc]
+
+
+def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
+    try:
+        gres = parse_gres(_sane(re.sub(r"\([^)]*\)", "", raw.get("Gres", ""))))
+        types = {kind for (name, kind) in gres if name == "gpu"}
+        return NodeRecord(
+            name=raw["NodeName"],
+            index=index,
+            gpus=sum(count for (name, _), count in gres.items() if name == "gpu"),
+            gpus_used=gpu_count(raw.get("GresUsed", "")),
+            gpu_type=types.pop() if len(types) == 1 else "",
+            cpus=int(raw["CPUTot"]),
+            cpus_used=int(raw["CPUAlloc"]),
+            memory=int(raw["RealMemory"]),
+            memory_used=int(raw["AllocMem"]),
+            state=raw["State"],
+            partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
+            other_gres=len(types) > 1 or any(name in ("shard", "mps") for name, _ in gres),
+        )
+    except (KeyError, ValueError) as error:
+        raise SlurmError(f"scontrol show node gave something unreadable ({error!r})") from error
+
+
+def parse_allocations(text: str) -> dict[str, dict[str, int]]:
+    """GPUs by job and node from ``scontrol -d -o show job``; jobs without an allocation have no entry."""
+    found: dict[str, dict[str, int]] = {}
+    for line in text.splitlines():
+        match = re.match(r"JobId=(\d+)", line)
+        if match is None:
+            continue
+        counts: dict[str, int] = {}
+        for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
+            counts.update(dict.fromkeys(expand(nodes), gpu_count(gres)))
+        counts = {name: count for name, count in counts.items() if count}
+        if counts and "JobState=RUNNING" in line:
+            found[match[1]] = counts
+    return found
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_update_errors(transcript: str) -> list[str]:
+    """One entry per update of a ``scontrol`` session, "" where it went well.
+
+    scontrol echoes each line that it reads from stdin behind its prompt and prints what went wrong after it.
+    """
+    errors: list[list[str]] = []
+    for line in transcript.splitlines():
+        if line.startswith("scontrol: update "):
+            errors.append([])
+        elif errors and line.strip() and line.strip() != "scontrol:":
+            errors[-1].append(line.strip())
+    return ["; ".join(lines) for lines in errors]

@@ -1,0 +1,130 @@
+"""From a Slurm job to what the policy may do with it: GPUs and shape, or why we leave the job to Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.job import Request
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.parse import parse_gres
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+
+LEFT_WORDS = {
+    "interactive": "an interactive job",
+    "het": "a heterogeneous job",
+    "held": "its owner holds it",
+    "array": "a job array",
+    "nodelist": "its owner chose the nodes (-w)",
+    "exclude": "its owner excluded nodes (-x)",
+    "exclusive": "it asks for whole nodes (--exclusive)",
+    "reservation": "it runs in a reservation",
+    "features": "it asks for node features (-C)",
+    "contiguous": "it asks for contiguous nodes",
+    "switches": "it asks for a number of switches",
+    "gres": "it asks for shared or several kinds of GPUs",
+    "socket": "it asks for GPUs per socket",
+    "nogpu": "it asks for no GPU",
+    "shape": "its GPU request has a form that is not managed yet",
+    "partition": "its partition is not managed",
+    "off": "its owner asked for asrpt:off",
+    "untagged": "the hook has not tagged it",
+    "shadow": "the daemon only watches (mode shadow)",
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job asks for: its GPUs and the allocations that serve it. one_task_per_gpu: ranks are GPUs."""
+
+    gpus: int
+    request: Request
+    one_task_per_gpu: bool
+
+
+class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
+    """We do not schedule this job; ``why`` is a key of LEFT_WORDS."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(LEFT_WORDS[why])
+        self.why = why
+
+
+def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> Ask:
+    """What the job asks for. Raises LeftToSlurm for what we do not (yet) place as the user would expect."""
+    _refuse_what_slurm_keeps(job, partitions)
+    kind, gpus, per_node, unit = _gpus(job)
+    wanted = set(job.partition.split(","))
+    names = (
+        n.name for n in nodes if n.gpus and not n.other_gres and n.partitions & wanted and kind in ("", n.gpu_type)
+    )
+    request = Request(
+        per_node=per_node,
+        unit=unit,
+        min_nodes=job.min_nodes,
+        max_nodes=job.max_nodes or None,
+        cpus_per_gpu=job.cpus / gpus,
+        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * job.cpus / gpus,
+        memory_per_node=job.memory_per_node,
+        candidates=frozenset(names),
+    )
+    return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
+    checks = {
+        "partition": not set(job.partition.split(",")) <= set(partitions),
+        "het": job.het,
+        "array": job.array,
+        "nodelist": bool(job.required_nodes),
+        "exclude": bool(job.excluded_nodes),
+        "exclusive": job.exclusive,
+        "reservation": bool(job.reservation),
+        "features": bool(job.features),
+        "contiguous": job.contiguous,
+        "socket": bool(job.tres_per_socket),
+    }
+    for why, applies in checks.items():
+        if applies:
+            raise LeftToSlurm(why)
+
+
+def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
+    """GPU type, GPUs in all, GPUs per node where they are fixed, and the unit in which they come."""
+    per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))
+    kind = next((k for k, _ in (per_job, per_node, per_task) if k), "")
+    if per_node[1]:
+        total = per_job[1] or per_node[1] * job.min_nodes
+        return _even(kind, total, per_node[1])
+    if per_task[1]:
+        total = per_task[1] * job.tasks
+        if job.tasks_per_node:
+            return _even(kind, total, per_task[1] * job.tasks_per_node)
+        return kind, total, None, per_task[1]
+    if per_job[1]:
+        if job.tasks_per_node:  # Slurm spreads the tasks evenly and the GPUs with them only if the nodes are fixed
+            if job.min_nodes != job.max_nodes:
+                raise LeftToSlurm("shape")
+            return _even(kind, per_job[1], per_job[1] // job.min_nodes)
+        return kind, per_job[1], None, 1
+    raise LeftToSlurm("nogpu")
+
+
+def _even(kind: str, total: int, per_node: int) -> tuple[str, int, int | None, int]:
+    if per_node < 1 or total % per_node:
+        raise LeftToSlurm("shape")
+    return kind, total, per_node, 1
+
+
+def _one_kind(tres: str) -> tuple[str, int]:
+    """(type, count) of the GPUs in a tres_per_* text; ("", 0) without any."""
+    try:
+        counts = parse_gres(tres)
+    except SlurmError:
+        raise LeftToSlurm("gres") from None
+    if any(name in ("shard", "mps") for name, _ in counts):
+        raise LeftToSlurm("gres")
+    gpus = [(kind, count) for (name, kind), count in counts.items() if name == "gpu"]
+    if len(gpus) > 1:
+        raise LeftToSlurm("gres")
+    return gpus[0] if gpus else ("", 0)
