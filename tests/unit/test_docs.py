@@ -35,7 +35,9 @@ def options() -> Iterator[tuple[str, str, str]]:
         for name, sub in subs.items():
             for parameter in sub.params:
                 if parameter.param_type_name == "option":
-                    yield from ((command, name, flag) for flag in parameter.opts if flag != "--help")
+                    # of --hook/--no-hook the manual tells the one that is not the default
+                    flags = parameter.secondary_opts if parameter.default is True else parameter.opts
+                    yield from ((command, name, flag) for flag in flags if flag != "--help")
 
 
 def test_each_command_and_the_settings_have_a_page() -> None:
