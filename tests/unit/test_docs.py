@@ -84,3 +84,17 @@ def test_each_dependency_has_a_reason() -> None:
         name = re.match(r"[A-Za-z0-9_.-]+", requirement)
         assert name is not None
         assert re.search(rf"^\| `{re.escape(name[0])}` \| .{{8,}}", text, flags=re.MULTILINE), requirement
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
+def test_make_alone_lists_its_targets() -> None:
+    answer = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True, timeout=60)
+    for target in ("setup", "demo", "test", "lint", "man", "clean"):
+        assert re.search(rf"^{target} +\S", answer.stdout, flags=re.MULTILINE), target
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="not a Debian")
+def test_installed_packages_are_left_alone() -> None:
+    """dpkg itself is there, so nothing is to be installed and nothing is said, whoever runs it."""
+    answer = subprocess.run([ROOT / ".ci" / "packages", "dpkg"], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout + answer.stderr == ""
