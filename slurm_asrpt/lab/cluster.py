@@ -10,25 +10,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import shutil
-import socket
 import stat
-import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
-from slurm_asrpt.lab import accounting, conf, hooks, machine, processes, users
-from slurm_asrpt.lab.paths import STATE_FILE, LabPaths
+from slurm_asrpt.lab import accounting, files, hooks, machine, processes, users
+from slurm_asrpt.lab.client import LabClient
+from slurm_asrpt.lab.paths import STATE_FILE
 from slurm_asrpt.lab.processes import Daemon
 from slurm_asrpt.lab.spec import LabSpec
 
 Say = Callable[[str], None]
-COMMAND_TIMEOUT_S = 60.0
 
 
 def _silent(text: str) -> None:
@@ -47,82 +43,8 @@ class LabStatus:
     jobs: Mapping[str, int]
 
 
-class Lab:
+class Lab(LabClient):
     """A lab that is up, or was. Made by ``up`` and ``load``."""
-
-    def __init__(self, spec: LabSpec) -> None:
-        self.spec = spec
-        self.paths = LabPaths(spec.directory)
-
-    # ---- for clients
-
-    @property
-    def directory(self) -> Path:
-        return self.spec.directory
-
-    @property
-    def settings_path(self) -> Path:
-        """The lab's asrpt.toml."""
-        return self.paths.settings
-
-    @property
-    def slurm_conf(self) -> Path:
-        return self.paths.slurm_conf
-
-    @property
-    def train(self) -> Path:
-        """The training stand-in, for ``srun`` in job scripts."""
-        return self.paths.bin / "asrpt-train"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Environment of client commands: this process's own without Slurm's variables, plus the lab's two."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_", "SALLOC_", "SRUN_"))}
-        return kept | {"SLURM_CONF": str(self.slurm_conf), "ASRPT_CONFIG": str(self.settings_path)}
-
-    def home(self, user: str | None = None) -> Path:
-        """Where a test user's jobs run and write their output."""
-        return self.paths.home / (user or "root")
-
-    def run(
-        self,
-        command: Sequence[str | os.PathLike[str]],
-        user: str | None = None,
-        input: str | None = None,
-        cwd: Path | None = None,
-        check: bool = True,
-        timeout_s: float = COMMAND_TIMEOUT_S,
-        env: Mapping[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a client command in the lab, as root or as a test user, in that user's home folder.
-
-        Raises SlurmError if it fails (unless check=False) or hangs, InputError for an unknown user.
-        """
-        words = [os.fspath(word) for word in command]
-        variables = self.env | {"HOME": str(self.home(user)), "USER": user or "root"} | dict(env or {})
-        identity = _identity(user)
-        try:
-            done = subprocess.run(
-                words,
-                input=input if input is not None else "",
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                env=variables,
-                cwd=cwd or self.home(user),
-                timeout=timeout_s,
-                user=identity[0] if identity else None,
-                group=identity[1] if identity else None,
-                extra_groups=[] if identity else None,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise SlurmError(f"{' '.join(words[:3])}: no answer in {timeout_s:g} s") from error
-        except OSError as error:
-            raise SlurmError(f"{words[0]}: cannot be started ({error.strerror})") from error
-        if check and done.returncode:
-            raise SlurmError(f"{' '.join(words[:3])}: exit code {done.returncode}: {done.stderr or done.stdout}")
-        return done
 
     # ---- daemons
 
@@ -163,12 +85,6 @@ class Lab:
 
         self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
 
-    def controller_up(self) -> bool:
-        """Whether slurmctld answers."""
-        with contextlib.suppress(SlurmError):
-            return " UP" in self.run(["scontrol", "ping"], check=False, timeout_s=10.0).stdout
-        return False
-
     def _start(self, name: str, command: Sequence[str]) -> Daemon:
         return processes.start(name, command, self.env, self.paths.log / f"{name}.out", self.paths.pids)
 
@@ -186,7 +102,8 @@ class Lab:
     # ---- bringing up
 
     def _bring_up(self, say: Say) -> None:
-        self._write_files()
+        users.register(self.directory, self.spec.user_names)
+        files.write(self.spec, self.paths)
         munged = self._start_munged()
         self._wait("munged answers", self.paths.munge_socket.exists, [munged], self.paths.log / "munged.out", 10.0)
         if self.spec.accounting:
@@ -195,25 +112,6 @@ class Lab:
         say("starting slurmctld")
         self.start_slurmctld(timeout_s=60.0)
         self._start_nodes(say)
-
-    def _write_files(self) -> None:
-        users.register(self.directory, self.spec.user_names)
-        self.paths.state_file.write_text(self.spec.to_json(), encoding="utf-8")
-        for name in (None, *self.spec.user_names):
-            _make_home(self.home(name), _identity(name))
-        _make_gpus(self.paths.gpus, max(node.gpus for node in self.spec.node_list))
-        hooks.install_train(self.paths)
-        scripts = hooks.install(self.spec, self.paths)
-        host = socket.gethostname().partition(".")[0]
-        files = {
-            "slurm.conf": conf.slurm_conf(self.spec, self.paths, host, scripts, lua=self.spec.hook),
-            "gres.conf": conf.gres_conf(self.spec, self.paths),
-            "asrpt.toml": conf.toml(conf.lab_settings(self.spec, self.paths)),
-        }
-        if _slurm_release() >= (23, 11):
-            files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # known since then; before, proctrack/pgid needs no file
-        for name, text in files.items():
-            (self.paths.etc / name).write_text(text, encoding="utf-8")
 
     def _start_munged(self) -> Daemon:
         folder = self.paths.munge
@@ -256,14 +154,6 @@ class Lab:
         self._wait("every node is idle", idle, daemons, log, 30.0 + 0.5 * len(names))
 
     # ---- looking
-
-    def node_states(self) -> Counter[str]:
-        """How many nodes are in each state. Raises SlurmError."""
-        return _count(self.run(["sinfo", "-h", "-N", "-p", self.spec.partitions[0], "-o", "%T"]).stdout)
-
-    def job_states(self) -> Counter[str]:
-        """How many jobs are in each state. Raises SlurmError."""
-        return _count(self.run(["squeue", "-h", "-t", "all", "-o", "%T"]).stdout)
 
     def status(self) -> LabStatus:
         """What runs now. Raises SlurmError."""
@@ -352,6 +242,7 @@ def load(directory: Path) -> Lab:
     """The lab in ``directory``, up or down. Raises InputError if there is none."""
     file = Path(directory).absolute() / STATE_FILE
     try:
+        _check_owner(file.parent)
         return Lab(LabSpec.from_json(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{directory}: no lab there ({error.strerror}: {file.name}); type: asrpt-lab up") from None
@@ -359,58 +250,26 @@ def load(directory: Path) -> Lab:
         raise InputError(f"{file}: damaged; delete the directory and type asrpt-lab up") from error
 
 
+def _check_owner(directory: Path) -> None:
+    """Raises InputError for a folder of somebody else: its pid files could name any process. Raises OSError."""
+    found = directory.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
+        raise InputError(f"{directory}: a link, or not owned by the user that you are; name another with --dir")
+
+
 def _check_free(directory: Path) -> None:
     """Raises InputError unless the directory is missing, empty, or holds a lab that is down."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory}: not a directory; name another with --dir")
-    if not directory.exists() or not any(directory.iterdir()):
+    if not directory.exists():
+        return
+    _check_owner(directory)
+    if not any(directory.iterdir()):
         return
     if not (directory / STATE_FILE).exists():
         raise InputError(f"{directory}: not empty and not a lab's; name another with --dir")
     if load(directory).running:
         raise InputError(f"{directory}: a lab is running there; take it down first: asrpt-lab down --dir {directory}")
-
-
-def _identity(user: str | None) -> tuple[int, int] | None:
-    """uid and gid to run as; None for this process's own. Raises InputError."""
-    if user is None:
-        return None
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise InputError(f"no user {user} on this machine; asrpt-lab up --users N makes asrpt1 .. asrptN") from None
-    return entry.pw_uid, entry.pw_gid
-
-
-def _make_home(folder: Path, identity: tuple[int, int] | None) -> None:
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o755)
-    if identity:
-        os.chown(folder, *identity)
-
-
-def _make_gpus(folder: Path, count: int) -> None:
-    """Device files that stand for GPUs: each is another /dev/null. Raises MachineError."""
-    try:
-        for index in range(count):
-            os.mknod(folder / f"gpu{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    except OSError as error:
-        raise MachineError(f"{folder}: cannot make device files ({error.strerror}); a lab needs mknod") from error
-
-
-def _slurm_release() -> tuple[int, ...]:
-    """(22, 5) for 22.05.8. Raises MachineError."""
-    output = subprocess.run([machine.program("slurmctld"), "-V"], capture_output=True, text=True, check=False).stdout
-    words = output.split()
-    try:
-        return tuple(int(part) for part in words[-1].split(".")[:2])
-    except (IndexError, ValueError):
-        raise MachineError(f"slurmctld -V says {output!r}; Slurm 22.05 or newer is needed") from None
-
-
-def _count(lines: str) -> Counter[str]:
-    """Slurm marks states (idle*, idle~ ...); a marked state is another state."""
-    return Counter(lines.lower().split())
 
 
 def tail(log: Path, lines: int = 5) -> str:

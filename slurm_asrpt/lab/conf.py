@@ -40,9 +40,9 @@ def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
         f"SlurmdPidFile={paths.pids}/slurmd.%n.own",
         f"SlurmctldLogFile={paths.log}/slurmctld.log",
         f"SlurmdLogFile={paths.log}/slurmd.%n.log",
-        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",  # a lab is for this machine only
+        "CommunicationParameters=NoCtldInAddrAny",  # a lab is for this machine only
         "SlurmdParameters=config_overrides",  # nodes have what is written here, not what the machine has
-        "ProctrackType=proctrack/pgid",
+        "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "SwitchType=switch/none",
         "MpiDefault=none",

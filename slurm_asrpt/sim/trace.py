@@ -41,7 +41,7 @@ def read_philly(path: Path) -> list[TraceJob]:
             raise InputError(f"{path}: line 1: no column {', '.join(missing)}; is this a Philly job list?")
         return list(_jobs(path, reader))
     except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: not CSV ({error}); mend that line") from error
+        raise InputError(f"{path}: line {reader.reader.line_num}: not CSV ({error}); mend that line") from error
 
 
 def _jobs(path: Path, reader: csv.DictReader[str]) -> Iterator[TraceJob]:

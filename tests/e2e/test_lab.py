@@ -1,0 +1,176 @@
+"""A real Slurm on this machine: up, jobs of a test user, a controller restart, down without a trace."""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.errors import InputError, MachineError, SlurmError
+from slurm_asrpt.lab import machine, processes
+from slurm_asrpt.lab.allocation import parse_job
+from slurm_asrpt.lab.cluster import load, up
+from slurm_asrpt.lab.spec import LabSpec
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
+    pytest.mark.skipif(
+        shutil.which("slurmctld", path=machine.SEARCH_PATH) is None, reason="slurmctld is not installed"
+    ),
+]
+
+PORT = 17100
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """Not tmp_path: test users cannot enter pytest's folders."""
+    path = Path(tempfile.mkdtemp(prefix="lab-helper-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def lab(folder):
+    hook_exists = (Path(__file__).parents[2] / "plugin_hooks" / "job_submit_asrpt.lua").exists()
+    lab = up(LabSpec(directory=folder / "lab", nodes="2x4", base_port=PORT, hook=hook_exists))
+    yield lab
+    lab.down()
+
+
+def submit(lab, command, *options, user="asrpt1"):
+    """Submit to Slurm's own partition; the job's id."""
+    options = ["--parsable", "-p", "other", "-o", "%j.out", "-c1", "--gpus-per-task=1", *options]
+    return lab.run(["sbatch", *options, "--wrap", command], user=user).stdout.strip()
+
+
+def wait_for(lab, job, state, limit_s=10.0):
+    deadline = time.monotonic() + limit_s
+    while (found := lab.run(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]).stdout.strip()) != state:
+        assert time.monotonic() < deadline, f"job {job} is {found}, not {state}"
+        time.sleep(0.05)
+
+
+def output(lab, job, user="asrpt1"):
+    return (lab.home(user) / f"{job}.out").read_text()
+
+
+def test_every_node_is_idle_and_the_settings_are_there(lab):
+    assert lab.node_states() == {"idle": 2}
+    assert lab.status().dead == ()
+    assert lab.settings_path.exists()
+    assert load(lab.directory).running
+
+
+def test_a_test_users_tasks_get_a_gpu_each(lab):
+    job = submit(lab, "srun sh -c 'echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES'; id -un; sleep 30", "-n3")
+    wait_for(lab, job, "RUNNING")
+    shown = parse_job(lab.run(["scontrol", "-d", "-o", "show", "job", job]).stdout)
+    assert shown == {"n1": 3}
+    while "asrpt1" not in (text := output(lab, job)):
+        time.sleep(0.05)
+    lab.run(["scancel", job])
+    ranks = sorted(line for line in text.splitlines() if line != "asrpt1")
+    assert [rank.split()[0] for rank in ranks] == ["0", "1", "2"]
+    assert all(len(rank.split()) == 2 for rank in ranks)  # each sees GPUs
+
+
+def test_training_runs_as_its_placement_says(lab):
+    job = submit(lab, f"{lab.train} --profile vgg19-dp4 --iterations 10 --speedup 10 --json", "-n4", "-N2")
+    wait_for(lab, job, "COMPLETED")
+    spread = json.loads(output(lab, job))
+    assert spread["nodes"] == ["n1", "n2"]
+    assert sum(spread["counts"]) == 4
+    assert spread["ranks"] == sorted(spread["ranks"])  # plain Slurm: its block order, not Heavy-Edge's
+    assert not spread["mapped"]
+    job = submit(lab, f"{lab.train} --profile vgg19-dp4 --iterations 10 --speedup 10 --json", "-n4", "-N1")
+    wait_for(lab, job, "COMPLETED")
+    assert json.loads(output(lab, job))["alpha"] < spread["alpha"]
+
+
+def test_a_job_survives_a_controller_restart(lab):
+    job = submit(lab, "exec sleep 60", "-n1")
+    wait_for(lab, job, "RUNNING")
+    lab.restart_slurmctld()
+    wait_for(lab, job, "RUNNING")
+    lab.run(["scancel", job])
+
+
+def test_a_command_that_fails_is_one_error(lab):
+    with pytest.raises(SlurmError, match="Invalid job id"):
+        lab.run(["scontrol", "show", "job", "999999"])
+    with pytest.raises(InputError, match="no user nobody-here"):
+        lab.run(["squeue"], user="nobody-here")
+
+
+def test_a_second_lab_in_the_same_place_is_refused(lab):
+    with pytest.raises(InputError, match="a lab is running there"):
+        up(LabSpec(directory=lab.directory, base_port=PORT + 50, hook=False))
+    with pytest.raises(MachineError, match=r"port taken: 17100 \(slurmctld\)"):
+        up(LabSpec(directory=lab.directory.parent / "second", base_port=PORT, hook=False))
+
+
+def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
+    spec = LabSpec(folder / "bad", "1x1", PORT + 30, hook=False, slurm_conf_extra="SelectType=select/nonsense")
+    with pytest.raises(MachineError, match=r"slurmctld has ended; the end of .*nonsense"):
+        up(spec)
+    assert not load(spec.directory).running
+
+
+def test_an_interrupt_while_coming_up_cleans_up(folder):
+    """After the first pid file is there, the command gets SIGINT as from Ctrl-C."""
+    directory = folder / "cut"
+    # a node that never registers, so that up is still waiting when the signal comes
+    extra = "NodeName=n9 NodeHostname=elsewhere NodeAddr=127.0.0.1 Port=17199 Gres=gpu:1\\nPartitionName=gpu Nodes=n9"
+    code = f"""
+from slurm_asrpt_cli.lab import app
+app(["up", "--nodes", "1x1", "--dir", "{directory}", "--base-port", "{PORT + 40}", "--no-hook",
+     "--slurm-conf", "{extra}"], prog_name="asrpt-lab")
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while not list(directory.glob("pids/munged.pid")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert (process.returncode, "interrupted" in error) == (130, True), error
+    assert not load(directory).running
+
+
+# Last: it ends the lab that the tests above use.
+
+
+def test_down_leaves_no_process_and_can_be_repeated(lab):
+    job = submit(lab, "srun sleep 1000", "-n2")
+    wait_for(lab, job, "RUNNING")
+    daemons = lab.daemons
+    lab.down()
+    assert not [daemon for daemon in daemons if daemon.alive]
+    assert processes.job_processes(lab.slurm_conf, lab.paths.slurmd_spool) == []
+    lab.down()
+    load(lab.directory).down(purge=True)
+    assert not lab.directory.exists()
+
+
+def test_down_ends_jobs_even_when_the_controller_is_gone(folder):
+    lab = up(LabSpec(folder / "crash", "1x2", PORT + 20, users=1, hook=False))
+    job = submit(lab, "sleep 1000", "-n1")
+    wait_for(lab, job, "RUNNING")
+    lab.stop_slurmctld(crash=True)
+    lab.down(purge=True)
+    assert processes.job_processes(lab.slurm_conf, lab.paths.slurmd_spool) == []
+
+
+def test_test_users_go_with_the_last_lab():
+    if any(Path("/run/asrpt-labs").glob("[0-9a-f]*")):
+        pytest.skip("another lab is up")
+    assert not [user.pw_name for user in pwd.getpwall() if user.pw_gecos == "asrpt-lab test user"]

@@ -1,0 +1,160 @@
+"""The training stand-in: reading its allocation, its time, its progress."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab import allocation, train
+from slurm_asrpt.lab.allocation import Allocation, expand, gpus_in, parse_job, parse_nodes
+from slurm_asrpt.profile.schema import load_profile
+
+# Answers of Slurm 22.05.8 to "scontrol -d -o show job" and "scontrol -o show node", shortened in the middle
+JOB = (
+    "JobId=7 JobName=wrap UserId=asrpt1(999) ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-3] BatchHost=n1 "
+    "NumNodes=3 NumCPUs=6 JOB_GRES=gpu:6 Nodes=n1 CPU_IDs=0-3 Mem=256 GRES=gpu:4(IDX:0-3) "
+    "Nodes=n[2-3] CPU_IDs=0 Mem=64 GRES=gpu:1(IDX:0) MinCPUsNode=1 Command=(null)\n"
+)
+NODES = (
+    "NodeName=n1 Arch=x86_64 CoresPerSocket=64  Gres=gpu:4 NodeAddr=127.0.0.1 Partitions=gpu,other\n"
+    "NodeName=n2 Arch=x86_64 CoresPerSocket=64  Gres=gpu:h100:8(S:0) NodeAddr=127.0.0.1\n"
+    "NodeName=n3 Arch=x86_64 CoresPerSocket=64  Gres=(null) NodeAddr=127.0.0.1\n"
+)
+UNEVEN = Allocation(("n1", "n2", "n3"), (4, 1, 1), (4, 8, 8))
+
+
+def test_gpus_per_node_of_a_job():
+    assert parse_job(JOB) == {"n1": 4, "n2": 1, "n3": 1}
+    assert parse_job("JobId=8 NumNodes=1 Nodes=n1 CPU_IDs=0 Mem=64 GRES= MinCPUsNode=1\n") == {}
+
+
+def test_all_gpus_of_the_nodes():
+    assert parse_nodes(NODES) == {"n1": 4, "n2": 8, "n3": 0}
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [("gpu:4(IDX:0-3)", 4), ("gpu:h100:2(IDX:0,3),gpu:t4:1(IDX:2)", 3), ("(null)", 0), ("", 0), ("nic:2", 0)],
+)
+def test_gpus_in_a_gres_text(gres, gpus):
+    assert gpus_in(gres) == gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3,7],m2", ["n1", "n2", "n3", "n7", "m2"]),
+        ("gpu-[08-10]", ["gpu-08", "gpu-09", "gpu-10"]),
+        ("r[1-2]n[1,3]x", ["r1n1x", "r1n3x", "r2n1x", "r2n3x"]),
+    ],
+)
+def test_hostlists(text, names):
+    assert expand(text) == names
+
+
+def test_without_a_host_file_ranks_are_slurms_blocks():
+    assert allocation.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
+    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
+
+
+def test_a_host_file_gives_the_ranks(tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n2\nn1\nn1\nn3\nn1\nn1\n")
+    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": str(hosts)}) == (1, 0, 0, 2, 0, 0)
+
+
+@pytest.mark.parametrize("text", ["n1\n", "n9\n" * 6, "n1\n" * 6])
+def test_a_host_file_that_does_not_fit_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="hosts"):
+        UNEVEN.hostfile_ranks(text, "hosts")
+
+
+def test_alpha_is_the_projects_own():
+    options = train._options(["--profile", "vgg19-dp4", "--inter", "1e9", "--intra", "2e11"])
+    spread = Allocation(("n1", "n2"), (3, 1), (4, 8))
+    expected = iteration_time(load_profile("vgg19-dp4", []), (0, 0, 0, 1), (4, 8), Fabric(1e9, 2e11))
+    assert train.alpha_here("vgg19-dp4", spread, (0, 0, 0, 1), options) == expected
+
+
+def test_a_profile_of_another_size_is_refused():
+    with pytest.raises(InputError, match="has 4 replicas, this job has 6 GPUs"):
+        train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train._options([]))
+
+
+def test_the_fabric_comes_from_the_labs_settings(tmp_path, monkeypatch):
+    settings = tmp_path / "asrpt.toml"
+    settings.write_text('[fabric]\ninter_bytes_per_s = 5e8\n[paths]\nprofiles = ["/p"]\n')
+    monkeypatch.setenv("ASRPT_CONFIG", str(settings))
+    options = train._options([])
+    assert (options.inter, options.intra, str(options.folders[0])) == (5e8, train.DEFAULT_INTRA, "/p")
+
+
+def test_progress_is_written_at_the_end(tmp_path):
+    progress = train.Progress({"ASRPT_PROGRESS_DIR": str(tmp_path)}, 20)
+    assert train.train(20, 0.005, progress) >= 0.1
+    assert (tmp_path / "iterations").read_text() == "20 20\n"
+    assert os.listdir(tmp_path) == ["iterations"]
+
+
+def test_other_ranks_and_lost_folders_write_nothing(tmp_path):
+    train.train(0, 1.0, train.Progress({"ASRPT_PROGRESS_DIR": str(tmp_path), "SLURM_PROCID": "1"}, 0))
+    train.train(0, 1.0, train.Progress({"ASRPT_PROGRESS_DIR": "/nowhere"}, 0))
+    assert os.listdir(tmp_path) == []
+
+
+def test_sigterm_writes_the_progress_reached_and_exits_143(tmp_path):
+    environment = {"ASRPT_PROGRESS_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "slurm_asrpt.lab.train", "--iterations", "100000", "--speedup", "1000"]
+    process = subprocess.Popen(command, env=environment)
+    while not (tmp_path / "iterations").exists():
+        time.sleep(0.01)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 143
+    done, total = map(int, (tmp_path / "iterations").read_text().split())
+    assert 0 < done < total == 100000
+
+
+def test_json_tells_placement_and_time(monkeypatch, capsys):
+    monkeypatch.setattr(train, "read_allocation", lambda environment: UNEVEN)
+    assert train.main(["--iterations", "1", "--speedup", "1000", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["nodes"], result["counts"], result["alpha"]) == (["n1", "n2", "n3"], [4, 1, 1], 1.0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--iterations", "-1"],
+        ["--iterations", "x"],
+        ["--speedup", "0"],
+        ["--speedup", "nan"],
+        ["--inter", "inf"],
+        ["--nonsense"],
+        ["--profile", "vgg19-dp4"],
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, monkeypatch, capsys):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert train.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("asrpt-train: ")
+    assert error.count("\n") == 1
+
+
+def test_train_needs_the_standard_library_only():
+    code = "import sys, slurm_asrpt.lab.train, slurm_asrpt.profile.schema; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    tops = {name.partition(".")[0] for name in modules.stdout.split()} - {"slurm_asrpt", "__main__", "sitecustomize"}
+    assert tops <= sys.stdlib_module_names
+
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(train.__file__))))
