@@ -136,9 +136,9 @@ def _states(text: str) -> set[str]:
 
 
 def _select(
-    jobs: Iterable[JobStatus], users: Sequence[str], states: set[str], wanted: Sequence[str]
+    jobs: Sequence[JobStatus], users: Sequence[str], states: set[str], wanted: Sequence[str]
 ) -> list[JobStatus]:
-    """The jobs that pass every filter, next to start first, then the running ones, then those left to Slurm."""
+    """The jobs that pass every filter, in asrptd's order. Raises AsrptError for a wanted one that is not there."""
     chosen = [
         job
         for job in jobs
@@ -149,11 +149,7 @@ def _select(
     missing = [name for name in wanted if not any(_is(job, name) for job in jobs)]
     if missing:
         raise _unknown(missing[0])
-    return sorted(chosen, key=_order)
-
-
-def _order(job: JobStatus) -> tuple[bool, int, bool, float]:
-    return (job.rank is None, job.rank or 0, job.state == Phase.LEFT, job.submit_time)
+    return chosen
 
 
 def _is(job: JobStatus, name: str) -> bool:
@@ -229,7 +225,7 @@ def _facts_in_words(job: JobStatus) -> list[tuple[str, str]]:
     lines = [
         ("Job", f"{safe(job.job_id)} ({safe(job.name)}) of {safe(job.user)}, partition {safe(job.partition)}"),
         ("State", safe(job.state) + (f", number {job.rank} in line" if job.rank is not None else "")),
-        ("Why", safe(job.text)),
+        ("Why", safe(job.text)) if job.text else ("Why", "it runs" if job.state == Phase.RUNNING else UNKNOWN),
         ("GPUs", f"{job.gpus}, profile {safe(job.profile)}"),
         ("Nodes", fold_nodes(job.nodes)),
         ("Submitted", _date(job.submit_time)),

@@ -42,7 +42,10 @@ class Profiles:
 def admit(
     record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
 ) -> tuple[Ask, Job]:
-    """The job as the policy gets it; ``record`` as it was before any pin of ours. Raises LeftToSlurm."""
+    """The job as the policy gets it; ``record`` as it was before any pin of ours.
+
+    nodes: those that may serve it; leave out where it has just failed to start. Raises LeftToSlurm.
+    """
     if tag is None:
         raise LeftToSlurm("untagged")
     if tag.left:

@@ -70,6 +70,13 @@ class Daemon:
                 failures += 1
                 wakeup = None
                 LOG.error("%s; trying again", one_line(error))
+            except Exception:
+                if once:
+                    raise
+                # a bug of ours: the jobs' leases run on, so a later cycle may still mend what this one could not
+                failures += 1
+                wakeup = None
+                LOG.exception("a cycle failed; trying again")
             if once:
                 return
             self.stopping.wait(self._pause(began, wakeup, failures))

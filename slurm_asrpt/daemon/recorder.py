@@ -21,8 +21,8 @@ class Recorder:
     def record(self, tracked: Tracked) -> bool:
         """Keep the run of a tagged job that has run; False where there is nothing to keep."""
         record = tracked.record
-        if tracked.tag is None or record.start_time <= 0 or record.end_time <= record.start_time:
-            return False
+        if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
+            return False  # not ours, or cancelled before it had any node
         iterations, source = self._iterations(tracked)
         placement = tracked.real
         gpus = dict(placement.gpus) if placement else dict(tracked.pin.gpus) if tracked.pin else {}

@@ -13,7 +13,8 @@ from typing import Any
 
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies.base import Phase, Policy, Reason, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap, writeback_order
 from slurm_asrpt.daemon.audit import Audit
@@ -24,7 +25,7 @@ from slurm_asrpt.daemon.tracked import Pin, Place, Saved, Tracked
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Update
-from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
+from slurm_asrpt.slurm.request import LEFT_WORDS, Ask, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
 MAP_WAIT_S = 2.0
@@ -70,9 +71,9 @@ class Scheduler:
         """Do everything once. Returns when the policy wants to be asked again. Raises SlurmError."""
         jobs, self.nodes = self.client.jobs(), self.client.nodes()
         self._follow_cluster(now)
-        eligible = self._follow_jobs(jobs, now)
-        self._feed_policy(eligible, now)
+        self._follow_jobs(jobs, now)
         self._take_back_what_did_not_start(now)
+        self._feed_policy(self._eligible(now), now)
         starts = self._decide(now)
         self._save()
         if self.enforcing:
@@ -101,10 +102,9 @@ class Scheduler:
             {n.name: n.memory - n.memory_used for n in ours} if self.parts.slurm.memory_consumed else None,
         )
 
-    def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> list[Tracked]:
-        """Bring ``tracked`` up to date and return the jobs that the policy should hold."""
+    def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
+        """Bring ``tracked`` up to date: new jobs, jobs that have started, ended, or disappeared."""
         managed, seen, ended = set(self.settings.slurm.partitions), set[str](), set[tuple[str, float]]()
-        eligible: list[Tracked] = []
         for record in records:
             if record.state != PENDING and record.state not in RUNNING_STATES:
                 ended.add((record.job_id, record.submit_time))
@@ -112,14 +112,15 @@ class Scheduler:
             elif set(record.partition.split(",")) & managed:
                 seen.add(record.job_id)
                 tracked = self._track(record)
-                if record.state == PENDING and self._pending(tracked, now):
-                    eligible.append(tracked)
-                elif record.state != PENDING:
+                if record.state != PENDING:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
             self._vanished(self.tracked[job_id], now)
         self._done &= ended
-        return eligible
+
+    def _eligible(self, now: float) -> list[Tracked]:
+        """The pending jobs that the policy should hold."""
+        return [t for t in self.tracked.values() if t.record.state == PENDING and self._pending(t, now)]
 
     def _track(self, record: JobRecord) -> Tracked:
         tracked = self.tracked.get(record.job_id)
@@ -143,9 +144,7 @@ class Scheduler:
             return False
         try:
             record = unpinned(tracked.record, tracked.original)
-            tracked.ask, tracked.job = admit(
-                record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles
-            )
+            tracked.ask, tracked.job = self._admit(tracked, record, now)
         except LeftToSlurm as verdict:
             self._leave(tracked, verdict.why, now)
             return False
@@ -154,6 +153,16 @@ class Scheduler:
             return True
         self._withdraw(tracked, Place.APART, why, now)
         return False
+
+    def _admit(self, tracked: Tracked, record: JobRecord, now: float) -> tuple[Ask, Job]:
+        """The job without the nodes where it has just failed to start, unless it needs them."""
+        partitions, profiles = self.settings.slurm.partitions, self.parts.profiles
+        nodes = [n for n in self.nodes if tracked.avoid.get(n.name, 0.0) <= now]
+        if len(nodes) < len(self.nodes):
+            ask, job = admit(record, tracked.tag, nodes, partitions, profiles)
+            if fits(job, self.view.nodes):
+                return ask, job
+        return admit(record, tracked.tag, self.nodes, partitions, profiles)
 
     def _leave(self, tracked: Tracked, why: str, now: float) -> None:
         if tracked.place is not Place.LEFT:
@@ -304,8 +313,8 @@ class Scheduler:
 
     def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:
         if tracked.why is None or tracked.why.kind != wait.reason.kind:
-            facts = dict(wait.reason.facts)
-            self.parts.audit.record(now, "wait", wait.job.id, reason=wait.reason.kind, until=wait.until, **facts)
+            facts = {"reason": wait.reason.kind, "until": wait.until, **wait.reason.facts}
+            self.parts.audit.record(now, "wait", wait.job.id, **facts)
         tracked.why = wait.reason
 
     # writing
@@ -350,6 +359,8 @@ class Scheduler:
         """Back to waiting: at once the first time, then after growing pauses."""
         tracked.failures += 1
         pause = 0.0 if tracked.failures == 1 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (tracked.failures - 2))
+        if tracked.pin is not None and tracked.failures > 1 and why not in ("Resources", "Priority", "None"):
+            tracked.avoid.update(dict.fromkeys(tracked.pin.gpus, now + LONGEST_BACKOFF_S))
         tracked.place, tracked.pin, tracked.retry_at = Place.APART, None, now + pause
         tracked.why = reason(Phase.WAITING, "not-started", slurm_reason=why)
         rankmap.remove(self.settings.paths.spool, [tracked.record.number])

@@ -50,6 +50,7 @@ class Tracked:
     begin: float = 0.0
     retry_at: float = 0.0
     failures: int = 0
+    avoid: dict[str, float] = field(default_factory=dict)  # nodes where it did not start, and until when
     mapped: bool = False
     real: Placement | None = None
     site_factor: int | None = None

@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,12 +68,33 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
                 cwd="/",
                 start_new_session=True,
             )
+            _children.append(process)
+            daemon = Daemon(name, process.pid, start_time(process.pid) or 0)
+            (pids / f"{name}.pid").write_text(f"{daemon.pid} {daemon.started}\n", encoding="ascii")
     except OSError as error:
         raise MachineError(f"{command[0]}: cannot be started ({error.strerror})") from error
-    _children.append(process)
-    daemon = Daemon(name, process.pid, start_time(process.pid) or 0)
-    (pids / f"{name}.pid").write_text(f"{daemon.pid} {daemon.started}\n", encoding="ascii")
     return daemon
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block is left: a daemon must not run before it is noted.
+
+    By handlers, not by a signal mask: the daemon would inherit the mask.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda caught, _: pending.append(caught)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        if pending:
+            signal.raise_signal(pending[0])
 
 
 def read_daemon(file: Path) -> Daemon | None:

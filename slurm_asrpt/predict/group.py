@@ -16,7 +16,7 @@ import numpy as np
 
 from slurm_asrpt.config import GroupSettings
 
-CLIP_BYTES = 16384
+CLIP_BYTES = 12288
 """What counts of a longer script: its first and last half of this, and its length. The hook runs under slurmctld's
 locks, and hashing costs about 30 ns a byte there."""
 

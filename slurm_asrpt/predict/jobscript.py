@@ -12,9 +12,8 @@ _OPTIONS = {"-J": "name", "--job-name": "name", "--comment": "comment"}
 def directives(script: bytes) -> dict[str, str]:
     """``name`` and ``comment`` from the #SBATCH lines, as far as given; sbatch stops at the first command."""
     found: dict[str, str] = {}
-    for raw in script.split(b"\n"):
-        line = raw.strip()
-        if line and not line.startswith(b"#"):
+    for line in script.split(b"\n"):
+        if line.strip() and not line.strip().startswith(b"#"):
             break
         if line.startswith(b"#SBATCH"):
             found |= _options(_words(os.fsdecode(line[len(b"#SBATCH") :])))

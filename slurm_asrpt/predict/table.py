@@ -1,4 +1,4 @@
-"""``table.txt``: predicted iterations by group, as the hook reads them by binary search.
+"""``table.txt``: predicted iterations by group, as the hook reads them by seek and read.
 
 Fixed-width records of 33 bytes, sorted: a header ``asrpt-table 1 <count>`` padded with blanks, then
 ``<16 hex digits> <15 digits>\\n`` for each group. An unseen group predicts 0.
@@ -6,6 +6,7 @@ Fixed-width records of 33 bytes, sorted: a header ``asrpt-table 1 <count>`` padd
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -53,9 +54,10 @@ def lookup(path: Path, group: str) -> tuple[int, str]:
 
 def _search(file: BinaryIO, wanted: int) -> int:
     low, high = 1, _count(file)
-    least, most = -1, 1 << 64
+    least, most, step = -1 << 32, 1 << 64, 0
     while low <= high:
-        middle = low + (high - low) // 2
+        step += 1
+        middle = _probe(wanted, low, high, least, most, step)
         key, iterations = _record(file, middle)
         if not least < key < most:
             raise ValueError("order")
@@ -68,9 +70,19 @@ def _search(file: BinaryIO, wanted: int) -> int:
     return 0
 
 
+def _probe(wanted: int, low: int, high: int, least: int, most: int, step: int) -> int:
+    """Where to look next: first by the value's place between its neighbours, later by halving."""
+    bottom, top = least >> 32, most >> 32
+    if step > 8 or top == bottom:
+        return low + (high - low) // 2
+    guess = low - 1 + math.floor((high - low + 2) * (((wanted >> 32) - bottom) / (top - bottom)))
+    return max(low, min(high, guess))
+
+
 def _count(file: BinaryIO) -> int:
-    match = _HEADER.fullmatch(file.read(RECORD))
-    if not match:
+    line = file.read(RECORD)
+    match = _HEADER.fullmatch(line)
+    if not match or len(line) != RECORD:
         raise ValueError("header")
     if file.seek(0, os.SEEK_END) != (int(match[1]) + 1) * RECORD:
         raise ValueError("size")

@@ -107,6 +107,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         exclusive=_word(shared) in ("none", "user", "mcs", "topo"),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
+        nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
     )
 

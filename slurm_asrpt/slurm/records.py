@@ -54,6 +54,7 @@ class JobRecord:
     exclusive: bool = False
     contiguous: bool = False
     admin_comment: str = ""
+    nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -78,7 +79,19 @@ class NodeRecord:
     def usable(self) -> bool:
         """Whether Slurm would start a job there."""
         flags = set(self.state.replace("*", "+").rstrip("+").split("+"))
-        bad = {"DOWN", "DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "MAINT", "FUTURE", "UNKNOWN", "REBOOT"}
+        bad = {
+            "DOWN",
+            "DRAIN",
+            "DRAINING",
+            "DRAINED",
+            "FAIL",
+            "FAILING",
+            "MAINT",
+            "FUTURE",
+            "UNKNOWN",
+            "REBOOT",
+            "RESERVED",
+        }
         asleep = {"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP", "PLANNED_DOWN", "NOT_RESPONDING"}
         return not flags & (bad | asleep) and "*" not in self.state
 

@@ -49,9 +49,14 @@ def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
 
 
 def unpin(job_id: str, before: Original, cluster_nodes: int, multifactor: bool) -> Update:
-    """Put back what ``pin`` overwrote; the lease stays. Slurm has no word for "no upper bound": the cluster's size."""
+    """Put back what ``pin`` overwrote; the lease stays. Slurm has no word for "no upper bound": the cluster's size.
+
+    Fewer tasks than nodes means that Slurm itself had raised the node count for the GPUs' sake, and it will again;
+    written back as it was it would raise the tasks.
+    """
     most = before.max_nodes or max(cluster_nodes, before.min_nodes)
-    fields = {"NumNodes": f"{before.min_nodes}-{most}", "ReqNodeList": "", "NumTasks": str(before.tasks)}
+    least = before.min_nodes if before.tasks >= before.min_nodes else 1
+    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": "", "NumTasks": str(before.tasks)}
     return Update(job_id, {**fields, **_priority(multifactor, before.priority, 0)})
 
 

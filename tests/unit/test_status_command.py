@@ -50,10 +50,10 @@ DELAYED = replace(
     alpha_min=0.25,
 )
 RUNNING = replace(
-    WAITING, job_id="9", name=EVIL, state=Phase.RUNNING.value, rank=None, nodes={"n1": 8}, iterations_done=40
+    WAITING, job_id="9", text="", name=EVIL, state=Phase.RUNNING.value, rank=None, nodes={"n1": 8}, iterations_done=40
 )
 LEFT = replace(WAITING, job_id="8", state=Phase.LEFT.value, rank=None, predicted_iterations=0, predicted_run_s=None)
-STATUS = Status(time.time(), "shadow", "asrpt", 5.0, 64, 8, [LEFT, RUNNING, WAITING, DELAYED])
+STATUS = Status(time.time(), "shadow", "asrpt", 5.0, 64, 8, [RUNNING, DELAYED, WAITING, LEFT])
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ def test_the_table_shows_jobs_in_order(settings: Path) -> None:
         "STATE",
         "NODES/REASON",
     ]
-    assert [line.split()[1] for line in lines[1:]] == ["17", "18_3", "9", "8"]
-    assert "waits [n1:4 n[2-3]:1]" in lines[1]
-    assert "1-02:03:04" in lines[1]
-    assert "40/1200" in lines[3]
-    assert lines[3].endswith("n1:8")
+    assert [line.split()[1] for line in lines[1:]] == ["9", "17", "18_3", "8"]
+    assert "waits [n1:4 n[2-3]:1]" in lines[2]
+    assert "1-02:03:04" in lines[2]
+    assert "40/1200" in lines[1]
+    assert lines[1].endswith("n1:8")
 
 
 def test_nothing_is_cut_in_a_pipe(settings: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_terminal_that_knows_no_unicode_is_no_failure(settings: Path) -> None:
 def test_parsable_has_a_field_for_each_title(settings: Path) -> None:
     lines = run(settings, "--parsable").stdout.splitlines()
     assert {line.count("|") for line in lines} == {lines[0].count("|")}
-    first = dict(zip(lines[0].split("|"), lines[1].split("|"), strict=True))
+    first = dict(zip(lines[0].split("|"), lines[2].split("|"), strict=True))
     assert (first["RANK"], first["JOBID"], first["NODES"], first["TEXT"]) == ("1", "17", "n1:4 n[2-3]:1", "waits")
     assert len(run(settings, "--parsable", "--no-header").stdout.splitlines()) == len(lines) - 1
 
@@ -165,7 +165,7 @@ def test_json_is_the_schema_itself(settings: Path) -> None:
     assert raw["schema"] == 1
     assert {job["job_id"] for job in raw["jobs"]} == {"8", "9", "17", "18_3"}
     assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == EVIL
-    assert next(JobStatus(**job) for job in raw["jobs"]) == DELAYED
+    assert [JobStatus(**job) for job in raw["jobs"]] == STATUS.jobs
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_json_is_the_schema_itself(settings: Path) -> None:
     [
         (["--user", "bob"], ["17"]),
         (["--user", "alice,bob", "--state", "delayed"], ["17"]),
-        (["--state", "Delayed for placement, running"], ["17", "9"]),
+        (["--state", "Delayed for placement, running"], ["9", "17"]),
         (["--state", "left"], ["8"]),
         (["--job", "18"], ["18_3"]),
-        (["--job", "18_3,9"], ["18_3", "9"]),
+        (["--job", "18_3,9"], ["9", "18_3"]),
         (["--user", "nobody"], []),
     ],
 )
@@ -190,6 +190,7 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     output = run(settings, "--explain", "17").stdout
     for text in ("delayed for placement, number 1 in line", "(4.00 times)", "1200 iterations", "need", "free"):
         assert text in output
+    assert "Why              it runs" in run(settings, "--explain", "9").stdout
     assert "no finished job of its group" in run(settings, "--explain", "8").stdout
 
 

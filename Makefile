@@ -1,0 +1,54 @@
+# slurm-asrpt: make setup | demo | test | lint | man | clean. Needs make, python3 and, for missing packages, root.
+
+PYTHON ?= /usr/bin/python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
+TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
+
+# By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
+STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages test-packages demo test lint man clean
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
+
+setup: $(STAMP) ## Install missing Debian packages and make .venv (quick when nothing is missing)
+
+packages:
+	@.ci/packages $(PACKAGES)
+
+test-packages: packages
+	@.ci/packages $(TEST_PACKAGES)
+
+$(STAMP): | packages
+	@echo "making $(VENV)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@rm -f $(VENV)/setup-*
+	@touch $@
+
+demo: setup ## Bring up a real Slurm on this machine and watch jobs being scheduled
+	@$(BIN)/python -m slurm_asrpt.lab.demo
+
+test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
+	$(BIN)/pytest
+
+lint: setup ## Style, types and the architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@mkdir -p build/mypy && ln -sfn ../../cli build/mypy/slurm_asrpt_cli
+	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli
+	$(BIN)/lint-imports
+
+man: setup ## Write etc/asrpt.toml and man/asrpt.toml.5 anew from the settings, and check all pages
+	$(BIN)/python -m slurm_asrpt.configdoc
+	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
+
+clean: ## Remove .venv and all that was built
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Pieces of public traces, each under its own licence; see README.md."""

@@ -1,0 +1,195 @@
+"""A real Slurm on this machine for the tests, and asrptd beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.slurm.parse import parse_jobs
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.status import read_status
+
+COMMANDS = Path(sys.executable).parent
+LEASE_S = 8
+BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
+
+
+def can_run_slurm() -> str:
+    """Why no lab cluster can be had here, or "" if one can."""
+    if os.geteuid() != 0:
+        return "needs root (many slurmd on one machine)"
+    missing = [name for name in ("slurmctld", "slurmd", "munged") if shutil.which(name) is None]
+    return f"missing: {', '.join(missing)} (make setup)" if missing else ""
+
+
+class Cluster:
+    """The lab with asrptd beside it: what the tests say and ask."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.paths = lab.directory / "asrpt"
+        self.daemon: subprocess.Popen[bytes] | None = None
+        self.log = lab.directory / "log" / "asrptd.log"
+
+    # asrptd
+
+    def start_daemon(self, *arguments: str) -> None:
+        with self.log.open("ab") as log:
+            command = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
+            self.daemon = subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
+        before = time.time()
+        wait_for(lambda: self._status_written() > before, "asrptd writes its status", 15)
+
+    def _status_written(self) -> float:
+        with contextlib.suppress(Exception):
+            return read_status(self.paths / "run").written
+        return 0.0
+
+    def stop_daemon(self, number: int = signal.SIGTERM) -> int | None:
+        daemon, self.daemon = self.daemon, None
+        if daemon is None:
+            return None
+        daemon.send_signal(number)
+        return daemon.wait(timeout=20)
+
+    # Slurm
+
+    def submit(self, *options: str, script: str = "sleep 2", user: str | None = "asrpt1") -> str:
+        done = self.lab.run(["sbatch", "--parsable", *options], user=user, input=f"#!/bin/sh\n{script}\n")
+        return done.stdout.strip()
+
+    def block(self, node: str, gpus: int) -> str:
+        """Somebody else's job: GPUs of a node taken in the unmanaged partition until it is cancelled."""
+        options = ["-p", "other", "-w", node, "-N1", f"--gres=gpu:{gpus}"]
+        job_id = self.submit(*options, script="sleep 600", user=None)
+        self.wait(job_id, "RUNNING")
+        return job_id
+
+    def train(self, iterations: int, profile: str, *options: str, speedup: float = 1.0, user: str = "asrpt1") -> str:
+        """A recurring training job; the same iterations make the same group."""
+        script = f"exec {self.lab.train} --profile {profile} --iterations {iterations} --speedup {speedup}"
+        comment = f"--comment=asrpt:profile={profile}"
+        return self.submit(comment, *options, script=script, user=user)
+
+    def scontrol(self, *words: str, user: str | None = None) -> str:
+        return self.lab.run(["scontrol", *words], user=user).stdout
+
+    def jobs(self) -> dict[str, JobRecord]:
+        text = self.lab.run(["squeue", "--json", "--states=all"]).stdout
+        return {job.job_id: job for job in parse_jobs(text)}
+
+    def job(self, job_id: str) -> JobRecord:
+        return self.jobs()[job_id]
+
+    def wait(self, job_id: str, *states: str, timeout: float = 30) -> JobRecord:
+        wait_for(lambda: self.job(job_id).state in states, f"job {job_id} is {' or '.join(states)}", timeout)
+        return self.job(job_id)
+
+    def wait_all(self, job_ids: list[str], state: str, timeout: float = 60) -> dict[str, JobRecord]:
+        def there() -> bool:
+            jobs = self.jobs()
+            return all(jobs[j].state == state for j in job_ids)
+
+        wait_for(there, f"jobs {job_ids} are {state}", timeout)
+        return {job_id: self.job(job_id) for job_id in job_ids}
+
+    def output(self, name: str, user: str = "asrpt1") -> str:
+        return (self.lab.home(user) / name).read_text(encoding="utf-8", errors="replace")
+
+    # asrpt's own
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        done = self.lab.run([COMMANDS / "asrpt-status", "--json"])
+        return {row["job_id"]: row for row in json.loads(done.stdout)["jobs"]}
+
+    def state_of(self, job_id: str) -> str:
+        return str(self.status().get(job_id, {}).get("state", ""))
+
+    def audit(self, job_id: str, event: str) -> list[dict[str, Any]]:
+        path = self.paths / "state" / "audit.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        entries = [json.loads(line) for line in lines]
+        return [e for e in entries if e.get("job") == job_id and e["event"] == event]
+
+    def admin(self, *arguments: str, user: str | None = None) -> str:
+        command = [COMMANDS / "asrpt-admin", *arguments]
+        return self.lab.run(command, user=user, timeout_s=120).stdout
+
+    def controller_log(self) -> str:
+        return (self.lab.directory / "log" / "slurmctld.log").read_text(encoding="utf-8", errors="replace")
+
+    def clean(self) -> None:
+        """No jobs, no daemon, no memory: the next test begins as on the first day."""
+        self.stop_daemon()
+        for user in ("root", *self.lab.spec.user_names):
+            self.lab.run(["scancel", f"--user={user}"], check=False)
+        idle = re.compile(r"^(idle\n)+$")
+        wait_for(lambda: idle.match(self.lab.run(["sinfo", "-h", "-N", "-o", "%t", "-p", "other"]).stdout), "idle", 30)
+        if "ASRPT_TEST_KEEP" in os.environ:
+            return
+        for name in ("state", "hook", "run"):
+            for path in (self.paths / name).iterdir():
+                path.unlink() if path.is_file() else shutil.rmtree(path)
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float) -> None:
+    """Poll until the condition holds; fails the test with what was waited for."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"after {timeout:g} s still not: {what}")
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def session_lab() -> Iterator[Lab]:
+    """One cluster of 4 x 4 GPUs for all tests."""
+    why_not = can_run_slurm()
+    if why_not:
+        pytest.skip(why_not)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-e2e-", dir="/tmp"))
+    directory.chmod(0o755)
+    directory.rmdir()
+    settings = {
+        "daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 3.0},
+        "policy": {"tau": 20.0},
+        "paths": {"profiles": [str(directory / "profiles")]},
+    }
+    lab = up(LabSpec(directory=directory, nodes="4x4", base_port=BASE_PORT, users=2, settings=settings))
+    (directory / "profiles").mkdir(exist_ok=True)
+    try:
+        yield lab
+    finally:
+        lab.down(purge="ASRPT_TEST_KEEP" not in os.environ)
+
+
+@pytest.fixture
+def cluster(session_lab: Lab) -> Iterator[Cluster]:
+    """The cluster, idle, without asrptd: a test starts it itself."""
+    cluster = Cluster(session_lab)
+    try:
+        yield cluster
+    finally:
+        cluster.clean()
+
+
+@pytest.fixture
+def asrpt(cluster: Cluster) -> Cluster:
+    """The cluster with asrptd in mode enforce."""
+    cluster.start_daemon()
+    return cluster

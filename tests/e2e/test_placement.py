@@ -1,0 +1,158 @@
+"""What starts, when and where, on a real Slurm."""
+
+import time
+
+import pytest
+
+from slurm_asrpt.slurm.tag import parse_tag
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+# the last stage talks most, so Heavy-Edge puts the last four ranks together: not Slurm's block order
+TAIL_HEAVY = """
+version = 1
+name = "tail-heavy"
+model = "test"
+batch = 2
+allreduce = "ring"
+device = "none"
+
+[provenance]
+kind = "analytic"
+origin = "made up for a test"
+formula = "none"
+{stages}
+"""
+STAGE = """
+[[stage]]
+replicas = 2
+forward_s = 0.01
+backward_s = 0.01
+bytes_in = {bytes_in}
+bytes_out = {bytes_out}
+param_bytes = {params}
+"""
+
+
+def write_tail_heavy(cluster: Cluster) -> None:
+    figures = [(0, 1e6, 1e6), (1e6, 1e6, 2e6), (1e6, 0, 20e6)]
+    stages = "".join(STAGE.format(bytes_in=i, bytes_out=o, params=p) for i, o, p in figures)
+    (cluster.lab.directory / "profiles" / "tail-heavy.toml").write_text(TAIL_HEAVY.format(stages=stages))
+
+
+def test_an_uneven_placement_starts_where_it_was_planned_with_its_ranks_where_heavy_edge_wants_them(asrpt: Cluster):
+    write_tail_heavy(asrpt)
+    for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4)):
+        asrpt.block(node, gpus)
+    script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks.out\ncp $SLURM_HOSTFILE hosts.out\nsleep 3"
+    options = ["-n6", "-c1", "--gpus-per-task=1", "--comment=asrpt:profile=tail-heavy"]
+    job_id = asrpt.submit(*options, script=script)
+    job = asrpt.wait(job_id, "RUNNING")
+    assert job.gpus_by_node == {"n1": 1, "n2": 4, "n3": 1}
+    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    (entry,) = asrpt.audit(job_id, "running")
+    assert entry["as_planned"]
+    assert asrpt.status()[job_id]["nodes"] == {"n1": 1, "n2": 4, "n3": 1}
+    asrpt.wait(job_id, "COMPLETED")
+    hosts = asrpt.output("hosts.out").split()
+    assert hosts[2:] == ["n2"] * 4
+    assert sorted(hosts[:2]) == ["n1", "n3"]
+    ranks = dict(line.split(": ") for line in asrpt.output("ranks.out").splitlines())
+    assert [ranks[str(i)] for i in range(6)] == hosts
+
+
+def test_the_splitter_model_holds_where_slurm_has_a_choice(asrpt: Cluster):
+    """6 GPUs on three nodes with 3, 4 and 4 free: what Slurm gives is what we planned."""
+    asrpt.block("n1", 1)
+    job_id = asrpt.submit("--gpus=6", "-N3", script="sleep 2")
+    asrpt.wait(job_id, "RUNNING")
+    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    (entry,) = asrpt.audit(job_id, "running")
+    assert entry["planned"] == entry["gpus"]
+    assert sorted(entry["gpus"].values()) == [1, 2, 3]
+
+
+def test_an_unseen_job_starts_at_once_and_the_fourth_submission_is_predicted(asrpt: Cluster):
+    job_id = asrpt.train(200, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200)
+    submitted = time.time()
+    job = asrpt.wait(job_id, "RUNNING", "COMPLETED")
+    assert parse_tag(job.admin_comment).iterations == 0
+    assert job.start_time - submitted < 5
+    others = [asrpt.train(30, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200, user="asrpt2")]
+    others += [asrpt.train(200, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200) for _ in range(2)]
+    asrpt.wait_all([job_id, *others], "COMPLETED")
+    wait_for(lambda: all(asrpt.audit(j, "ended") for j in (job_id, *others)), "the history has them", 10)
+    asrpt.admin("retrain")
+    fourth = asrpt.train(200, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200)
+    predicted = parse_tag(asrpt.job(fourth).admin_comment).iterations
+    assert predicted == pytest.approx(200, rel=0.10)
+    wait_for(lambda: asrpt.status().get(fourth, {}).get("predicted_iterations") == predicted, "status shows it", 10)
+    asrpt.wait(fourth, "COMPLETED")
+
+
+def learn(cluster: Cluster, *runs: tuple[int, str, str]) -> None:
+    """Run each job twice for real, much faster than life, and retrain."""
+    jobs = [cluster.train(n, profile, option, "--gpus-per-task=1", speedup=1000) for n, profile, option in runs * 2]
+    cluster.wait_all(jobs, "COMPLETED")
+    wait_for(lambda: all(cluster.audit(j, "ended") for j in jobs), "the history has them", 10)
+    cluster.admin("retrain")
+
+
+def test_shorter_predicted_work_starts_first_when_gpus_are_short(asrpt: Cluster):
+    learn(asrpt, (400, "vgg19-1gpu", "-n1"), (40, "vgg19-1gpu", "-n1"))
+    for node, gpus in (("n1", 4), ("n2", 4), ("n3", 4), ("n4", 3)):
+        asrpt.block(node, gpus)
+    last = asrpt.block("n4", 1)
+    long = asrpt.train(400, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=1000)
+    short = asrpt.train(40, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=1000)
+    wait_for(lambda: {asrpt.state_of(long), asrpt.state_of(short)} == {"waiting"}, "both are in the FIFO", 30)
+    ranks = asrpt.status()
+    assert ranks[short]["rank"] < ranks[long]["rank"]
+    asrpt.lab.run(["scancel", last])
+    jobs = asrpt.wait_all([short, long], "COMPLETED")
+    assert jobs[short].start_time < jobs[long].start_time
+
+
+def test_a_communication_heavy_job_waits_for_a_whole_server_and_gets_it(asrpt: Cluster):
+    learn(asrpt, (80, "vgg19-dp4", "-n4"))
+    blockers = {node: asrpt.block(node, 1) for node in ("n1", "n2", "n3", "n4")}
+    heavy = asrpt.train(80, "vgg19-dp4", "-n4", "--gpus-per-task=1", speedup=1000)
+    wait_for(lambda: asrpt.state_of(heavy) == "delayed for placement", "it waits for a server", 30)
+    assert "better placement" in asrpt.status()[heavy]["text"]
+    time.sleep(2)
+    assert asrpt.job(heavy).state == "PENDING"
+    asrpt.lab.run(["scancel", blockers["n3"]])
+    asrpt.wait(heavy, "RUNNING", "COMPLETED")
+    assert asrpt.audit(heavy, "start")[0]["gpus"] == {"n3": 4}
+    asrpt.wait(heavy, "COMPLETED")
+
+
+def test_a_start_that_slurm_refuses_is_taken_back_and_tried_again(asrpt: Cluster):
+    asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    try:
+        job_id = asrpt.submit("--gpus=5", script="sleep 1")
+        before = asrpt.job(job_id)
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 20)
+        wait_for(lambda: asrpt.state_of(job_id) == "waiting", "the job waits again", 10)
+        after = asrpt.job(job_id)
+        assert (after.required_nodes, after.tasks) == ("", 1)
+        assert after.max_nodes != after.min_nodes
+        assert after.priority == before.priority
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+    asrpt.wait(job_id, "COMPLETED", timeout=60)
+
+
+def test_reserved_nodes_are_not_used(asrpt: Cluster):
+    words = ["ReservationName=wall", "StartTime=now", "Duration=10", "Users=root", "Nodes=n4,n3,n2"]
+    asrpt.scontrol("create", "reservation", *words)
+    try:
+        job_id = asrpt.submit("-n4", "--gpus-per-task=1", script="sleep 1")
+        job = asrpt.wait(job_id, "RUNNING", "COMPLETED", timeout=30)
+        assert job.start_time - job.submit_time < 10
+        assert asrpt.audit(job_id, "start")[0]["gpus"] == {"n1": 4}
+    finally:
+        asrpt.scontrol("delete", "ReservationName=wall")
+    asrpt.wait(job_id, "COMPLETED", timeout=60)

@@ -1,0 +1,83 @@
+-- Test driver: answers requests about job_submit_asrpt.lua on stdin/stdout, so that thousands of cases share a process.
+-- A request is a count line and that many fields, each a length line and that many bytes; the answer is one such field.
+local M = dofile(arg[1])
+local input, output = io.stdin, io.stdout
+
+local function field()
+  local size = tonumber(input:read("*l"))
+  return size == 0 and "" or input:read(size)
+end
+
+local function rules_of(f, i)
+  local rules = { strip_comments = f[i] == "1", fold_digits = f[i + 1] == "1", arguments = f[i + 2] == "1" }
+  rules.ignore_lines = {}
+  local count = tonumber(f[i + 3])
+  for k = 1, count do rules.ignore_lines[k] = f[i + 3 + k] end
+  return rules, i + 4 + count
+end
+
+local ops = {}
+
+function ops.group(f)
+  local rules, i = rules_of(f, 6)
+  local args = {}
+  while f[i] do args[#args + 1] = f[i] i = i + 1 end
+  return M.group_id(tonumber(f[2]), f[3], f[4], args, f[5], rules)
+end
+
+function ops.lookup(f)
+  local count, trouble = M.lookup(f[2], f[3])
+  return string.format("%.0f", count) .. " " .. (trouble or "")
+end
+
+function ops.comment(f)
+  local h = M.parse_comment(f[2])
+  return table.concat({ h.profile, h.dataset, tostring(h.off), tostring(#h.complaints) }, " ")
+end
+
+-- submit: hook folder, default partition, name of a field whose reading or writing fails, then field, type, value ...
+function ops.submit(f)
+  local log, set = {}, {}
+  slurm = { SUCCESS = 0, log_user = 1, log_error = 1 }
+  for _, name in ipairs({ "log_user", "log_error" }) do
+    slurm[name] = function(...) log[#log + 1] = name .. ": " .. string.format(...) end
+  end
+  local values = {}
+  for i = 5, #f, 3 do
+    local value = f[i + 2]
+    if f[i + 1] == "n" then value = tonumber(value) end
+    if f[i + 1] == "argv" then
+      value = { [0] = "/path/script" }
+      for word in f[i + 2]:gmatch("%S+") do value[#value + 1] = word end
+    end
+    values[f[i]] = value
+  end
+  local desc = setmetatable({}, {
+    __index = function(_, key) if key == f[4] then error("forced by the test") end return values[key] end,
+    __newindex = function(_, key, value)
+      if "set " .. key == f[4] then error("forced by the test") end
+      set[#set + 1] = key .. "=" .. (type(value) == "number" and string.format("%.0f", value) or value)
+    end,
+  })
+  local parts = { other = { name = "other", flag_default = 0 }, [f[3]] = { name = f[3], flag_default = 1 } }
+  if f[4] == "part_list" then parts = nil end
+  local hook = M.open(f[2])
+  local before = os.time()
+  local rc = hook.job_submit(desc, parts, 1000)
+  local rc2 = hook.job_modify(desc, {}, parts, 0)
+  local lines = { "rc=" .. rc, "modify=" .. rc2, "now=" .. string.format("%.0f", before) }
+  for _, text in ipairs(set) do lines[#lines + 1] = "set " .. text end
+  for _, text in ipairs(log) do lines[#lines + 1] = text end
+  return table.concat(lines, "\n")
+end
+
+while true do
+  local count = input:read("*l")
+  if not count then break end
+  local fields = {}
+  for i = 1, tonumber(count) do fields[i] = field() end
+  local good, answer = pcall(ops[fields[1]], fields)
+  if not good then answer = "DRIVER ERROR " .. tostring(answer) end
+  output:write(#answer, "\n", answer)
+  output:flush()
+end

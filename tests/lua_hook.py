@@ -1,0 +1,59 @@
+"""The hook's Lua module in a process of its own, for tests: one for each Lua that this machine has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm_asrpt.config import GroupSettings
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULE = ROOT / "plugin_hooks" / "job_submit_asrpt.lua"
+INTERPRETERS = [name for name in ("lua5.1", "lua5.3", "lua5.4") if shutil.which(name)]
+
+
+class LuaHook:
+    def __init__(self, interpreter: str) -> None:
+        driver = Path(__file__).with_name("lua_hook.lua")
+        self._process = subprocess.Popen(
+            [interpreter, str(driver), str(MODULE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def ask(self, *fields: bytes | str | int) -> bytes:
+        assert self._process.stdin
+        assert self._process.stdout
+        raw = [f if isinstance(f, bytes) else str(f).encode() for f in fields]
+        self._process.stdin.write(b"%d\n" % len(raw) + b"".join(b"%d\n%s" % (len(f), f) for f in raw))
+        self._process.stdin.flush()
+        size = int(self._process.stdout.readline())
+        answer = self._process.stdout.read(size)
+        assert not answer.startswith(b"DRIVER ERROR"), answer
+        return answer
+
+    def group_id(
+        self, uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings
+    ) -> str:
+        flags = [int(rules.strip_comments), int(rules.fold_digits), int(rules.arguments), len(rules.ignore_lines)]
+        texts = [text.encode() for text in rules.ignore_lines]
+        return self.ask("group", uid, name, script, dataset, *flags, *texts, *args).decode()
+
+    def lookup(self, path: Path, group: str) -> tuple[int, str]:
+        count, _, trouble = self.ask("lookup", str(path), group).decode().partition(" ")
+        return int(count), trouble
+
+    def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
+        """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""
+        flat: list[str | int] = []
+        for key, value in fields.items():
+            kind = "argv" if key == "argv" else "n" if isinstance(value, int) else "s"
+            flat += [key, kind, value]
+        result: dict[str, list[str]] = {"set": [], "log_error": [], "log_user": []}
+        for line in self.ask("submit", str(hook_dir), default, fail, *flat).decode().split("\n"):
+            key, _, rest = line.partition(" ") if line.startswith(("set ", "log_")) else line.partition("=")
+            result.setdefault(key.rstrip(":"), []).append(rest)
+        return result

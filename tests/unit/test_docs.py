@@ -1,0 +1,100 @@
+"""Manual pages and docs say what the program is: every command, every option, every dependency."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
+
+
+def page_of(command: str) -> Path:
+    return next(path for path in PAGES if path.stem == command)
+
+
+def options() -> Iterator[tuple[str, str, str]]:
+    """(command, subcommand, option) of each Typer app that is there."""
+    for command, entry in PROJECT["scripts"].items():
+        module = entry.partition(":")[0]
+        if importlib.util.find_spec(module) is None:
+            continue
+        app = getattr(importlib.import_module(module), "app", None)
+        if not isinstance(app, typer.Typer):
+            continue
+        root: Any = typer.main.get_command(app)
+        subs = getattr(root, "commands", {"": root})
+        for name, sub in subs.items():
+            for parameter in sub.params:
+                if parameter.param_type_name == "option":
+                    # of --hook/--no-hook the manual tells the one that is not the default
+                    flags = parameter.secondary_opts if parameter.default is True else parameter.opts
+                    yield from ((command, name, flag) for flag in flags if flag != "--help")
+
+
+def test_each_command_and_the_settings_have_a_page() -> None:
+    assert {path.stem for path in PAGES} == {*PROJECT["scripts"], "asrpt.toml"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_well_formed(page: Path) -> None:
+    if shutil.which("mandoc"):
+        command = ["mandoc", "-T", "lint", "-W", "warning", page]
+    elif shutil.which("groff"):
+        command = ["groff", "-mandoc", "-Tutf8", "-ww", "-z", page]
+    else:
+        pytest.skip("neither mandoc nor groff is on this machine")
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = [
+        line for line in (answer.stdout + answer.stderr).splitlines() if "STYLE" not in line and "mandoc.db" not in line
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_bears_its_own_name_and_section(page: Path) -> None:
+    text = page.read_text()
+    assert f".Dt {page.stem.upper()} {page.suffix[1:]}\n" in text
+    assert f".Nm {page.stem}\n" in text
+    assert "EXIT STATUS" in text or page.suffix == ".5"
+
+
+@pytest.mark.parametrize(("command", "sub", "flag"), list(options()))
+def test_each_option_is_in_the_manual(command: str, sub: str, flag: str) -> None:
+    text = page_of(command).read_text()
+    assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), f"{sub} {flag}"
+    assert not sub or f".Cm {sub}\n" in text
+
+
+def test_each_dependency_has_a_reason() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    wanted = [
+        *PROJECT["dependencies"],
+        *(name for group in PROJECT["optional-dependencies"].values() for name in group),
+    ]
+    for requirement in wanted:
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        assert name is not None
+        assert re.search(rf"^\| `{re.escape(name[0])}` \| .{{8,}}", text, flags=re.MULTILINE), requirement
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
+def test_make_alone_lists_its_targets() -> None:
+    answer = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True, timeout=60)
+    for target in ("setup", "demo", "test", "lint", "man", "clean"):
+        assert re.search(rf"^{target} +\S", answer.stdout, flags=re.MULTILINE), target
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="not a Debian")
+def test_installed_packages_are_left_alone() -> None:
+    """dpkg itself is there, so nothing is to be installed and nothing is said, whoever runs it."""
+    answer = subprocess.run([ROOT / ".ci" / "packages", "dpkg"], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout + answer.stderr == ""

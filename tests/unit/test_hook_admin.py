@@ -1,0 +1,114 @@
+"""asrpt-admin retrain and predict, as an administrator runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.group import group_id
+from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.jobscript import directives
+
+SCRIPT = (
+    b"#!/bin/bash\n#SBATCH --job-name=bert --comment='asrpt:profile=p\x1b,dataset=c4'\npython x.py\n#SBATCH -J no\n"
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "asrpt.toml").write_text(
+        f'[paths]\nstate = "{tmp_path}/state"\nhook = "{tmp_path}/hook"\n[predict]\ntrees = 3\n'
+    )
+    (tmp_path / "job.sh").write_bytes(SCRIPT)
+    return tmp_path / "asrpt.toml"
+
+
+def admin(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; sys.argv[0] = 'asrpt-admin'; from slurm_asrpt_cli.admin import main; main()"
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("ASRPT", "SBATCH"))} | environment
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, args)], capture_output=True, text=True, env=variables
+    )
+
+
+def test_retrain_and_predict(config: Path) -> None:
+    group = group_id(1234, b"bert", SCRIPT, [b"--lr", b"1"], b"c4", GroupSettings())
+    (config.parent / "state").mkdir()
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record(Run(str(i), 1, state="COMPLETED", group_id=group, iterations=500) for i in range(3))
+    done = admin("retrain", "--config", config, "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["rows"], report["groups"]) == (0, 3, 1)
+
+    arguments = ["--user", "1234", config.parent / "job.sh", "--lr", "1"]
+    done = admin("predict", "--config", config, "--json", *arguments)
+    found = json.loads(done.stdout)
+    assert (found["group"], found["predicted_iterations"], found["job_name"]) == (group, 500, "bert")
+    done = admin("predict", "--config", config, *arguments)
+    assert group in done.stdout
+    assert "\x1b" not in done.stdout  # what a user wrote cannot steer the terminal
+
+
+def test_empty_history(config: Path) -> None:
+    done = admin("retrain", "--config", config)
+    assert done.returncode == 0
+    assert "no completed run" in done.stdout
+    done = admin("predict", "--config", config, config.parent / "job.sh")
+    assert (done.returncode, "0 (unseen group)" in done.stdout) == (0, True)
+
+
+def test_predict_without_a_table(config: Path) -> None:
+    done = admin("predict", "--config", config, config.parent / "job.sh")
+    assert done.returncode == 1
+    assert "asrpt-admin retrain" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["predict", "/no/such/script"],
+        ["predict", "--user", "no-such-user-here", "/etc/passwd"],
+        ["predict", "--user", "9" * 30, "--config", "/no/such/file", "/etc/passwd"],
+        ["retrain", "--config", "/no/such/file"],
+        ["retrain", "--frob"],
+        ["frob"],
+    ],
+)
+def test_bad_input(args: list[str]) -> None:
+    done = admin(*args)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_broken_history_is_one_line(config: Path) -> None:
+    (config.parent / "state").mkdir()
+    (config.parent / "state" / "history.sqlite").write_bytes(b"rubbish" * 1000)
+    done = admin("retrain", "--config", config)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "move the file aside" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"#SBATCH -J a", {"name": "a"}),
+        (b"#SBATCH -Ja", {"name": "a"}),
+        (b"#SBATCH --job-name a", {"name": "a"}),
+        (b"#SBATCH --job-name='a b' -n 2 # x", {"name": "a b"}),
+        (b"#SBATCH -J a\n\n# c\n#SBATCH -J b", {"name": "b"}),
+        (b"#SBATCH --comment 'x", {}),
+        (b"##SBATCH -J a", {}),
+        (b"  #SBATCH -J a", {}),
+        (b"echo\n#SBATCH -J a", {}),
+    ],
+)
+def test_directives(line: bytes, found: dict[str, str]) -> None:
+    assert directives(b"#!/bin/sh\n" + line + b"\n") == found

@@ -1,0 +1,95 @@
+"""The prologs, run as slurmd would run them, on a spool of their own."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[2] / "plugin_hooks"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    for name in ("spool/progress", "spool/hosts"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("asrpt-prolog", "asrpt-task-prolog"):
+        text = (HOOKS / name).read_text().replace("/var/spool/asrpt", str(tmp_path / "spool"))
+        (tmp_path / name).write_text(text)
+    return tmp_path / "spool"
+
+
+def run(spool: Path, name: str, **variables: str) -> list[str]:
+    environment = {"PATH": os.environ["PATH"]} | variables
+    script = str(spool.parent / name)
+    done = subprocess.run(["/bin/sh", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    return done.stdout.splitlines()
+
+
+def prolog(spool: Path, job: str = "17", uid: str | None = None) -> list[str]:
+    return run(spool, "asrpt-prolog", SLURM_JOB_ID=job, SLURM_JOB_UID=uid or str(os.getuid()))
+
+
+def test_progress_folder(spool: Path) -> None:
+    uid = 12345 if os.getuid() == 0 else os.getuid()
+    prolog(spool, uid=str(uid))
+    status = (spool / "progress" / "17").lstat()
+    assert stat.S_ISDIR(status.st_mode)
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o700, uid)
+    prolog(spool, uid=str(uid))  # a requeue, or the job's next node
+
+
+@pytest.mark.parametrize("dangling", [True, False])
+def test_no_link_is_followed(spool: Path, dangling: bool) -> None:
+    target = spool.parent / "target"
+    if not dangling:
+        target.mkdir(mode=0o755)
+    (spool / "progress" / "17").symlink_to(target)
+    prolog(spool)
+    assert target.exists() != dangling
+    assert (spool / "progress" / "17").is_symlink()
+
+
+@pytest.mark.parametrize("job", ["", "../x", "1;2", "17 18"])
+def test_odd_job_ids_do_nothing(spool: Path, job: str) -> None:
+    prolog(spool, job)
+    assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID=job) == []
+    assert list((spool / "progress").iterdir()) == []
+
+
+def test_no_spool_is_no_failure(spool: Path) -> None:
+    (spool / "progress").rmdir()
+    prolog(spool)
+    assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == []
+
+
+def test_task_prolog_exports(spool: Path) -> None:
+    prolog(spool)
+    lines = [f"export ASRPT_PROGRESS_DIR={spool}/progress/17"]
+    assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == lines
+    (spool / "hosts" / "17").write_text("n1\nn1\n")
+    lines += [f"export SLURM_HOSTFILE={spool}/hosts/17", "export SLURM_DISTRIBUTION=arbitrary"]
+    assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == lines
+
+
+def test_task_prolog_waits_for_the_host_file(spool: Path) -> None:
+    (spool / "hosts" / "17.wait").touch()
+    timer = threading.Timer(0.4, (spool / "hosts" / "17").write_text, ["n1\n"])
+    timer.start()
+    started = time.monotonic()
+    lines = run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17")
+    assert 0.3 < time.monotonic() - started < 3
+    assert lines[0].startswith("export SLURM_HOSTFILE=")
+
+
+def test_task_prolog_gives_up(spool: Path) -> None:
+    (spool / "hosts" / "17.wait").touch()
+    started = time.monotonic()
+    assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == []
+    assert 4.5 < time.monotonic() - started < 8

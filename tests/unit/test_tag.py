@@ -1,0 +1,65 @@
+"""The tag in AdminComment: there and back, and whatever else may stand in that field."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.slurm.tag import MAX_BYTES, PREFIX, Tag, parse_tag
+
+name_ends = st.text(string.ascii_letters + string.digits + "._+-", max_size=63)
+names = st.builds(str.__add__, st.sampled_from(string.ascii_letters + string.digits), name_ends)
+tags = st.builds(
+    Tag,
+    group=st.binary(min_size=8, max_size=8).map(bytes.hex),
+    iterations=st.integers(0, 10**15 - 1),
+    profile=st.one_of(st.just(""), names),
+    begin=st.integers(0, 10**12 - 1),
+    left=st.one_of(st.just(""), st.text(string.ascii_lowercase + "-", min_size=1, max_size=24)),
+)
+
+
+@given(tags)
+def test_round_trip(tag: Tag) -> None:
+    text = tag.format()
+    assert len(text) <= MAX_BYTES
+    assert parse_tag(text) == tag
+
+
+@given(st.one_of(st.text(), st.text().map(PREFIX.__add__), st.binary().map(lambda b: PREFIX + b.decode("latin-1"))))
+def test_anything_may_stand_there(text: str) -> None:
+    tag = parse_tag(text)
+    assert tag is None or parse_tag(tag.format()) == tag
+
+
+@given(tags, st.integers(0, 300), st.text(min_size=1, max_size=3))
+def test_damaged_tags_never_raise(tag: Tag, at: int, junk: str) -> None:
+    text = tag.format()
+    parse_tag(text[:at])
+    parse_tag(text[:at] + junk + text[at:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "asrpt1:",
+        "asrpt1:g=0123456789abcdef",
+        "asrpt1:n=1",
+        "asrpt1:g=0123456789ABCDEF;n=1",
+        "asrpt1:g=0123456789abcdef;n=-1",
+        "asrpt1:g=0123456789abcdef;n=1\n",
+        "asrpt1:g=0123456789abcdef;n=1;n=2",
+        "asrpt1:g=0123456789abcdef;n=1;x=2",
+        "asrpt1:g=0123456789abcdef;n=1;",
+        "asrpt1:g=0123456789abcdef;n=٣",
+        "asrpt1:g=0123456789abcdef;n=1;p=" + "x" * 65,
+        "asrpt1:g=0123456789abcdef;n=1;p=a b",
+        "asrpt2:g=0123456789abcdef;n=1",
+        " asrpt1:g=0123456789abcdef;n=1",
+    ],
+)
+def test_none_of_ours(text: str) -> None:
+    assert parse_tag(text) is None
