@@ -97,7 +97,8 @@ class Scheduler:
             self.parts.audit.record(now, "cluster", nodes=len(nodes), gpus=sum(n.gpus for n in nodes))
         self.view = ClusterView(
             nodes,
-            {n.name: max(0, n.gpus - n.gpus_used) for n in ours},
+            # a node that cleans up after a job shows its GPUs as free, but Slurm starts nothing there yet
+            {n.name: 0 if n.completing else max(0, n.gpus - n.gpus_used) for n in ours},
             {n.name: n.cpus - n.cpus_used for n in ours},
             {n.name: n.memory - n.memory_used for n in ours} if self.parts.slurm.memory_consumed else None,
         )

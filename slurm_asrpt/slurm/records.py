@@ -95,6 +95,10 @@ class NodeRecord:
         asleep = {"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP", "PLANNED_DOWN", "NOT_RESPONDING"}
         return not flags & (bad | asleep) and "*" not in self.state
 
+    @property
+    def completing(self) -> bool:
+        return "COMPLETING" in self.state
+
 
 @dataclass(frozen=True)
 class Update:
