@@ -46,8 +46,9 @@ class Tracked:
     why: Reason | None = None
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
-    lease_until: float = 0.0
-    begin: float = 0.0
+    lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
+    lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
+    begin: float | None = None  # set by the owner after submission, or by Slurm at a requeue; None: the tag's
     retry_at: float = 0.0
     failures: int = 0
     avoid: dict[str, float] = field(default_factory=dict)  # nodes where it did not start, and until when
@@ -55,6 +56,11 @@ class Tracked:
     real: Placement | None = None
     site_factor: int | None = None
     handed_over: bool = False
+
+    @property
+    def not_before(self) -> float:
+        """The owner's own begin time; 0 for none."""
+        return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
 
     def dump(self) -> dict[str, Any]:
         """What a restart must not lose, as JSON values."""
@@ -64,6 +70,8 @@ class Tracked:
             "place": str(self.place),
             "pin": asdict(self.pin) if self.pin else None,
             "original": asdict(self.original) if self.original else None,
+            "lease_until": self.lease_until,
+            "lease_spread": self.lease_spread,
             "begin": self.begin,
             "retry_at": self.retry_at,
             "failures": self.failures,
@@ -89,7 +97,9 @@ class Saved:
         tracked.place = Place(raw["place"])
         tracked.pin = Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None
         tracked.original = Original(**original) if original else None
-        tracked.begin, tracked.retry_at = float(raw["begin"]), float(raw["retry_at"])
+        tracked.lease_until, tracked.lease_spread = float(raw["lease_until"]), float(raw["lease_spread"])
+        tracked.begin = None if raw["begin"] is None else float(raw["begin"])
+        tracked.retry_at = float(raw["retry_at"])
         tracked.failures, tracked.mapped = int(raw["failures"]), bool(raw["mapped"])
         tracked.handed_over, tracked.lease_until = bool(raw["handed_over"]), float(raw["lease_until"])
         real = raw["real"]
