@@ -29,7 +29,8 @@ from slurm_asrpt.status import write_status
 
 LOG = logging.getLogger("asrptd")
 LONGEST_PAUSE_S = 60.0
-SHORTEST_PAUSE_S = 0.2
+SHORTEST_PAUSE = 0.2
+"""Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
 
 
 class Daemon:
@@ -93,7 +94,7 @@ class Daemon:
         if failures:
             return float(min(LONGEST_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
-        return max(min(SHORTEST_PAUSE_S, interval), until - time.time())
+        return max(interval * SHORTEST_PAUSE, until - time.time())
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""

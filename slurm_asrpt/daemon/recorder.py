@@ -23,6 +23,8 @@ class Recorder:
         record = tracked.record
         if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return False  # not ours, or cancelled before it had any node
+        if self.history.known(record.job_id, int(record.start_time)):
+            return False  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
         iterations, source = self._iterations(tracked)
         placement = tracked.real
         gpus = dict(placement.gpus) if placement else dict(tracked.pin.gpus) if tracked.pin else {}

@@ -69,6 +69,8 @@ class Tracked:
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
+            "lease_until": self.lease_until,
+            "real": asdict(self.real) if self.real else None,
         }
 
 
@@ -89,4 +91,6 @@ class Saved:
         tracked.original = Original(**original) if original else None
         tracked.begin, tracked.retry_at = float(raw["begin"]), float(raw["retry_at"])
         tracked.failures, tracked.mapped = int(raw["failures"]), bool(raw["mapped"])
-        tracked.handed_over = bool(raw["handed_over"])
+        tracked.handed_over, tracked.lease_until = bool(raw["handed_over"]), float(raw["lease_until"])
+        real = raw["real"]
+        tracked.real = Placement(real["gpus"], tuple(real["ranks"]), real["alpha"]) if real else None

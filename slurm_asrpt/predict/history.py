@@ -163,6 +163,12 @@ class History:
                 self._db.execute("ROLLBACK")
                 raise
 
+    def known(self, job_id: str, start_time: int) -> bool:
+        """Whether this run has been recorded."""
+        query = "SELECT 1 FROM runs WHERE job_id = ? AND start_time = ?"
+        with _named(self.path):
+            return self._db.execute(query, (job_id, start_time)).fetchone() is not None
+
     def runs(self, since: int = 0, limit: int = -1) -> list[Run]:
         """Runs that ended at or after ``since``, the latest first."""
         query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE end_time >= ? ORDER BY end_time DESC, job_id LIMIT ?"  # noqa: S608 constants

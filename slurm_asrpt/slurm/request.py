@@ -54,6 +54,8 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     """What the job asks for. Raises LeftToSlurm for what we do not (yet) place as the user would expect."""
     _refuse_what_slurm_keeps(job, partitions)
     kind, gpus, per_node, unit = _gpus(job)
+    if job.min_nodes > gpus // unit:
+        raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
     wanted = set(job.partition.split(","))
     names = (
         n.name for n in nodes if n.gpus and not n.other_gres and n.partitions & wanted and kind in ("", n.gpu_type)

@@ -118,6 +118,8 @@ def _prefix(ordered: list[Offer], job: Job) -> list[Offer] | None:
 def _window(ordered: list[Offer], job: Job) -> list[Offer] | None:
     """The least free run of as many servers as -N allows that holds the job."""
     width = min(_most_nodes(job), len(ordered))
+    if width < job.request.min_nodes:
+        return None
     for first in range(len(ordered) - width + 1):
         run = ordered[first : first + width]
         if sum(usable for _, usable in run) >= job.gpus:
@@ -180,7 +182,7 @@ def fits(job: Job, nodes: Sequence[Node]) -> bool:
     if job.request.per_node is not None:
         return len(servers) >= job.gpus // job.request.per_node
     room = sum(n.gpus - n.gpus % job.request.unit for n in servers[: _most_nodes(job)])
-    return room >= job.gpus and len(servers) >= job.request.min_nodes
+    return room >= job.gpus and min(len(servers), _most_nodes(job)) >= job.request.min_nodes
 
 
 def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:

@@ -1,0 +1,119 @@
+"""The demo's jobs: sizes, arrivals and recurrence of a Philly trace, models of Table I, squeezed into a minute.
+
+What is kept of the trace: the order and the relative times of submission, the GPUs of each job, which jobs recur
+(same virtual cluster, size and order of magnitude of run time), and who ran longer than whom. What is squeezed: the
+time axis linearly, the run times by a power law (they span five orders of magnitude).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, JobProfile
+from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.sim.trace import TraceJob
+
+SQUEEZE = 0.35
+"""Exponent of the power law: 60 s and 60,000 s, a factor of 1000, become a factor of 11."""
+SHORTEST_S, LONGEST_S = 2.0, 40.0
+JITTER = 0.05
+"""Two runs of a recurrent job differ by up to this share of their iterations."""
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """submit_s: after the start of the round. ideal_s: run time in the best placement, iterations x alpha_min."""
+
+    name: str
+    user: str
+    gpus: int
+    profile: str
+    iterations: int
+    submit_s: float
+    ideal_s: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How much work in how much time. load: GPU-seconds asked for over those there are while jobs arrive."""
+
+    jobs: int = 80
+    span_s: float = 50.0
+    load: float = 1.2
+    seed: int = 1
+
+
+def make_workload(
+    trace: Sequence[TraceJob], nodes: Sequence[Node], fabric: Fabric, users: Sequence[str], shape: Shape
+) -> list[DemoJob]:
+    """``shape.jobs`` consecutive jobs of the trace as demo jobs, in order of submission.
+
+    Raises ValueError if the trace has too few that fit into half the cluster.
+    """
+    capacity = sum(node.gpus for node in nodes)
+    chosen = [job for job in trace if job.gpus <= capacity // 2][: shape.jobs]
+    if len(chosen) < shape.jobs:
+        raise ValueError(f"the trace has only {len(chosen)} jobs that fit")
+    random = Random(shape.seed)  # noqa: S311  (a demo, not a secret)
+    groups = {key: random.random() for key in sorted({_group(job) for job in chosen})}
+    by_size = _profiles_by_size()
+    seconds = _squeezed(chosen, shape.load * capacity * shape.span_s)
+    first, last = chosen[0].submit_s, chosen[-1].submit_s
+    jobs = []
+    for number, (job, ideal) in enumerate(zip(chosen, seconds, strict=True)):
+        draw = groups[_group(job)]
+        name = _pick(by_size[job.gpus], draw)
+        alpha = _best(name, nodes, fabric)
+        iterations = max(1, round(ideal / alpha * (1 + JITTER * (2 * random.random() - 1))))
+        jobs.append(
+            DemoJob(
+                name=f"{name}-{number}",
+                user=users[int(job.vc, 16) % len(users)],
+                gpus=job.gpus,
+                profile=name,
+                iterations=iterations,
+                submit_s=(job.submit_s - first) / max(1.0, last - first) * shape.span_s,
+                ideal_s=iterations * alpha,
+            )
+        )
+    return jobs
+
+
+def _group(job: TraceJob) -> tuple[str, int, int]:
+    return job.vc, job.gpus, round(math.log2(max(1.0, job.duration_s)))
+
+
+def _squeezed(jobs: Sequence[TraceJob], work: float) -> list[float]:
+    """Ideal run times in seconds that sum to ``work`` GPU-seconds, as far as the bounds let them."""
+    typical = {key: 2.0 ** key[2] for key in map(_group, jobs)}
+    raw = [typical[_group(job)] ** SQUEEZE for job in jobs]
+    scale = 1.0
+    for _ in range(20):  # the bounds bind some jobs: a few rounds spread the rest over the others
+        bounded = [min(LONGEST_S, max(SHORTEST_S, scale * value)) for value in raw]
+        scale *= work / sum(job.gpus * value for job, value in zip(jobs, bounded, strict=True))
+    return bounded
+
+
+def _profiles_by_size() -> Mapping[int, list[str]]:
+    sizes: dict[int, list[str]] = {}
+    for name in library_names():
+        sizes.setdefault(_load(name).gpus, []).append(name)
+    return sizes
+
+
+def _pick(names: Sequence[str], draw: float) -> str:
+    return names[int(draw * len(names))]
+
+
+def _load(name: str) -> JobProfile:
+    return load_profile(name, [])
+
+
+def _best(name: str, nodes: Sequence[Node], fabric: Fabric) -> float:
+    profile = _load(name)
+    return best_alpha(Job(JobId("0"), "", profile.gpus, profile), nodes, fabric)
