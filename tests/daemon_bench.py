@@ -22,8 +22,10 @@ from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.spool import hosts_dir, progress_dir
 from tests.fake_slurm import FakeSlurm
 
-# the last stage talks most: Heavy-Edge gives it the fuller server, which is not Slurm's block order
-TAIL = JobProfile("tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(4, 0.01, 0.01, 5e5, 0, 20e6)))
+# the last stage talks most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
+TAIL = JobProfile(
+    "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
+)
 FLAT = JobProfile("flat", (Stage(4, 1.0, 1.0),))
 KNOWN = {"tail": TAIL, "flat": FLAT}
 

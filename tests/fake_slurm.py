@@ -121,7 +121,9 @@ class FakeSlurm:
         self._answer()
         used = self.used()
         return [
-            dataclasses.replace(n, gpus_used=used[n.name], cpus_used=used[n.name], state=self.states.get(n.name, "IDLE"))
+            dataclasses.replace(
+                n, gpus_used=used[n.name], cpus_used=used[n.name], state=self.states.get(n.name, "IDLE")
+            )
             for n in self.table
         ]
 

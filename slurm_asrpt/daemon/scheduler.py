@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_asrpt.config import Mode, Settings
@@ -110,7 +110,7 @@ class Scheduler:
             if record.state != PENDING and record.state not in RUNNING_STATES:
                 ended.add((record.job_id, record.submit_time))
                 self._ended(record, now)
-            elif set(record.partition.split(",")) & managed:
+            elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
                 seen.add(record.job_id)
                 tracked = self._track(record)
                 if record.state != PENDING:
@@ -170,7 +170,7 @@ class Scheduler:
             self.parts.audit.record(now, "left", tracked.record.job_id, why=why)
         self._withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
 
-    def _withdraw(self, tracked: Tracked, place: Place, why: Reason, now: float) -> None:
+    def _withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
         if tracked.place is Place.QUEUED:
             self.policy.finished(JobId(tracked.record.job_id), now)
         tracked.place, tracked.why = place, why
@@ -338,7 +338,8 @@ class Scheduler:
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
                 self.parts.audit.record(now, "fence-refused", tracked.record.job_id, error=error)
-                tracked.place, tracked.pin = Place.APART, None
+                self._withdraw(tracked, Place.APART, tracked.why, now)
+                tracked.pin = None
             else:
                 tracked.lease_until = now + self._lease
                 fenced.append(tracked)
@@ -351,6 +352,8 @@ class Scheduler:
         while left and self.parts.clock.monotonic() < deadline:
             for number, gpus in self.client.allocations(list(left)).items():
                 tracked = left.pop(number)
+                if not placing.could_be(tracked, gpus):
+                    continue  # read back once it runs
                 placement = placing.placement_of(tracked, gpus, self.nodes, self.fabric)
                 rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
             if left:
@@ -382,16 +385,24 @@ class Scheduler:
         updates = []
         for tracked in self._fence(late + stale, now):
             if tracked.original is not None:
-                before = tracked.original
+                held = tracked.record.priority == 0  # Slurm refuses a priority then, and all else with it
+                before = replace(tracked.original, priority=0) if held else tracked.original
                 multifactor = self.parts.slurm.multifactor
                 updates.append(writeback.unpin(tracked.record.job_id, before, len(self.nodes), multifactor))
         errors = dict(zip((u.job_id for u in updates), self.client.update(updates), strict=True))
         for tracked in late + stale:
             job_id = tracked.record.job_id
             if errors.get(job_id) == "":
-                tracked.original = None
+                self._forget_pin(tracked)
             if job_id in slurm_reasons and job_id in errors:
                 self._did_not_start(tracked, slurm_reasons[job_id], now)
+
+    def _forget_pin(self, tracked: Tracked) -> None:
+        """The record was read before the pin was undone: bring it up to date, or it would look like the owner's."""
+        record = unpinned(tracked.record, tracked.original)
+        if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
+            record = replace(record, reason="BeginTime", eligible_time=tracked.lease_until)
+        tracked.record, tracked.original = record, None
 
     def _renew_leases(self, now: float) -> None:
         """Renew what has less than half its lease left; hand over what we leave to Slurm but have leased."""
