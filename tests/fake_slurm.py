@@ -103,6 +103,9 @@ class FakeSlurm:
         self.states[name] = state
         self._schedule()
 
+    def state_of(self, name: str) -> str:
+        return self.states.get(name, "IDLE")
+
     def tick(self, seconds: float) -> None:
         self.now += seconds
         self._schedule()
@@ -198,7 +201,7 @@ class FakeSlurm:
 
     def _try(self, job: JobRecord) -> None:
         used = self.used()
-        free = {n.name: n.gpus - used[n.name] for n in self.table if self.states.get(n.name, "IDLE") == "IDLE"}
+        free = {n.name: n.gpus - used[n.name] for n in self.table if self.state_of(n.name) == "IDLE"}
         names = expand(job.required_nodes) if job.required_nodes else self._some(free, job.tasks)
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is None:

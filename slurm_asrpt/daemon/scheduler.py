@@ -60,7 +60,8 @@ class Scheduler:
         self.view = ClusterView(())
         self._done: set[tuple[str, float]] = set()
         self._saved: dict[str, Any] | None = parts.store.load()
-        self._saved_jobs: Mapping[str, Any] = (self._saved or {}).get("jobs", {})
+        jobs = (self._saved or {}).get("jobs")
+        self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
         self._first = True
 
     @property
@@ -112,7 +113,7 @@ class Scheduler:
                 self._ended(record, now)
             elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
                 seen.add(record.job_id)
-                tracked = self._track(record)
+                tracked = self._track(record, now)
                 if record.state != PENDING:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
@@ -123,7 +124,7 @@ class Scheduler:
         """The pending jobs that the policy should hold."""
         return [t for t in self.tracked.values() if t.record.state == PENDING and self._pending(t, now)]
 
-    def _track(self, record: JobRecord) -> Tracked:
+    def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
         if tracked is None or tracked.record.submit_time != record.submit_time:
             before = tracked
@@ -131,11 +132,21 @@ class Scheduler:
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
                 self.policy.finished(JobId(record.job_id), record.submit_time)
-            elif record.job_id in self._saved_jobs:
-                Saved(self._saved_jobs[record.job_id]).restore(tracked)
+            else:
+                self._restore(tracked, now)
         tracked.record = record
         tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         return tracked
+
+    def _restore(self, tracked: Tracked, now: float) -> None:
+        """What the daemon before us knew of a job that is new to us."""
+        job_id = tracked.record.job_id
+        if job_id not in self._saved_jobs:
+            return
+        try:
+            Saved(self._saved_jobs[job_id]).restore(tracked)
+        except ValueError as error:
+            self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
 
     def _pending(self, tracked: Tracked, now: float) -> bool:
         """Whether the policy should hold this pending job; if not, ``why`` says why not."""
@@ -232,8 +243,7 @@ class Scheduler:
         tracked = self.tracked.pop(record.job_id, None)
         if tracked is None:
             tracked = Tracked(record, parse_tag(record.admin_comment))
-            if record.job_id in self._saved_jobs:
-                Saved(self._saved_jobs[record.job_id]).restore(tracked)
+            self._restore(tracked, now)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
         if self.parts.recorder.record(tracked):

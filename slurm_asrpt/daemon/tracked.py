@@ -76,21 +76,30 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Saved:
-    """A dump read back. Raises ValueError, KeyError or TypeError where it is none."""
+    """A dump read back; what stands in it may be of another release, or damaged."""
 
-    raw: dict[str, Any] = field(default_factory=dict)
+    raw: Any
 
     def restore(self, tracked: Tracked) -> None:
-        """Put the saved facts onto a job that Slurm still has."""
+        """Put the saved facts onto a job that Slurm still has, all or none. Raises ValueError where they are none."""
+        try:
+            if self.raw["submit_time"] == tracked.record.submit_time:  # else only the number is the same
+                vars(tracked).update(self._facts())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not the saved state of a job: {error!r}") from error
+
+    def _facts(self) -> dict[str, Any]:
         raw = self.raw
-        if raw.get("submit_time") != tracked.record.submit_time:
-            return  # the number is the same, the submission is not
-        pin, original = raw["pin"], raw["original"]
-        tracked.place = Place(raw["place"])
-        tracked.pin = Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None
-        tracked.original = Original(**original) if original else None
-        tracked.begin, tracked.retry_at = float(raw["begin"]), float(raw["retry_at"])
-        tracked.failures, tracked.mapped = int(raw["failures"]), bool(raw["mapped"])
-        tracked.handed_over, tracked.lease_until = bool(raw["handed_over"]), float(raw["lease_until"])
-        real = raw["real"]
-        tracked.real = Placement(real["gpus"], tuple(real["ranks"]), real["alpha"]) if real else None
+        pin, original, real = raw["pin"], raw["original"], raw.get("real")
+        return {
+            "place": Place(raw["place"]),
+            "pin": Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None,
+            "original": Original(**original) if original else None,
+            "begin": float(raw["begin"]),
+            "retry_at": float(raw["retry_at"]),
+            "failures": int(raw["failures"]),
+            "mapped": bool(raw["mapped"]),
+            "handed_over": bool(raw["handed_over"]),
+            "lease_until": float(raw.get("lease_until", 0.0)),
+            "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
+        }
