@@ -83,8 +83,8 @@ class Daemon:
             self.stopping.wait(self._pause(began, wakeup, failures))
 
     def _cycle(self, now: float) -> float | None:
-        self._heartbeat(now)
         wakeup = self.scheduler.cycle(now)
+        self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         write_status(self.settings.paths.run, build_status(self.scheduler, now))
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.tracked), time.time() - now)
         return wakeup

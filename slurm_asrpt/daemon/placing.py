@@ -26,6 +26,12 @@ def placement_of(tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[Node
     return placement_on(servers, tuple(gpus[n.name] for n in servers), tracked.job.profile, fabric)
 
 
+def could_be(tracked: Tracked, gpus: Mapping[str, int]) -> bool:
+    """Whether these may be the GPUs of a start of ours: scontrol's text holds what users have written, too."""
+    assert tracked.job is not None  # noqa: S101  (only admitted jobs are pinned)
+    return tracked.pin is not None and gpus.keys() == tracked.pin.gpus.keys() and sum(gpus.values()) == tracked.job.gpus
+
+
 def real_placement(
     tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles
 ) -> Placement | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_asrpt.config import Mode, Settings
@@ -61,7 +61,8 @@ class Scheduler:
         self.view = ClusterView(())
         self._done: set[tuple[str, float]] = set()
         self._saved: dict[str, Any] | None = parts.store.load()
-        self._saved_jobs: Mapping[str, Any] = (self._saved or {}).get("jobs", {})
+        jobs = (self._saved or {}).get("jobs")
+        self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
         self._first = True
 
     @property
@@ -111,9 +112,9 @@ class Scheduler:
             if record.state != PENDING and record.state not in RUNNING_STATES:
                 ended.add((record.job_id, record.submit_time))
                 self._ended(record, now)
-            elif set(record.partition.split(",")) & managed:
+            elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
                 seen.add(record.job_id)
-                tracked = self._track(record)
+                tracked = self._track(record, now)
                 if record.state != PENDING:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
@@ -124,7 +125,7 @@ class Scheduler:
         """The pending jobs that the policy should hold."""
         return [t for t in self.tracked.values() if t.record.state == PENDING and self._pending(t, now)]
 
-    def _track(self, record: JobRecord) -> Tracked:
+    def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
         if tracked is None or tracked.record.submit_time != record.submit_time:
             before = tracked
@@ -132,11 +133,21 @@ class Scheduler:
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
                 self.policy.finished(JobId(record.job_id), record.submit_time)
-            elif record.job_id in self._saved_jobs:
-                Saved(self._saved_jobs[record.job_id]).restore(tracked)
+            else:
+                self._restore(tracked, now)
         tracked.record = record
         tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         return tracked
+
+    def _restore(self, tracked: Tracked, now: float) -> None:
+        """What the daemon before us knew of a job that is new to us."""
+        job_id = tracked.record.job_id
+        if job_id not in self._saved_jobs:
+            return
+        try:
+            Saved(self._saved_jobs[job_id]).restore(tracked)
+        except ValueError as error:
+            self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
 
     def _pending(self, tracked: Tracked, now: float) -> bool:
         """Whether the policy should hold this pending job; if not, ``why`` says why not."""
@@ -172,7 +183,7 @@ class Scheduler:
             self.parts.audit.record(now, "left", tracked.record.job_id, why=why)
         self._withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
 
-    def _withdraw(self, tracked: Tracked, place: Place, why: Reason, now: float) -> None:
+    def _withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
         if tracked.place is Place.QUEUED:
             self.policy.finished(JobId(tracked.record.job_id), now)
         tracked.place, tracked.why = place, why
@@ -207,8 +218,9 @@ class Scheduler:
         if not self.enforcing:
             return False
         if tracked.lease_until:
-            latest = tracked.lease_until + tracked.lease_spread + LEASE_SLACK_S
-            return tracked.lease_until - LEASE_SLACK_S <= shown <= latest
+            late = tracked.lease_spread + LEASE_SLACK_S
+            ours = (tracked.lease_before, tracked.lease_until)
+            return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
         if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
             return False
         return shown <= max(now, tracked.not_before) + self._lease + LEASE_SLACK_S
@@ -247,8 +259,7 @@ class Scheduler:
         tracked = self.tracked.pop(record.job_id, None)
         if tracked is None:
             tracked = Tracked(record, parse_tag(record.admin_comment))
-            if record.job_id in self._saved_jobs:
-                Saved(self._saved_jobs[record.job_id]).restore(tracked)
+            self._restore(tracked, now)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
         if self.parts.recorder.record(tracked):
@@ -353,19 +364,23 @@ class Scheduler:
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
                 self.parts.audit.record(now, "fence-refused", tracked.record.job_id, error=error)
-                tracked.place, tracked.pin = Place.APART, None
+                self._withdraw(tracked, Place.APART, tracked.why, now)
+                tracked.pin = None
             else:
                 fenced.append(tracked)
         return fenced
 
     def _lease_until(self, jobs: Sequence[Tracked], ends: Sequence[float], now: float) -> list[str]:
         """Write leases that end then; one error text per job."""
-        wanted = zip(jobs, ends, strict=True)
+        wanted = list(zip(jobs, ends, strict=True))
+        for tracked, end in wanted:  # before we write: if the answer is lost, either may hold
+            tracked.lease_before, tracked.lease_until = tracked.lease_until, end
         errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
         spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
-        for tracked, end, error in zip(jobs, ends, errors, strict=True):
-            if not error:
-                tracked.lease_until, tracked.lease_spread = end, spread
+        for (tracked, _), error in zip(wanted, errors, strict=True):
+            tracked.lease_spread = spread
+            if error:
+                tracked.lease_until = tracked.lease_before
         return errors
 
     def _write_rank_maps(self, waiting: list[Tracked]) -> None:
@@ -375,6 +390,8 @@ class Scheduler:
         while left and self.parts.clock.monotonic() < deadline:
             for number, gpus in self.client.allocations(list(left)).items():
                 tracked = left.pop(number)
+                if not placing.could_be(tracked, gpus):
+                    continue  # read back once it runs
                 placement = placing.placement_of(tracked, gpus, self.nodes, self.fabric)
                 rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
             if left:
@@ -406,16 +423,24 @@ class Scheduler:
         updates = []
         for tracked in self._fence(late + stale, now):
             if tracked.original is not None:
-                before = tracked.original
+                held = tracked.record.priority == 0  # Slurm refuses a priority then, and all else with it
+                before = replace(tracked.original, priority=0) if held else tracked.original
                 multifactor = self.parts.slurm.multifactor
                 updates.append(writeback.unpin(tracked.record.job_id, before, len(self.nodes), multifactor))
         errors = dict(zip((u.job_id for u in updates), self.client.update(updates), strict=True))
         for tracked in late + stale:
             job_id = tracked.record.job_id
-            if errors.get(job_id) == "":  # Slurm was read before: what it shows of the pin is no longer so
-                tracked.record, tracked.original = unpinned(tracked.record, tracked.original), None
+            if errors.get(job_id) == "":
+                self._forget_pin(tracked)
             if job_id in slurm_reasons and job_id in errors:
                 self._did_not_start(tracked, slurm_reasons[job_id], now)
+
+    def _forget_pin(self, tracked: Tracked) -> None:
+        """The record was read before the pin was undone: bring it up to date, or it would look like the owner's."""
+        record = unpinned(tracked.record, tracked.original)
+        if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
+            record = replace(record, reason="BeginTime", eligible_time=tracked.lease_until)
+        tracked.record, tracked.original = record, None
 
     def _renew_leases(self, now: float) -> None:
         """Renew what has less than half its lease left; hand over what we leave to Slurm but have leased."""

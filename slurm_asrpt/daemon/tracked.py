@@ -47,6 +47,7 @@ class Tracked:
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
     lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
+    lease_before: float = 0.0  # the one before it: an answer that is lost leaves open which of them holds
     lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
     begin: float | None = None  # set by the owner after submission, or by Slurm at a requeue; None: the tag's
     retry_at: float = 0.0
@@ -71,36 +72,45 @@ class Tracked:
             "pin": asdict(self.pin) if self.pin else None,
             "original": asdict(self.original) if self.original else None,
             "lease_until": self.lease_until,
+            "lease_before": self.lease_before,
             "lease_spread": self.lease_spread,
             "begin": self.begin,
             "retry_at": self.retry_at,
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
-            "lease_until": self.lease_until,
             "real": asdict(self.real) if self.real else None,
         }
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A dump read back. Raises ValueError, KeyError or TypeError where it is none."""
+    """A dump read back; what stands in it may be of another release, or damaged."""
 
-    raw: dict[str, Any] = field(default_factory=dict)
+    raw: Any
 
     def restore(self, tracked: Tracked) -> None:
-        """Put the saved facts onto a job that Slurm still has."""
+        """Put the saved facts onto a job that Slurm still has, all or none. Raises ValueError where they are none."""
+        try:
+            if self.raw["submit_time"] == tracked.record.submit_time:  # else only the number is the same
+                vars(tracked).update(self._facts())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not the saved state of a job: {error!r}") from error
+
+    def _facts(self) -> dict[str, Any]:
         raw = self.raw
-        if raw.get("submit_time") != tracked.record.submit_time:
-            return  # the number is the same, the submission is not
-        pin, original = raw["pin"], raw["original"]
-        tracked.place = Place(raw["place"])
-        tracked.pin = Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None
-        tracked.original = Original(**original) if original else None
-        tracked.lease_until, tracked.lease_spread = float(raw["lease_until"]), float(raw["lease_spread"])
-        tracked.begin = None if raw["begin"] is None else float(raw["begin"])
-        tracked.retry_at = float(raw["retry_at"])
-        tracked.failures, tracked.mapped = int(raw["failures"]), bool(raw["mapped"])
-        tracked.handed_over, tracked.lease_until = bool(raw["handed_over"]), float(raw["lease_until"])
-        real = raw["real"]
-        tracked.real = Placement(real["gpus"], tuple(real["ranks"]), real["alpha"]) if real else None
+        pin, original, real = raw["pin"], raw["original"], raw.get("real")
+        return {
+            "place": Place(raw["place"]),
+            "pin": Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None,
+            "original": Original(**original) if original else None,
+            "begin": None if raw["begin"] is None else float(raw["begin"]),
+            "retry_at": float(raw["retry_at"]),
+            "failures": int(raw["failures"]),
+            "mapped": bool(raw["mapped"]),
+            "handed_over": bool(raw["handed_over"]),
+            "lease_until": float(raw["lease_until"]),
+            "lease_before": float(raw["lease_before"]),
+            "lease_spread": float(raw["lease_spread"]),
+            "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
+        }

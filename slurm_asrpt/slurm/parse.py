@@ -38,7 +38,7 @@ def parse_gres(text: str) -> dict[tuple[str, str], int]:
     counts: dict[tuple[str, str], int] = {}
     for part in filter(None, text.split(",")):
         words = re.split(r"[:=]", re.sub(r"^gres[:/]", "", re.sub(r"\(.*", "", part)))
-        last = words.pop() if words[-1].isdigit() else "1"
+        last = words.pop() if re.fullmatch("[0-9]{1,9}", words[-1]) else "1"
         if not 1 <= len(words) <= 2 or not words[0]:
             raise SlurmError(f"cannot read the generic resource {part!r}")
         key = (words[0], words[1] if len(words) == 2 else "")
@@ -60,7 +60,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
     """``squeue --json --states=all``."""
     try:
         return [_job(raw) for raw in json.loads(text)["jobs"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
 
@@ -146,11 +146,17 @@ def fold(names: Iterable[str]) -> str:
 def parse_nodes(text: str) -> list[NodeRecord]:
     """``scontrol -d -o show node``: one line a node, in node-table order."""
     lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
-    return [_node(dict(_pairs(line)), index) for index, line in enumerate(lines)]
+    return [_node(_pairs(line), index) for index, line in enumerate(lines)]
 
 
-def _pairs(line: str) -> Iterable[tuple[str, str]]:
-    return (word.split("=", 1) for word in line.split() if "=" in word)  # type: ignore[misc]
+def _pairs(line: str) -> dict[str, str]:
+    """The fields of a line. The first of a name counts: free text, such as an admin's Reason, comes at the end."""
+    pairs: dict[str, str] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        if equals:
+            pairs.setdefault(key, value)
+    return pairs
 
 
 def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
@@ -176,19 +182,39 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
 
 
 def parse_allocations(text: str) -> dict[str, dict[str, int]]:
-    """GPUs by job and node from ``scontrol -d -o show job``; jobs without an allocation have no entry."""
+    """GPUs by job and node from ``scontrol -d -o show job``; jobs without an allocation have no entry.
+
+    Job names are free text, line breaks included, so a line may be forged: a job that seems to be there twice has
+    no entry, and what is said of a job must still be held against what is known of it.
+    """
     found: dict[str, dict[str, int]] = {}
+    twice: set[str] = set()
+    seen: set[str] = set()
     for line in text.splitlines():
-        match = re.match(r"JobId=(\d+)", line)
+        match = re.match(r"JobId=(\d+) ", line)
         if match is None:
             continue
-        counts: dict[str, int] = {}
+        (twice if match[1] in seen else seen).add(match[1])
+        counts = _allocation(line)
+        if counts and _state(line) == "RUNNING":
+            found[match[1]] = counts
+    return {job_id: counts for job_id, counts in found.items() if job_id not in twice}
+
+
+def _state(line: str) -> str:
+    """The last JobState: the job's name, which may hold another, comes before it."""
+    states = re.findall(r" JobState=([A-Z_]+) Reason=", line)
+    return states[-1] if states else ""
+
+
+def _allocation(line: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    try:
         for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
             counts.update(dict.fromkeys(expand(nodes), gpu_count(gres)))
-        counts = {name: count for name, count in counts.items() if count}
-        if counts and "JobState=RUNNING" in line:
-            found[match[1]] = counts
-    return found
+    except SlurmError:
+        return {}  # one user's odd job name must not keep the others from being read
+    return {name: count for name, count in counts.items() if count}
 
 
 def parse_config(text: str) -> dict[str, str]:

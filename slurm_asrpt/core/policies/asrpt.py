@@ -189,11 +189,14 @@ class ASrpt:
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        machine = VirtualMachine()
+        machine.speed = self._machine.speed
         try:
-            self._machine.load(state["machine"], jobs)
-            self._fifo = OrderedDict.fromkeys(j for j in state["fifo"] if j in jobs and j not in self._machine)
-            self._delays = {JobId(j): Delay(**d) for j, d in state["delays"].items() if j in self._fifo}
+            machine.load(state["machine"], jobs)
+            fifo = OrderedDict[JobId, None].fromkeys(j for j in state["fifo"] if j in jobs and j not in machine)
+            delays = {JobId(j): Delay(**d) for j, d in state["delays"].items() if j in fifo}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
+        self._machine, self._fifo, self._delays = machine, fifo, delays
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()

@@ -1,0 +1,137 @@
+"""A Scheduler on a FakeSlurm, with its folders in a test's own directory, and what tests ask of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt.config import Settings, parse_settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.scheduler import Parts, Scheduler
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.spool import hosts_dir, progress_dir
+from tests.fake_slurm import FakeSlurm
+
+# the last stage talks most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
+TAIL = JobProfile(
+    "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
+)
+FLAT = JobProfile("flat", (Stage(4, 1.0, 1.0),))
+KNOWN = {"tail": TAIL, "flat": FLAT}
+
+
+def load(name: str) -> JobProfile:
+    if name not in KNOWN:
+        raise InputError(f"no profile {name}")
+    return KNOWN[name]
+
+
+@dataclass
+class Clock:
+    """A clock that only moves when somebody sleeps; the daemon must not wait in tests."""
+
+    slurm: FakeSlurm
+
+    def time(self) -> float:
+        return self.slurm.now
+
+    def monotonic(self) -> float:
+        return self.slurm.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slurm.tick(seconds)
+
+
+def make_settings(folder: Path, mode: str = "enforce", **daemon: Any) -> Settings:
+    paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
+    for path in paths.values():
+        Path(path).mkdir(exist_ok=True)
+    values = {"mode": mode, "interval_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
+    return parse_settings({"daemon": values, "paths": {**paths, "profiles": []}}, "test")
+
+
+class Bench:
+    """The daemon's scheduler and the Slurm that it drives."""
+
+    def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
+        self.folder, self.slurm, self.tau = folder, slurm, tau
+        self.settings = make_settings(folder, mode, **daemon)
+        self.history = History(folder / "state" / "history.sqlite")
+        self.start()
+
+    def start(self) -> None:
+        """A new daemon on the same folders."""
+        state, spool = self.settings.paths.state, self.settings.paths.spool
+        self.store = Store(state)
+        profiles = Profiles(load)
+        self.scheduler = Scheduler(
+            Parts(
+                settings=self.settings,
+                client=self.slurm,
+                slurm=self.slurm.config(),
+                policy=make_policy("asrpt", fabric=Fabric(1.25e9, 300e9), tau=self.tau),
+                profiles=profiles,
+                store=self.store,
+                audit=Audit(state),
+                recorder=Recorder(self.history, spool, profiles),
+                clock=Clock(self.slurm),
+            )
+        )
+
+    def stop(self) -> None:
+        """The daemon is gone, without a last word."""
+        self.store.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        self.history.close()
+
+    def cycle(self, times: int = 1, seconds: float = 1.0) -> None:
+        """Cycles, and a pause after each."""
+        for _ in range(times):
+            self.scheduler.cycle(self.slurm.now)
+            self.slurm.tick(seconds)
+
+    def job(self, job_id: str) -> Tracked:
+        return self.scheduler.tracked[job_id]
+
+    def place(self, job_id: str) -> Place:
+        return self.job(job_id).place
+
+    def state(self, job_id: str) -> str:
+        return self.slurm.records[job_id].state
+
+    def writes(self, job_id: str) -> list[dict[str, str]]:
+        return [dict(update.fields) for update in self.slurm.writes if update.job_id == job_id]
+
+    def audit(self, event: str = "", job_id: str = "") -> list[dict[str, Any]]:
+        path = self.settings.paths.state / "audit.jsonl"
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [e for e in entries if event in ("", e["event"]) and job_id in ("", e.get("job"))]
+
+    def hosts(self, job_id: str) -> Path:
+        return hosts_dir(self.settings.paths.spool) / job_id
+
+    def report(self, job_id: str, text: str) -> Path:
+        """What a job writes into its progress file."""
+        folder = progress_dir(self.settings.paths.spool) / job_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "iterations").write_text(text, encoding="utf-8")
+        return folder
+
+    def runs(self) -> dict[str, Run]:
+        return {run.job_id: run for run in self.history.runs()}

@@ -1,0 +1,221 @@
+"""A small Slurm in memory: enough of its rules to drive the daemon's Scheduler, faithful where the daemon could err.
+
+What is modelled after the real one (shared facts, measured on 22.05): a begin time in the future keeps a job waiting;
+StartTime is refused for a job that does not wait; NumNodes and ReqNodeList written to a *running* job shrink it, even
+when another field of the same update is refused; Priority is refused while held; an unpinned job is started anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.tag import Tag
+
+GROUP = "0123456789abcdef"
+
+
+def node(name: str, index: int, gpus: int) -> NodeRecord:
+    return NodeRecord(name, index, gpus, 0, "", 64, 0, 512_000, 0, "IDLE", frozenset({"gpu"}))
+
+
+@dataclass
+class FakeSlurm:
+    """Slurm with these GPUs per node. ``now`` is its clock. errors: what to answer to the next updates of a job."""
+
+    sizes: Sequence[int] = (4, 4, 4)
+    now: float = 1_000_000.0
+    lease: float = 600.0
+    multifactor: bool = False
+    records: dict[str, JobRecord] = field(default_factory=dict)
+    writes: list[Update] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+    answers: bool = True
+    starts_jobs: bool = True
+    states: dict[str, str] = field(default_factory=dict)
+    starts: Counter[str] = field(default_factory=Counter)
+    resized: list[str] = field(default_factory=list)
+    _last: int = 0
+
+    def __post_init__(self) -> None:
+        self.table = [node(f"n{i}", i, gpus) for i, gpus in enumerate(self.sizes, start=1)]
+
+    # what users and admins do
+
+    def submit(self, gpus: int, iterations: int = 0, profile: str = "", leased: bool = True, **fields: object) -> str:
+        """``sbatch -n GPUS --gpus-per-task=1`` as the hook leaves it: tagged, leased."""
+        self._last += 1
+        job_id = str(self._last)
+        record = JobRecord(
+            job_id=job_id,
+            name="train",
+            user="asrpt1",
+            uid=1001,
+            partition="gpu",
+            state=PENDING,
+            reason="BeginTime" if leased else "None",
+            submit_time=self.now,
+            number=self._last,
+            eligible_time=self.now + self.lease if leased else self.now,
+            priority=100,
+            tasks=gpus,
+            cpus=gpus,
+            tres_per_task="gres:gpu:1",
+            admin_comment=Tag(GROUP, iterations, profile).format(),
+        )
+        self.records[job_id] = dataclasses.replace(record, **fields)  # type: ignore[arg-type]
+        self._schedule()
+        return job_id
+
+    def change(self, job_id: str, **fields: object) -> None:
+        self.records[job_id] = dataclasses.replace(self.records[job_id], **fields)  # type: ignore[arg-type]
+        self._schedule()
+
+    def end(self, job_id: str, state: str = "COMPLETED") -> None:
+        self.change(job_id, state=state, end_time=self.now)
+
+    def requeue(self, job_id: str) -> None:
+        """Back to waiting under the same id; Slurm keeps node list and counts, and gives a new submit time."""
+        self.change(
+            job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
+            gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
+        )  # fmt: skip
+        self.starts.pop(job_id, None)
+
+    def forget(self, job_id: str) -> None:
+        del self.records[job_id]
+
+    def hold(self, job_id: str) -> None:
+        self.change(job_id, reason="JobHeldUser", priority=0)
+
+    def release(self, job_id: str) -> None:
+        late = self.records[job_id].eligible_time > self.now
+        self.change(job_id, reason="BeginTime" if late else "None", priority=100)
+
+    def node_state(self, name: str, state: str) -> None:
+        self.states[name] = state
+        self._schedule()
+
+    def state_of(self, name: str) -> str:
+        return self.states.get(name, "IDLE")
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self._schedule()
+
+    # SlurmClient
+
+    def config(self) -> SlurmConfig:
+        self._answer()
+        return SlurmConfig("22.05.8", "fake", self.multifactor, memory_consumed=False)
+
+    def jobs(self) -> list[JobRecord]:
+        self._answer()
+        return list(self.records.values())
+
+    def nodes(self) -> list[NodeRecord]:
+        self._answer()
+        used = self.used()
+        return [
+            dataclasses.replace(
+                n, gpus_used=used[n.name], cpus_used=used[n.name], state=self.states.get(n.name, "IDLE")
+            )
+            for n in self.table
+        ]
+
+    def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        self._answer()
+        running = (r for r in self.records.values() if r.state == "RUNNING" and str(r.number) in job_ids)
+        return {str(r.number): r.gpus_by_node for r in running}
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        if updates:
+            self._answer()
+        self.writes.extend(updates)
+        answers = [self._update(update) for update in updates]
+        self._schedule()
+        return answers
+
+    # inside
+
+    def _answer(self) -> None:
+        if not self.answers:
+            raise SlurmError("squeue failed: slurmctld is away")
+
+    def used(self) -> Counter[str]:
+        used: Counter[str] = Counter()
+        for record in self.records.values():
+            if record.state in RUNNING_STATES:
+                used.update(record.gpus_by_node)
+        return used
+
+    def _update(self, update: Update) -> str:
+        job = self.records.get(update.job_id)
+        if job is None:
+            return f"Invalid job id specified for job {update.job_id}"
+        if update.job_id in self.errors:
+            return self.errors[update.job_id]
+        if job.state in RUNNING_STATES:
+            return self._update_running(job, update.fields)
+        if job.state != PENDING:
+            return f"Job has already finished for job {update.job_id}"
+        if update.fields.get("Priority") and job.priority == 0:
+            return f"Job is in held state, pending scheduler release for job {update.job_id}"
+        self._update_pending(job, update.fields)
+        return ""
+
+    def _update_running(self, job: JobRecord, fields: Mapping[str, str]) -> str:
+        if "NumNodes" in fields or fields.get("ReqNodeList"):
+            self.resized.append(job.job_id)
+        return f"Job is no longer pending execution for job {job.job_id}" if "StartTime" in fields else ""
+
+    def _update_pending(self, job: JobRecord, fields: Mapping[str, str]) -> None:
+        changes: dict[str, object] = {}
+        if "StartTime" in fields:
+            begin = self.now + float(fields["StartTime"].removeprefix("now").removeprefix("+") or 0)
+            late = begin > self.now
+            held = job.reason.startswith(("JobHeld", "Dependency"))
+            changes |= {"eligible_time": begin, "reason": job.reason if held else "BeginTime" if late else "None"}
+        if "NumNodes" in fields:
+            low, high = fields["NumNodes"].split("-")
+            changes |= {"min_nodes": int(low), "max_nodes": int(high)}
+        if "ReqNodeList" in fields:
+            changes["required_nodes"] = fields["ReqNodeList"]
+        changes |= {"tasks": int(fields["NumTasks"])} if "NumTasks" in fields else {}
+        changes |= {"priority": int(fields["Priority"])} if "Priority" in fields else {}
+        self.records[job.job_id] = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
+
+    def _schedule(self) -> None:
+        for job in sorted(self.records.values(), key=lambda j: (-j.priority, j.number)):
+            if job.state != PENDING or job.priority == 0 or job.eligible_time > self.now or not self.starts_jobs:
+                continue
+            if not job.reason.startswith("Dependency"):
+                self._try(job)
+
+    def _try(self, job: JobRecord) -> None:
+        used = self.used()
+        free = {n.name: n.gpus - used[n.name] for n in self.table if self.state_of(n.name) == "IDLE"}
+        names = expand(job.required_nodes) if job.required_nodes else self._some(free, job.tasks)
+        counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
+        if counts is None:
+            self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
+            return
+        self.starts[job.job_id] += 1
+        self.records[job.job_id] = dataclasses.replace(
+            job, state="RUNNING", reason="None", nodes=",".join(sorted(names)), start_time=self.now,
+            gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
+        )  # fmt: skip
+
+    def _some(self, free: Mapping[str, int], gpus: int) -> list[str]:
+        names: list[str] = []
+        for name in sorted(free, key=lambda n: (-free[n], n)):
+            if free[name] and sum(free[n] for n in names) < gpus:
+                names.append(name)
+        return names

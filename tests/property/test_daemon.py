@@ -1,0 +1,234 @@
+"""Random walks of users, admins, nodes and restarts against the daemon: what must hold whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord
+from tests.daemon_bench import Bench
+from tests.fake_slurm import FakeSlurm
+
+SIZES = (4, 4, 2)
+seconds = st.sampled_from([0.0, 1.0, 7.0, 12.0, 200.0, 400.0])
+picks = st.integers(0, 1000)
+
+
+class Walk(RuleBasedStateMachine):
+    """What users, admins and machines may do; asrptd runs a cycle now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="asrpt-walk-")
+        self.slurm = FakeSlurm(SIZES)
+        self.bench = Bench(Path(self.folder.name), self.slurm, tau=20.0)
+        self.submitted: set[str] = set()
+        self.slurms: set[str] = set()  # whose owners asked for what we leave to Slurm
+
+    @initialize()
+    def first_cycle(self) -> None:
+        self.bench.cycle()
+
+    def teardown(self) -> None:
+        self.settle()
+        self.bench.close()
+        self.folder.cleanup()
+
+    def choose(self, pick: int, *states: str) -> str | None:
+        ids = [r.job_id for r in self.slurm.records.values() if r.state in states]
+        return ids[pick % len(ids)] if ids else None
+
+    # users
+
+    @rule(gpus=st.sampled_from([1, 2, 3, 4, 6, 6, 10, 40]), iterations=st.sampled_from([0, 5, 100, 10**6]))
+    def submit(self, gpus: int, iterations: int) -> None:
+        profile = {6: "tail", 4: "flat"}.get(gpus, "")
+        self.submitted.add(self.slurm.submit(gpus, iterations, profile))
+
+    @rule(why=st.sampled_from([{"required_nodes": "n1"}, {"exclusive": True}, {"admin_comment": "JS1:other"}]))
+    def submit_what_is_slurms(self, why: dict[str, object]) -> None:
+        job_id = self.slurm.submit(2, **why)
+        self.submitted.add(job_id)
+        self.slurms.add(job_id)
+
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        if job_id := self.choose(pick, PENDING, "RUNNING"):
+            self.slurm.end(job_id, "CANCELLED")
+
+    @rule(pick=picks, state=st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"]))
+    def end(self, pick: int, state: str) -> None:
+        if job_id := self.choose(pick, "RUNNING"):
+            self.slurm.end(job_id, state)
+
+    @rule(pick=picks)
+    def hold(self, pick: int) -> None:
+        if job_id := self.choose(pick, PENDING):
+            self.slurm.hold(job_id)
+
+    @rule(pick=picks)
+    def release(self, pick: int) -> None:
+        if (job_id := self.choose(pick, PENDING)) and self.slurm.records[job_id].priority == 0:
+            self.slurm.release(job_id)
+
+    @rule(pick=picks, later=st.sampled_from([0.0, 3000.0]))
+    def owner_writes_a_begin_time(self, pick: int, later: float) -> None:
+        if (job_id := self.choose(pick, PENDING)) and self.slurm.records[job_id].priority:
+            reason = "BeginTime" if later else "None"
+            self.slurm.change(job_id, eligible_time=self.slurm.now + later, reason=reason)
+
+    @rule(pick=picks, gpus=st.integers(1, 5))
+    def owner_writes_another_size(self, pick: int, gpus: int) -> None:
+        if job_id := self.choose(pick, PENDING):
+            self.slurm.change(job_id, tasks=gpus, cpus=gpus)
+
+    # admins and machines
+
+    @rule(pick=picks, refuses=st.booleans())
+    def requeue(self, pick: int, refuses: bool) -> None:
+        if job_id := self.choose(pick, "RUNNING"):
+            self.slurm.requeue(job_id)
+            if refuses:
+                self.slurm.errors[job_id] = "Slurm temporarily unable to accept job"
+
+    @rule(pick=picks)
+    def a_job_starts_between_our_read_and_our_write(self, pick: int) -> None:
+        read = self.slurm.nodes
+
+        def nodes_and_a_start() -> list[NodeRecord]:
+            found, self.slurm.nodes = read(), read  # type: ignore[method-assign]
+            self.owner_writes_a_begin_time(pick, 0.0)
+            return found
+
+        self.slurm.nodes = nodes_and_a_start  # type: ignore[method-assign]
+        self.bench.scheduler.cycle(self.slurm.now)
+
+    @rule(name=st.sampled_from(["n1", "n2", "n3"]), state=st.sampled_from(["IDLE", "IDLE+DRAIN", "DOWN*", "IDLE"]))
+    def node(self, name: str, state: str) -> None:
+        self.slurm.node_state(name, state)
+
+    @rule(starts=st.booleans())
+    def slurm_is_slow_or_quick(self, starts: bool) -> None:
+        self.slurm.starts_jobs = starts
+
+    @rule(pick=picks, refuses=st.booleans())
+    def slurm_refuses_updates_of_a_job(self, pick: int, refuses: bool) -> None:
+        self.slurm.errors.clear()
+        if refuses and (job_id := self.choose(pick, PENDING)):
+            self.slurm.errors[job_id] = "Access/permission denied"
+
+    @rule()
+    def restart(self) -> None:
+        self.bench.restart()
+        self.bench.scheduler.cycle(self.slurm.now)
+
+    @rule(pause=seconds, times=st.integers(1, 3))
+    def cycle(self, pause: float, times: int) -> None:
+        for _ in range(times):
+            self.bench.scheduler.cycle(self.slurm.now)
+            self.every_waiting_job_of_ours_has_a_lease()
+            self.slurm.tick(pause)
+
+    # what must hold
+
+    def every_waiting_job_of_ours_has_a_lease(self) -> None:
+        for job_id, tracked in self.bench.scheduler.tracked.items():
+            record = self.slurm.records[job_id]
+            waits = record.state == PENDING and tracked.place in (Place.QUEUED, Place.APART)
+            if waits and job_id not in self.slurm.errors and not self.owner_has_released(job_id):
+                assert record.eligible_time > self.slurm.now, job_id
+
+    def owner_has_released(self, job_id: str) -> bool:
+        """Slurm shows a begin time that has come, where our last lease has not run out: somebody has ended it."""
+        tracked, record = self.bench.scheduler.tracked[job_id], self.slurm.records[job_id]
+        return record.eligible_time <= self.slurm.now < tracked.lease_until
+
+    @invariant()
+    def no_running_job_is_resized(self) -> None:
+        assert self.slurm.resized == []
+
+    @invariant()
+    def what_is_ours_is_not_left_to_slurm(self) -> None:
+        tracked = self.bench.scheduler.tracked.items()
+        assert {j for j, t in tracked if t.place is Place.LEFT} <= self.slurms
+
+    @invariant()
+    def no_job_runs_twice(self) -> None:
+        assert max(self.slurm.starts.values(), default=0) <= 1
+
+    @invariant()
+    def no_gpu_is_given_twice_by_our_pins(self) -> None:
+        """Pins stand beside what runs; a job whose start we have not yet seen counts once."""
+        tracked = self.bench.scheduler.tracked.values()
+        for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True):
+            pins = [t.pin.gpus.get(name, 0) for t in tracked if t.place is Place.PINNED and t.pin]
+            assert sum(pins) <= size
+
+    @invariant()
+    def the_policy_and_our_book_agree(self) -> None:
+        scheduler = self.bench.scheduler
+        held = {str(job_id) for job_id, _ in scheduler.policy.queue(self.slurm.now)}
+        assert held == {j for j, t in scheduler.tracked.items() if t.place is Place.QUEUED}
+
+    @precondition(lambda self: self.slurm.records)
+    @rule()
+    def settle_now(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """Machines are well again and nothing else happens: every job starts or waits for a reason, and cleanly."""
+        self.slurm.errors.clear()
+        self.slurm.states.clear()
+        self.slurm.starts_jobs = True
+        for _ in range(3):
+            self.bench.scheduler.cycle(self.slurm.now)
+            self.slurm.tick(20)
+        self.bench.scheduler.cycle(self.slurm.now)
+        assert set(self.slurm.records) == self.submitted
+        for job_id, tracked in self.bench.scheduler.tracked.items():
+            record = self.slurm.records[job_id]
+            assert tracked.record.state == record.state or tracked.place is Place.PINNED
+            if record.state == PENDING and tracked.place in (Place.QUEUED, Place.APART):
+                assert record.required_nodes == "", job_id
+        alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
+        assert set(self.bench.scheduler.tracked) == alive
+        used = self.slurm.used()
+        assert all(used[name] <= size for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True))
+
+
+TestWalk = Walk.TestCase
+TestWalk.settings = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking a failure would take minutes
+)
+
+
+def test_a_day_ends_with_every_job_run(tmp_path: Path) -> None:
+    """Forty jobs of all sizes, some requeued, two restarts: in the end all have run, once, and been recorded."""
+    slurm = FakeSlurm(SIZES)
+    bench = Bench(tmp_path, slurm)
+    sizes = itertools.islice(itertools.cycle([1, 2, 6, 4, 10, 3]), 40)
+    jobs = [slurm.submit(gpus, iterations=7 * gpus) for gpus in sizes]
+    for hour in range(200):
+        bench.cycle(seconds=15.0)
+        running = [r.job_id for r in slurm.records.values() if r.state == "RUNNING"]
+        for number, job_id in enumerate(running):
+            if hour % 7 == 3 and number == 0:
+                slurm.requeue(job_id)
+            elif (hour + number) % 2:
+                slurm.end(job_id)
+        if hour in (20, 60):
+            bench.restart()
+    assert {r.state for r in slurm.records.values()} == {"COMPLETED"}
+    assert set(bench.runs()) == set(jobs)
+    assert slurm.resized == []
+    bench.close()

@@ -1,0 +1,112 @@
+"""Leases: renewed at half time, not more often, in all that waits, and never in what is Slurm's."""
+
+import pytest
+
+from slurm_asrpt.daemon.tracked import Place
+
+
+def fill(bench):
+    blocker = bench.slurm.submit(12)
+    bench.cycle(2)
+    return blocker
+
+
+def leases(bench, job_id):
+    return [w["StartTime"] for w in bench.writes(job_id) if w.keys() == {"StartTime"}]
+
+
+def test_a_waiting_jobs_lease_is_renewed_at_half_time_and_not_before(bench):
+    fill(bench)
+    job_id = bench.slurm.submit(12)  # the hook's lease: 600 s
+    bench.cycle(300)
+    assert leases(bench, job_id) == []
+    bench.cycle(3)
+    assert leases(bench, job_id) == ["now+600"]
+    bench.cycle(299)
+    assert len(leases(bench, job_id)) == 1
+    bench.cycle(5)
+    assert len(leases(bench, job_id)) == 2
+
+
+def test_an_unleased_job_gets_a_lease_at_once(bench):
+    """The hook leased nothing, because the daemon had been away."""
+    fill(bench)
+    job_id = bench.slurm.submit(12, leased=False)
+    bench.cycle()
+    assert bench.slurm.records[job_id].eligible_time == bench.slurm.now - 1 + 600
+
+
+def test_leases_of_dependent_jobs_are_not_written_every_cycle(bench):
+    """Slurm shows no begin time of a job that waits for another: what we wrote last counts."""
+    job_id = bench.slurm.submit(2, reason="Dependency", eligible_time=0.0)
+    bench.cycle(100)
+    assert len(leases(bench, job_id)) == 1
+
+
+def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
+    job_id = bench.slurm.submit(2)
+    begin = bench.slurm.now + 4000
+    bench.slurm.change(job_id, eligible_time=begin)
+    bench.cycle(3)
+    assert bench.job(job_id).begin == begin
+    bench.restart()
+    bench.cycle(3)
+    bench.restart()
+    bench.cycle(3)
+    assert bench.job(job_id).begin == begin
+    bench.slurm.tick(begin - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+
+
+def test_the_owners_begin_outlives_a_lost_state(bench):
+    """The hook has written the user's --begin into the tag; the job's begin time is that and a lease."""
+    begin = int(bench.slurm.now) + 4000
+    tag = f"asrpt1:g=0123456789abcdef;n=0;b={begin}"
+    job_id = bench.slurm.submit(2, admin_comment=tag, eligible_time=begin + 600.0)
+    bench.cycle(2)
+    (bench.settings.paths.state / "state.json").unlink()
+    bench.restart()
+    bench.cycle(2)
+    assert bench.job(job_id).why.kind == "begin"
+    bench.slurm.tick(begin - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+
+
+def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
+    fill(bench)
+    job_id = bench.slurm.submit(12, leased=False, priority=0, reason="JobHeldUser")
+    bench.slurm.errors[job_id] = "Access/permission denied"
+    bench.cycle(3)
+    refused = bench.audit("lease-refused", job_id)
+    assert refused[0]["error"] == "Access/permission denied"
+
+
+def test_a_dead_daemon_leaves_jobs_to_slurm_when_leases_run_out(bench):
+    blocker = fill(bench)
+    job_id = bench.slurm.submit(12)
+    bench.cycle(3)
+    bench.stop()
+    bench.slurm.end(blocker)
+    bench.slurm.tick(601)
+    assert bench.state(job_id) == "RUNNING"
+    bench.start()
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+
+
+@pytest.mark.parametrize("multifactor", [False, True])
+def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
+    bench = make_bench()
+    bench.slurm.multifactor = multifactor
+    bench.restart()
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle(25)
+    pins = [w for w in bench.writes(job_id) if w.get("ReqNodeList")]
+    unpins = [w for w in bench.writes(job_id) if w.get("ReqNodeList") == ""]
+    key = "SiteFactor" if multifactor else "Priority"
+    assert len(pins) == len(unpins) == 2
+    assert {w[key] for w in unpins} == {"0" if multifactor else "100"}
+    assert not {w[key] for w in pins} & {w[key] for w in unpins}

@@ -1,0 +1,119 @@
+"""asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
+
+import pytest
+
+from slurm_asrpt.daemon import loop
+from slurm_asrpt.daemon.loop import Daemon
+from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.status import read_status
+from tests.daemon_bench import make_settings
+from tests.fake_slurm import FakeSlurm
+
+
+@pytest.fixture
+def slurm():
+    return FakeSlurm()
+
+
+@pytest.fixture
+def make_daemon(slurm, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CliClient", lambda settings: slurm)
+    made = []
+
+    def make(**settings):
+        made.append(Daemon(make_settings(tmp_path, **settings)))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.close()
+
+
+def run_cycles(daemon, outcomes):
+    """Run the loop, each cycle with one of these outcomes, then stop it. Returns the pauses."""
+    pauses, left = [], list(outcomes)
+
+    def cycle(now):
+        outcome = left.pop(0)
+        if not left:
+            daemon.stopping.set()
+        if outcome is not None:
+            raise outcome
+
+    class Stopping:
+        def __init__(self, event):
+            self.is_set, self.set = event.is_set, event.set
+            self.wait = pauses.append
+
+    daemon.stopping = Stopping(daemon.stopping)
+    daemon._cycle = cycle
+    daemon.run()
+    assert left == []
+    return pauses
+
+
+def hook_lines(daemon):
+    return (daemon.settings.paths.hook / "hook.conf").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("error", [SlurmError("away"), ValueError("a bug"), OSError(28, "no space")])
+def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
+    pauses = run_cycles(make_daemon(), [error, None, error, None])
+    assert len(pauses) == 4
+    assert pauses[0] == pauses[2] == 2.0
+
+
+def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
+    pauses = run_cycles(make_daemon(), [SlurmError("away")] * 9)
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+@pytest.mark.parametrize("error", [SlurmError("away"), ValueError("a bug")])
+def test_once_raises_what_went_wrong(make_daemon, error):
+    daemon = make_daemon()
+
+    def fail(now):
+        raise error
+
+    daemon._cycle = fail
+    with pytest.raises(type(error)):
+        daemon.run(once=True)
+
+
+def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
+    job_id = slurm.submit(4)
+    daemon = make_daemon()
+    daemon.run(once=True)
+    assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
+    assert "lease_s=600" in hook_lines(daemon)
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_only_enforce_lets_the_hook_lease(make_daemon, mode):
+    daemon = make_daemon(mode=mode)
+    daemon.run(once=True)
+    assert "lease_s=0" in hook_lines(daemon)
+
+
+def test_a_clean_stop_ends_the_hooks_leases(make_daemon):
+    daemon = make_daemon()
+    daemon.run(once=True)
+    daemon._heartbeat(0.0, alive=False)
+    assert "lease_s=0" in hook_lines(daemon)
+
+
+def test_a_daemon_whose_cycles_fail_does_not_vouch_for_itself(make_daemon, slurm):
+    """Else the hook would go on leasing jobs that nobody plans."""
+    daemon = make_daemon()
+    slurm.answers = False
+    with pytest.raises(SlurmError):
+        daemon.run(once=True)
+    assert not (daemon.settings.paths.hook / "hook.conf").exists()
+
+
+def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monkeypatch):
+    monkeypatch.setattr(loop, "CliClient", lambda settings: slurm)
+    settings = make_settings(tmp_path)
+    wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
+    with pytest.raises(AsrptError, match=r"policy\.name: no policy is called 'lottery'; known: .*asrpt"):
+        Daemon(wrong)

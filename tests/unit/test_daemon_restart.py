@@ -1,0 +1,183 @@
+"""A new daemon on an old state: same order, nothing twice, and a state that cannot be read stops nobody."""
+
+import json
+
+import pytest
+
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.errors import AsrptError
+
+
+def order(bench):
+    return [str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)]
+
+
+def state_file(bench):
+    return bench.settings.paths.state / "state.json"
+
+
+def queue_up(bench, lengths=(500, 20, 900, 100)):
+    """A full cluster and jobs of different predicted length behind it."""
+    blocker = bench.slurm.submit(12)
+    bench.cycle(2)
+    jobs = [bench.slurm.submit(12, iterations=n) for n in lengths]
+    bench.cycle(3)
+    return blocker, jobs
+
+
+def test_a_restart_resumes_the_same_policy_order(bench):
+    queue_up(bench)
+    before = order(bench)
+    left = bench.scheduler.policy.dump()
+    bench.restart()
+    bench.cycle()
+    assert order(bench) == before
+    assert bench.scheduler.policy.dump()["machine"]["jobs"] != []
+    assert [j[0] for j in bench.scheduler.policy.dump()["machine"]["jobs"]] == [j[0] for j in left["machine"]["jobs"]]
+
+
+def test_a_restart_keeps_what_has_been_served_on_the_virtual_machine(bench):
+    blocker, _ = queue_up(bench, lengths=(50, 40))
+    bench.cycle(30)
+    work = {job: left for job, left, _, _ in bench.scheduler.policy.dump()["machine"]["jobs"]}
+    bench.restart()
+    bench.cycle()
+    assert {job: left for job, left, _, _ in bench.scheduler.policy.dump()["machine"]["jobs"]}.items() <= {
+        job: pytest.approx(left, abs=24) for job, left in work.items()
+    }.items()
+    assert bench.place(blocker) is Place.RUNNING
+
+
+def test_a_restart_starts_nothing_twice_and_keeps_pins(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.restart()
+    bench.cycle()
+    assert bench.place(job_id) is Place.PINNED
+    assert len(bench.audit("start", job_id)) == 1
+    bench.slurm.starts_jobs = True
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+    assert bench.audit("running", job_id)[0]["as_planned"]
+
+
+def test_a_pin_of_the_daemon_before_is_undone(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.restart()
+    bench.cycle(11)
+    assert any(w.get("ReqNodeList") == "" for w in bench.writes(job_id))
+    assert bench.slurm.records[job_id].required_nodes in ("", "n1")
+    assert bench.place(job_id) is not Place.LEFT
+
+
+def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.stop()
+    bench.slurm.change(job_id, submit_time=bench.slurm.now + 50, required_nodes="", min_nodes=1, max_nodes=0)
+    bench.start()
+    bench.scheduler.cycle(bench.slurm.now)
+    assert len(bench.audit("start", job_id)) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', "\x00\xff"])
+def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text):
+    blocker, jobs = queue_up(bench)
+    bench.stop()
+    state_file(bench).write_bytes(text.encode("latin-1"))
+    bench.start()
+    bench.cycle()
+    assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
+    assert set(order(bench)) == set(jobs)
+    assert bench.place(blocker) is Place.RUNNING
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda s: s.update(jobs=[1, 2]),
+        lambda s: s.update(jobs=None),
+        lambda s: s["jobs"].update({key: {} for key in s["jobs"]}),
+        lambda s: s["jobs"].update(dict.fromkeys(s["jobs"], 7)),
+        lambda s: [job.update(pin={"gpus": 3}) for job in s["jobs"].values()],
+        lambda s: [job.update(place="nowhere") for job in s["jobs"].values()],
+        lambda s: [job.pop("lease_until") for job in s["jobs"].values()],  # written by an older release
+        lambda s: s.update(policy=[]),
+        lambda s: s.update(policy={}),
+        lambda s: s["policy"].pop("fifo"),
+        lambda s: s["policy"].update(delays={"1": {"kappa": 1}}),
+        lambda s: s["policy"]["machine"].update(jobs=[[1]]),
+        lambda s: s["policy"]["machine"].update(clock="yesterday"),
+        lambda s: s.update(policy_name="another"),
+    ],
+)
+def test_a_state_that_is_json_but_not_ours_loses_no_job(bench, damage):
+    blocker, jobs = queue_up(bench)
+    bench.stop()
+    state = json.loads(state_file(bench).read_text(encoding="utf-8"))
+    damage(state)
+    state_file(bench).write_text(json.dumps(state), encoding="utf-8")
+    bench.start()
+    bench.cycle(2)
+    assert set(order(bench)) == set(jobs)
+    assert all(bench.place(j) is Place.QUEUED for j in jobs)
+    assert bench.place(blocker) is Place.RUNNING
+
+
+def test_jobs_that_came_and_went_while_we_were_away(bench):
+    _, jobs = queue_up(bench)
+    bench.stop()
+    bench.slurm.end(jobs[0], "CANCELLED")
+    bench.slurm.forget(jobs[1])
+    new = bench.slurm.submit(12, iterations=5)
+    bench.start()
+    bench.cycle()
+    assert set(order(bench)) == {new, *jobs[2:]}
+
+
+def test_a_run_recorded_before_the_restart_is_not_overwritten_after_it(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(5)
+    bench.report(job_id, "77 100\n")
+    bench.slurm.end(job_id)
+    bench.cycle()
+    before = bench.runs()[job_id]
+    assert before.iterations == 77
+    bench.restart()
+    bench.cycle()
+    assert bench.runs()[job_id] == before
+
+
+def test_a_run_that_ended_while_we_were_away_is_recorded_with_its_placement(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(5)
+    bench.stop()
+    bench.slurm.tick(15)
+    bench.slurm.end(job_id)
+    bench.start()
+    bench.cycle()
+    run = bench.runs()[job_id]
+    assert run.nodes == {"n1": 4}
+    assert run.iterations == 10  # 20 s of 2 s each
+
+
+def test_two_daemons_cannot_share_a_state_folder(bench):
+    with pytest.raises(AsrptError, match="another asrptd"):
+        Store(bench.settings.paths.state)
+
+
+def test_an_unchanged_state_is_not_written_again(tmp_path):
+    store = Store(tmp_path)
+    store.save({"jobs": {}})
+    before = (tmp_path / "state.json").stat().st_mtime_ns
+    store.save({"jobs": {}})
+    assert (tmp_path / "state.json").stat().st_mtime_ns == before
+    assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
+    store.save({"jobs": {"1": {}}})
+    assert store.load()["jobs"] == {"1": {}}
+    store.close()
