@@ -373,7 +373,7 @@ class Scheduler:
     def _lease_until(self, jobs: Sequence[Tracked], ends: Sequence[float], now: float) -> list[str]:
         """Write leases that end then; one error text per job."""
         wanted = list(zip(jobs, ends, strict=True))
-        for tracked, end in wanted:  # before we write: if the answer is lost, either may hold
+        for tracked, end in wanted:  # should the answer be lost, either may hold
             tracked.lease_before, tracked.lease_until = tracked.lease_until, end
         errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
         spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
@@ -381,6 +381,7 @@ class Scheduler:
             tracked.lease_spread = spread
             if error:
                 tracked.lease_until = tracked.lease_before
+            tracked.lease_before = 0.0
         return errors
 
     def _write_rank_maps(self, waiting: list[Tracked]) -> None:

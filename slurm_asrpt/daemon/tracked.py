@@ -47,7 +47,7 @@ class Tracked:
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
     lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
-    lease_before: float = 0.0  # the one before it: an answer that is lost leaves open which of them holds
+    lease_before: float = 0.0  # the one before it, where a lost answer leaves open which of them holds
     lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
     begin: float | None = None  # set by the owner after submission, or by Slurm at a requeue; None: the tag's
     retry_at: float = 0.0

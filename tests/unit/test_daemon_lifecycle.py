@@ -328,9 +328,10 @@ def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
     update = bench.slurm.update
 
     def once(updates):
-        bench.slurm.answers = False
         bench.slurm.update = update
-        return [""] * len(updates)
+        answers = update(updates)
+        bench.slurm.answers = False
+        return answers
 
     bench.slurm.update = once
     with pytest.raises(SlurmError):
