@@ -119,7 +119,7 @@ def test_the_status_shows_every_job_once_running_first_then_by_rank(bench, tmp_p
     bench.cycle(2)
     status = build_status(bench.scheduler, bench.slurm.now)
     rows = {row.job_id: row for row in status.jobs}
-    assert [row.job_id for row in status.jobs][0] == running
+    assert status.jobs[0].job_id == running
     assert rows[running].rank is None
     assert rows[running].nodes == {"n1": 4, "n2": 4, "n3": 4}
     assert (rows[short].rank, rows[long].rank) == (1, 2)
