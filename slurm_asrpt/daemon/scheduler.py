@@ -7,7 +7,7 @@ before Slurm is touched.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,13 +24,14 @@ from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.daemon.tracked import Pin, Place, Saved, Tracked
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, Ask, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
 MAP_WAIT_S = 2.0
 BACKOFF_S = 5.0
 LONGEST_BACKOFF_S = 300.0
+LEASE_SLACK_S = 2.0  # Slurm counts whole seconds
 
 
 @dataclass
@@ -152,6 +153,7 @@ class Scheduler:
         """Whether the policy should hold this pending job; if not, ``why`` says why not."""
         if tracked.place is Place.RUNNING:  # requeued without a new submit time
             tracked.place, tracked.pin, tracked.real = Place.APART, None, None
+            tracked.begin, tracked.lease_until = None, 0.0
         if tracked.place is Place.PINNED:
             return False
         try:
@@ -189,25 +191,39 @@ class Scheduler:
     def _apart_reason(self, tracked: Tracked, now: float) -> Reason | None:
         """Why a job of ours is not for the policy yet, or None if it is."""
         record, slurm_reason = tracked.record, tracked.record.reason
-        if slurm_reason.startswith("JobHeld"):
+        if slurm_reason.startswith("JobHeld") or record.priority == 0:
             return reason(Phase.WAITING, "held", slurm_reason=slurm_reason)
-        if slurm_reason.startswith("Dependency"):
+        if slurm_reason.startswith("Dependency") or record.dependency:  # the reason is "None" after each lease
             return reason(Phase.WAITING, "dependency")
-        assert tracked.tag is not None  # admit() has seen to it  # noqa: S101
-        if slurm_reason == "BeginTime" and self._deferred_by_owner(tracked, now):
-            tracked.begin = record.eligible_time
-        if max(tracked.begin, float(tracked.tag.begin)) > now:
+        self._follow_begin(tracked, now)
+        if tracked.not_before > now:
             return reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
             return reason(Phase.WAITING, "not-started", slurm_reason=slurm_reason)
         return None
 
-    def _deferred_by_owner(self, tracked: Tracked, now: float) -> bool:
-        """Whether the begin time is later than any lease of ours: then somebody else has set it."""
+    def _follow_begin(self, tracked: Tracked, now: float) -> None:
+        """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
+        shown = tracked.record.eligible_time
+        if shown <= now:
+            if tracked.lease_until > now + LEASE_SLACK_S:  # StartTime=now
+                tracked.begin = 0.0
+        elif self._is_lease(tracked, shown, now):
+            tracked.lease_until = tracked.lease_until or shown
+        else:
+            tracked.begin = shown
+
+    def _is_lease(self, tracked: Tracked, shown: float, now: float) -> bool:
+        """Whether a begin time in the future is the lease that we or the hook have written."""
         if not self.enforcing:
-            return tracked.record.eligible_time > now
-        ours = max(tracked.lease_until, max(now, float(tracked.tag.begin if tracked.tag else 0)) + self._lease)
-        return tracked.record.eligible_time > ours + 5
+            return False
+        if tracked.lease_until:
+            late = tracked.lease_spread + LEASE_SLACK_S
+            ours = (tracked.lease_before, tracked.lease_until)
+            return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
+        if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
+            return False
+        return shown <= max(now, tracked.not_before) + self._lease + LEASE_SLACK_S
 
     @property
     def _lease(self) -> int:
@@ -343,7 +359,7 @@ class Scheduler:
 
     def _fence(self, jobs: list[Tracked], now: float) -> list[Tracked]:
         """Those of these jobs that took a fresh lease: they are pending and stay so while we touch their nodes."""
-        errors = self.client.update([writeback.lease(t.record.job_id, self._lease) for t in jobs])
+        errors = self._lease_until(jobs, [now + self._lease] * len(jobs), now)
         fenced = []
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
@@ -351,9 +367,21 @@ class Scheduler:
                 self._withdraw(tracked, Place.APART, tracked.why, now)
                 tracked.pin = None
             else:
-                tracked.lease_until = now + self._lease
                 fenced.append(tracked)
         return fenced
+
+    def _lease_until(self, jobs: Sequence[Tracked], ends: Sequence[float], now: float) -> list[str]:
+        """Write leases that end then; one error text per job."""
+        wanted = list(zip(jobs, ends, strict=True))
+        for tracked, end in wanted:  # before we write: if the answer is lost, either may hold
+            tracked.lease_before, tracked.lease_until = tracked.lease_until, end
+        errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
+        spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
+        for (tracked, _), error in zip(wanted, errors, strict=True):
+            tracked.lease_spread = spread
+            if error:
+                tracked.lease_until = tracked.lease_before
+        return errors
 
     def _write_rank_maps(self, waiting: list[Tracked]) -> None:
         """Host files must be there before the first srun: ask for the real allocations at short intervals."""
@@ -416,26 +444,23 @@ class Scheduler:
 
     def _renew_leases(self, now: float) -> None:
         """Renew what has less than half its lease left; hand over what we leave to Slurm but have leased."""
-        renewed: list[tuple[Tracked, Update]] = []
-        for tracked in self.tracked.values():
-            if tracked.record.state != PENDING:
-                continue
-            if tracked.place in (Place.APART, Place.QUEUED):
-                start = max(now, tracked.begin, float(tracked.tag.begin if tracked.tag else 0))
-                if self._leased_until(tracked) - start < self._lease / 2:
-                    tracked.lease_until = start + self._lease
-                    renewed.append((tracked, writeback.lease(tracked.record.job_id, tracked.lease_until - now)))
-            elif tracked.place is Place.LEFT and self._ours_to_hand_over(tracked, now):
-                tracked.handed_over = True
-                renewed.append((tracked, writeback.hand_over(tracked.record.job_id)))
-        for (tracked, _), error in zip(renewed, self.client.update([u for _, u in renewed]), strict=True):
+        pending = [t for t in self.tracked.values() if t.record.state == PENDING]
+        waiting = [t for t in pending if t.place in (Place.APART, Place.QUEUED) and self._lease_runs_out(t, now)]
+        ends = [max(now, t.not_before) + self._lease for t in waiting]
+        errors = self._lease_until(waiting, ends, now)
+        left = [t for t in pending if t.place is Place.LEFT and self._ours_to_hand_over(t, now)]
+        errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
+        for tracked in left:
+            tracked.handed_over = True
+        for tracked, error in zip(waiting + left, errors, strict=True):
             if error:
                 self.parts.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
 
-    def _leased_until(self, tracked: Tracked) -> float:
-        """What Slurm shows where it shows it, else what we wrote last."""
-        shown = tracked.record.eligible_time if tracked.record.reason == "BeginTime" else 0.0
-        return shown or tracked.lease_until
+    def _lease_runs_out(self, tracked: Tracked, now: float) -> bool:
+        """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease."""
+        if tracked.lease_until == now + self._lease:
+            return False  # written in this cycle, after Slurm was read
+        return tracked.record.eligible_time - max(now, tracked.not_before) < self._lease / 2
 
     def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
         """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""

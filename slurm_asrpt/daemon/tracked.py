@@ -47,8 +47,10 @@ class Tracked:
     why: Reason | None = None
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
-    lease_until: float = 0.0
-    begin: float = 0.0
+    lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
+    lease_before: float = 0.0  # the one before it: an answer that is lost leaves open which of them holds
+    lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
+    begin: float | None = None  # set by the owner after submission, or by Slurm at a requeue; None: the tag's
     retry_at: float = 0.0
     failures: int = 0
     avoid: dict[str, float] = field(default_factory=dict)  # nodes where it did not start, and until when
@@ -56,6 +58,11 @@ class Tracked:
     real: Placement | None = None
     site_factor: int | None = None
     handed_over: bool = False
+
+    @property
+    def not_before(self) -> float:
+        """The owner's own begin time; 0 for none."""
+        return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
 
     def dump(self) -> dict[str, Any]:
         """What a restart must not lose, as JSON values."""
@@ -65,12 +72,14 @@ class Tracked:
             "place": str(self.place),
             "pin": asdict(self.pin) if self.pin else None,
             "original": asdict(self.original) if self.original else None,
+            "lease_until": self.lease_until,
+            "lease_before": self.lease_before,
+            "lease_spread": self.lease_spread,
             "begin": self.begin,
             "retry_at": self.retry_at,
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
-            "lease_until": self.lease_until,
             "real": asdict(self.real) if self.real else None,
         }
 
@@ -99,12 +108,14 @@ class Saved:
             "place": Place(raw["place"]),
             "pin": Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None,
             "original": Original(**original) if original else None,
-            "begin": float(raw["begin"]),
+            "begin": None if raw["begin"] is None else float(raw["begin"]),
             "retry_at": float(raw["retry_at"]),
             "failures": int(raw["failures"]),
             "mapped": bool(raw["mapped"]),
             "handed_over": bool(raw["handed_over"]),
-            "lease_until": float(raw.get("lease_until", 0.0)),
+            "lease_until": float(raw["lease_until"]),
+            "lease_before": float(raw["lease_before"]),
+            "lease_spread": float(raw["lease_spread"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
 

@@ -176,7 +176,7 @@ class Lab(LabClient):
         Raises MachineError if the test users cannot be removed.
         """
         if self.running:
-            self._cancel_jobs()
+            self.cancel_jobs()
         self._end_daemons()
         users.unregister(self.directory)
         if purge:
@@ -184,7 +184,7 @@ class Lab(LabClient):
             with contextlib.suppress(OSError):  # keeps what somebody else put there
                 self.directory.rmdir()
 
-    def _cancel_jobs(self, patience_s: float = 5.0) -> None:
+    def cancel_jobs(self, patience_s: float = 5.0) -> None:
         """Cancel all jobs and wait for their end; a controller that is gone must not keep the lab up."""
         with contextlib.suppress(SlurmError, MachineError):
             if not self.controller_up():

@@ -8,53 +8,59 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from slurm_asrpt import __version__
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, MachineError, one_line
-from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
+from slurm_asrpt.lab import figures
+from slurm_asrpt.lab.cluster import Lab, tail, up
+from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.lab.workload import DemoJob, Shape, make_workload
+from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
+from slurm_asrpt.predict.files import replace_file
 from slurm_asrpt.sim.trace import PHILLY_SAMPLE, read_philly
-from slurm_asrpt.slurm.parse import parse_jobs
-from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.slurm.parse import parse_config, parse_jobs
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 
 BASE_PORT = 16900
 NODES = "8x8"
 USERS = 4
+OUTPUT = Path("build/demo.json")
 FABRIC = Fabric(inter=12.5e9, intra=300e9)
 """100 Gbit/s between servers, NVLink inside: a common cluster of today, and kind to scattered jobs."""
 LONGEST_ROUND_S = 600.0
+UP_AND_DOWN_S = 25.0
 # Time limits guide backfill but kill nobody: a job that Slurm scattered would otherwise be lost, not late.
 SLURM_CONF = "OverTimeLimit=UNLIMITED"
+TOLD = ("SLURM_VERSION", "SchedulerType", "SchedulerParameters", "SelectType", "SelectTypeParameters", "PriorityType")
+"""What demo.json says of the Slurm that it was made with."""
 
 console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
-class Round:
-    """One way of scheduling the jobs. Times in seconds; lost_gpu_hours: beyond the best placement's run time."""
+class Demo:
+    """What is asked for: how much work, where the figures go, which ports, whether the lab's files stay."""
 
-    completed: int
-    avg_jct_s: float
-    total_jct_s: float
-    makespan_s: float
-    lost_gpu_hours: float
-    prediction_error: float | None
+    shape: Shape
+    output: Path
+    base_port: int
+    keep: bool
 
 
 def submit(lab: Lab, job: DemoJob) -> str:
@@ -74,90 +80,62 @@ def submit(lab: Lab, job: DemoJob) -> str:
 
 @contextmanager
 def asrptd(lab: Lab, mode: str) -> Iterator[None]:
-    """The daemon beside the lab; ended by SIGTERM."""
+    """The daemon beside the lab; ended by SIGTERM, by force if that takes too long. Raises MachineError."""
     command = [str(Path(sys.executable).parent / "asrptd"), "--mode", mode]
-    with (lab.directory / "log" / f"asrptd-{mode}.log").open("ab") as log:
-        daemon = subprocess.Popen(command, env=lab.env, stdout=log, stderr=log)
+    path = lab.directory / "log" / f"asrptd-{mode}.log"
+    with path.open("ab") as log:
+        # a session of its own: Ctrl-C is ours to hear, and we end the daemon in good order
+        daemon = subprocess.Popen(command, env=lab.env, stdout=log, stderr=log, start_new_session=True)
     try:
         time.sleep(2.0)
         if daemon.poll() is not None:
-            raise MachineError(f"asrptd ended at once; see {log.name}")
+            raise MachineError(f"asrptd ended at once: {tail(path)}")
         yield
     finally:
-        daemon.terminate()
+        with interrupts_deferred():
+            _end(daemon)
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    daemon.terminate()
+    try:
         daemon.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
 
 
 def play(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str) -> dict[str, JobRecord]:
-    """Submit the jobs at their times and wait until all have ended; Slurm's records of them by name."""
+    """Submit the jobs at their times and wait until all have ended; Slurm's last records of them by name.
+
+    What has not ended after LONGEST_ROUND_S is cancelled, so that it does not run into the next round.
+    """
     task = progress.add_task(title, total=len(jobs))
     start = time.monotonic()
-    numbers: dict[str, str] = {}
+    names: dict[str, str] = {}
+    records: dict[str, JobRecord] = {}  # kept: Slurm forgets ended jobs after a few minutes
     waiting = list(jobs)
     while time.monotonic() - start < LONGEST_ROUND_S:
         while waiting and waiting[0].submit_s <= time.monotonic() - start:
             job = waiting.pop(0)
-            numbers[submit(lab, job)] = job.name
-        records = {r.job_id: r for r in parse_jobs(lab.run(["squeue", "--json", "--states=all"]).stdout)}
-        ended = [r for r in records.values() if r.job_id in numbers and r.end_time and not _going(r)]
-        progress.update(task, completed=len(ended))
-        if len(ended) == len(jobs):
-            break
+            names[submit(lab, job)] = job.name
+        now = parse_jobs(lab.run(["squeue", "--json", "--states=all"]).stdout)
+        records.update({names[r.job_id]: r for r in now if r.job_id in names})
+        ended = sum(not _going(record) for record in records.values())
+        progress.update(task, completed=ended)
+        if ended == len(jobs):
+            return records
         time.sleep(0.3)
-    return {numbers[job_id]: record for job_id, record in records.items() if job_id in numbers}
+    lab.cancel_jobs()
+    return records
 
 
 def _going(record: JobRecord) -> bool:
-    return record.state in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")
+    return record.state == PENDING or record.state in RUNNING_STATES or not record.end_time
 
 
-def measure(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], predicted: bool) -> Round:
-    """Figures of a round over the jobs that completed."""
-    done = [(job, records[job.name]) for job in jobs if records[job.name].state == "COMPLETED"]
-    if not done:
-        raise MachineError("no job completed; see the logs in the lab's directory")
-    times = [record.end_time - record.submit_time for _, record in done]
-    lost = [job.gpus * max(0.0, r.end_time - r.start_time - job.ideal_s) for job, r in done]
-    errors = [abs(_prediction(record) - job.iterations) / job.iterations for job, record in done]
-    return Round(
-        completed=len(done),
-        avg_jct_s=sum(times) / len(times),
-        total_jct_s=sum(times),
-        makespan_s=max(r.end_time for _, r in done) - min(r.submit_time for _, r in done),
-        lost_gpu_hours=sum(lost) / 3600,
-        prediction_error=sum(errors) / len(errors) if predicted else None,
-    )
-
-
-def _prediction(record: JobRecord) -> int:
-    tag = parse_tag(record.admin_comment)
-    return tag.iterations if tag else 0
-
-
-def show(backfill: Round, asrpt: Round) -> None:
-    table = Table(title="Same jobs, same Slurm, two schedulers")
-    for title in ("", "Slurm backfill", "asrptd", "ratio"):
-        table.add_column(title, justify="left" if not title else "right")
-    rows: dict[str, tuple[float, float, str]] = {
-        "jobs completed": (backfill.completed, asrpt.completed, "d"),
-        "average completion time, s": (backfill.avg_jct_s, asrpt.avg_jct_s, ".1f"),
-        "total completion time, s": (backfill.total_jct_s, asrpt.total_jct_s, ".0f"),
-        "makespan, s": (backfill.makespan_s, asrpt.makespan_s, ".0f"),
-        "GPU hours beyond the best placement": (backfill.lost_gpu_hours, asrpt.lost_gpu_hours, ".3f"),
-    }
-    for title, (before, after, form) in rows.items():
-        table.add_row(title, format(before, form), format(after, form), f"{after / before:.2f}" if before else "-")
-    error = asrpt.prediction_error
-    table.add_row("mean prediction error", "-", "-" if error is None else f"{error:.1%}", "-")
-    Console().print(table)
-
-
-def run(lab: Lab, shape: Shape) -> dict[str, Any]:
+def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
     """Both rounds; the figures as they go into demo.json."""
-    settings = load_settings(lab.settings_path)
-    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    nodes = [Node(n.name, n.gpus, i) for i, n in enumerate(lab.spec.node_list)]
-    jobs = make_workload(read_philly(PHILLY_SAMPLE), nodes, fabric, lab.spec.user_names, shape)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         with asrptd(lab, "shadow"):
@@ -166,60 +144,148 @@ def run(lab: Lab, shape: Shape) -> dict[str, Any]:
         lab.run([admin, "retrain"], timeout_s=120)
         with asrptd(lab, "enforce"):
             second = play(lab, jobs, progress, "asrptd         ")
-    backfill, asrpt = measure(jobs, first, predicted=False), measure(jobs, second, predicted=True)
-    show(backfill, asrpt)
+    backfill = figures.measure(jobs, first, predicted=False)
+    asrpt = figures.measure(jobs, second, predicted=True)
+    Console().print(figures.table(backfill, asrpt))
+    print(figures.meaning(backfill, asrpt))
+    for name, found in (("backfill", backfill), ("asrptd", asrpt)):
+        if found.completed < len(jobs):
+            lost = len(jobs) - found.completed
+            print(f"demo: {lost} of {len(jobs)} jobs did not complete under {name}, and do not count", file=sys.stderr)
     return {
         "jobs": len(jobs),
         "completed_backfill": backfill.completed,
         "completed_asrpt": asrpt.completed,
         "avg_jct_backfill_s": backfill.avg_jct_s,
         "avg_jct_asrpt_s": asrpt.avg_jct_s,
-        "ratio": asrpt.avg_jct_s / backfill.avg_jct_s,
-        "shape": asdict(shape),
+        "ratio": figures.ratio(backfill, asrpt),
         "backfill": asdict(backfill),
         "asrpt": asdict(asrpt),
+        "made": _made(lab, demo.shape, jobs),
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="demo", description=__doc__.splitlines()[0])
+def _made(lab: Lab, shape: Shape, jobs: Sequence[DemoJob]) -> dict[str, Any]:
+    """How the figures were made: enough to make them again elsewhere."""
+    settings = load_settings(lab.settings_path)
+    slurm = parse_config(lab.run(["scontrol", "show", "config"]).stdout)
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "slurm_asrpt": __version__,
+        "trace": PHILLY_SAMPLE.name,
+        "shape": asdict(shape),
+        "work_gpu_s": sum(job.gpus * job.ideal_s for job in jobs),
+        "nodes": lab.spec.nodes,
+        "fabric": settings.fabric.model_dump(),
+        "policy": settings.policy.model_dump(),
+        "daemon": settings.daemon.model_dump(mode="json", exclude={"mode"}),
+        "slurm": {name: slurm.get(name, "") for name in TOLD} | {"slurm_conf_extra": SLURM_CONF},
+    }
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every command of the project does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; --help lists the options")
+
+
+def parse_options(arguments: Sequence[str] | None) -> Demo:
+    """The demo that the command line asks for. Raises InputError."""
+    parser = _Parser(prog="demo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=Shape.jobs, help="how many jobs (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=Shape.seed, help="which models the groups get")
-    parser.add_argument("--load", type=float, default=Shape.load, help="work over capacity while jobs arrive")
-    parser.add_argument("--span", type=float, default=Shape.span_s, help="seconds over which jobs arrive")
-    parser.add_argument("--output", type=Path, default=Path("build/demo.json"), help="where the figures go")
-    parser.add_argument("--keep", action="store_true", help="leave the lab's files (logs, audit trail) behind")
-    options = parser.parse_args()
+    parser.add_argument("--seed", type=int, default=Shape.seed, help="draws the models (default %(default)s)")
+    parser.add_argument("--load", type=float, default=Shape.load, help="work over capacity (default %(default)s)")
+    parser.add_argument("--span", type=float, default=Shape.span_s, help="seconds of arrivals (default %(default)s)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="where the figures go (default %(default)s)")
+    parser.add_argument("--base-port", type=int, default=BASE_PORT, help="first of the ports (default %(default)s)")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster's files (logs, audit trail) behind")
+    options = parser.parse_args(arguments)
     shape = Shape(options.jobs, options.span, options.load, options.seed)
     try:
-        figures = _with_lab(shape, options.keep)
-    except AsrptError as error:
-        print(f"demo: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("demo: interrupted; the cluster has been taken down", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(f"average completion time, asrptd over backfill: {figures['ratio']:.2f}; figures in {options.output}")
-    return 0
+        shape.check()
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if options.span > LONGEST_ROUND_S / 2:
+        raise InputError(f"--span {options.span:g}: a round ends after {LONGEST_ROUND_S:g} s, so at most half of that")
+    return Demo(shape, options.output, options.base_port, options.keep)
 
 
-def _with_lab(shape: Shape, keep: bool) -> dict[str, Any]:
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-demo-"))
-    directory.chmod(0o755)
-    directory.rmdir()
+def _check_output(path: Path) -> None:
+    """Raises InputError if the figures could not be written: known before the work, not after it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise InputError(f"--output {path}: a directory; name a file")
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".demo."):
+            pass
+    except OSError as error:
+        raise InputError(f"--output {path}: cannot be written ({error.strerror}); name another file") from None
+
+
+def _spec(demo: Demo, directory: Path) -> LabSpec:
     settings = {
         "daemon": {"interval_s": 0.5, "lease_s": 60},
         "fabric": {"inter_bytes_per_s": FABRIC.inter, "intra_bytes_per_s": FABRIC.intra},
     }
-    spec = LabSpec(directory, NODES, BASE_PORT, USERS, slurm_conf_extra=SLURM_CONF, settings=settings)
-    with console.status(f"bringing up a Slurm cluster of {NODES} GPUs in {directory}"):
+    return LabSpec(directory, NODES, demo.base_port, USERS, slurm_conf_extra=SLURM_CONF, settings=settings)
+
+
+def _jobs(shape: Shape, spec: LabSpec) -> list[DemoJob]:
+    """Raises InputError if the trace has too few."""
+    nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
+    try:
+        return make_workload(read_philly(PHILLY_SAMPLE), nodes, FABRIC, spec.user_names, shape)
+    except ValueError as error:
+        raise InputError(f"--jobs {shape.jobs}: {error}") from None
+
+
+def plan(demo: Demo) -> str:
+    """What is going to happen, and for how long."""
+    shape = demo.shape
+    work_off = max(0.0, shape.load - 1) * shape.span_s
+    minutes = max(1, round((2 * (shape.span_s + work_off + LONGEST_S) + UP_AND_DOWN_S) / 60))
+    return (
+        f"{shape.jobs} jobs twice on a real Slurm of {NODES} GPUs on this machine: under Slurm's own\n"
+        f"backfill, then under asrptd. About {minutes} min; Ctrl-C ends all of it."
+    )
+
+
+def perform(demo: Demo) -> dict[str, Any]:
+    """The whole demo but for its file; the cluster is down when it returns. Raises AsrptError, KeyboardInterrupt."""
+    _check_output(demo.output)
+    spec = _spec(demo, Path(tempfile.gettempdir()) / f"asrpt-demo-{os.getpid()}")
+    jobs = _jobs(demo.shape, spec)
+    console.print(plan(demo), highlight=False, soft_wrap=True)
+    with console.status(f"bringing up a Slurm cluster of {NODES} GPUs in {spec.directory}"):
         lab = up(spec)
     try:
-        return run(lab, shape)
+        return run(lab, demo, jobs)
     finally:
-        lab.down(purge=not keep)
+        with interrupts_deferred(), console.status("taking the cluster down"):
+            lab.down(purge=not demo.keep)
+        if demo.keep:
+            console.print(f"logs and audit trail: {spec.directory}", highlight=False, soft_wrap=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
+    try:
+        demo = parse_options(arguments)
+        found = perform(demo)
+        replace_file(demo.output, (json.dumps(found, indent=2) + "\n").encode())
+    except KeyboardInterrupt:
+        print("demo: interrupted; the cluster has been taken down", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        print(f"demo: {error.filename}: {error.strerror}", file=sys.stderr)
+        return MachineError.exit_code
+    except AsrptError as error:
+        print(f"demo: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    print(f"figures in {demo.output}")
+    return 0
 
 
 if __name__ == "__main__":

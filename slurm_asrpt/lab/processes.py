@@ -58,7 +58,7 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
     Raises MachineError if it cannot be executed.
     """
     try:
-        with log.open("ab") as output:
+        with interrupts_deferred(), log.open("ab") as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -77,8 +77,10 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
 
 
 @contextlib.contextmanager
-def _interrupts_deferred() -> Iterator[None]:
+def interrupts_deferred() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back until the block is left: a daemon must not run before it is noted.
+
+    With several caught, one is raised: taking a lab down twice helps nobody.
 
     By handlers, not by a signal mask: the daemon would inherit the mask.
     """

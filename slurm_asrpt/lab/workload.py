@@ -21,6 +21,7 @@ from slurm_asrpt.sim.trace import TraceJob
 SQUEEZE = 0.35
 """Exponent of the power law: 60 s and 60,000 s, a factor of 1000, become a factor of 11."""
 SHORTEST_S, LONGEST_S = 2.0, 40.0
+MOST_LOAD = 5.0
 JITTER = 0.05
 """Two runs of a recurrent job differ by up to this share of their iterations."""
 
@@ -47,6 +48,15 @@ class Shape:
     load: float = 1.2
     seed: int = 1
 
+    def check(self) -> None:
+        """Raises ValueError, worded for the command line, for what makes no workload."""
+        if self.jobs < 1:
+            raise ValueError(f"--jobs {self.jobs}: at least one job is needed")
+        if not 0 < self.load <= MOST_LOAD:
+            raise ValueError(f"--load {self.load:g}: a number above 0, at most {MOST_LOAD:g}")
+        if not 0 < self.span_s < math.inf:
+            raise ValueError(f"--span {self.span_s:g}: a number of seconds above 0")
+
 
 def make_workload(
     trace: Sequence[TraceJob], nodes: Sequence[Node], fabric: Fabric, users: Sequence[str], shape: Shape
@@ -58,7 +68,7 @@ def make_workload(
     capacity = sum(node.gpus for node in nodes)
     chosen = [job for job in trace if job.gpus <= capacity // 2][: shape.jobs]
     if len(chosen) < shape.jobs:
-        raise ValueError(f"the trace has only {len(chosen)} jobs that fit")
+        raise ValueError(f"the trace has only {len(chosen)} jobs that fit; ask for fewer")
     random = Random(shape.seed)  # noqa: S311  (a demo, not a secret)
     groups = {key: random.random() for key in sorted({_group(job) for job in chosen})}
     by_size = _profiles_by_size()

@@ -14,7 +14,7 @@ from typing import Any
 from ClusterShell.NodeSet import NodeSet
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
 
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
@@ -71,14 +71,14 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
     if isinstance(task, Mapping) and not task.get("set"):
         task = None
     job_id = str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}"
-    shared = raw.get("shared")
+    shared, state = raw.get("shared"), _word(raw.get("job_state"))
     return JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
         user=_word(raw.get("user_name")) or str(raw.get("user_id", "")),
         uid=int(number(raw.get("user_id"), -1)),
         partition=_word(raw.get("partition")),
-        state=_word(raw.get("job_state")),
+        state=PENDING if state in REQUEUED_STATES else state,
         reason=_word(raw.get("state_reason")),
         submit_time=number(raw.get("submit_time")),
         number=int(raw["job_id"]),
@@ -86,6 +86,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),
         priority=int(number(raw.get("priority"))),
+        dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),
         restarts=int(number(raw.get("restart_cnt"))),
         array=bool(_word(raw.get("array_task_string"))) or array_id != 0,

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PENDING = "PENDING"
-RUNNING_STATES = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"})
+RUNNING_STATES = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
+)
+# states that squeue shows for a pending job between two runs
+REQUEUED_STATES = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,7 @@ class JobRecord:
 
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     array: a task of an array, or the bare record of tasks not yet split off.
+    dependency: what is still to be fulfilled.
     max_nodes: 0 without an upper bound. gpus_by_node: what was really allocated, by node.
     """
 
@@ -31,6 +36,7 @@ class JobRecord:
     start_time: float = 0.0
     end_time: float = 0.0
     priority: int = 0
+    dependency: str = ""
     exit_code: int = 0
     restarts: int = 0
     array: bool = False

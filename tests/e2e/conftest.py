@@ -80,6 +80,13 @@ class Cluster:
         self.wait(job_id, "RUNNING")
         return job_id
 
+    def block_all(self) -> list[str]:
+        """Every GPU of the cluster taken by somebody else."""
+        return [self.block(node.name, node.gpus) for node in self.lab.spec.node_list]
+
+    def cancel(self, *job_ids: str) -> None:
+        self.lab.run(["scancel", *job_ids])
+
     def train(self, iterations: int, profile: str, *options: str, speedup: float = 1.0, user: str = "asrpt1") -> str:
         """A recurring training job; the same iterations make the same group."""
         script = f"exec {self.lab.train} --profile {profile} --iterations {iterations} --speedup {speedup}"
@@ -119,6 +126,9 @@ class Cluster:
 
     def state_of(self, job_id: str) -> str:
         return str(self.status().get(job_id, {}).get("state", ""))
+
+    def text_of(self, job_id: str) -> str:
+        return str(self.status().get(job_id, {}).get("text", ""))
 
     def audit(self, job_id: str, event: str) -> list[dict[str, Any]]:
         path = self.paths / "state" / "audit.jsonl"

@@ -43,7 +43,7 @@ _WORDS = {
     "behind": "{ahead} job(s) ahead; job {head} is next",
     "placement": "waits for a better placement until {until}: alpha is {ratio:.1f} times its minimum here now",
     "dependency": "Slurm holds it for a dependency",
-    "begin": "its own --begin is not reached",
+    "begin": "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
     "held": "held; Slurm says {slurm_reason}",
     "limit": "a Slurm limit holds it: {slurm_reason}",
     "left": "left to Slurm: {why}",

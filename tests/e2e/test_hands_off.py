@@ -1,0 +1,158 @@
+"""What users do that is not ours to decide: Slurm goes on doing it, and asrpt-status says so in words."""
+
+import subprocess
+import time
+
+import pytest
+
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import LEFT_WORDS
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SHORT = "sleep 1"
+
+
+def most_at_once(jobs: list[JobRecord]) -> int:
+    return max(sum(other.start_time <= job.start_time < other.end_time for other in jobs) for job in jobs)
+
+
+def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_owner_asked(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    left = {
+        "nodelist": asrpt.submit("--gpus=1", "-w", "n3", script=SHORT),
+        "exclude": asrpt.submit("--gpus=1", "-x", "n1,n2", script=SHORT),
+        "exclusive": asrpt.submit("--gpus=1", "--exclusive", script=SHORT),
+        "array": asrpt.submit("--gpus=1", "--array=1-4%2", script=SHORT),
+        "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
+        "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
+        "held": asrpt.submit("--gpus=1", "--hold", script=SHORT),
+    }
+    unmanaged = asrpt.submit("-p", "other", "--gpus=1", script=SHORT)
+    wait_for(lambda: set(left.values()) <= set(asrpt.status()), "asrptd knows them", 10)
+    status = asrpt.status()
+    for why, job_id in left.items():
+        assert status[job_id]["state"] == "left to Slurm", why
+        assert status[job_id]["text"] == f"left to Slurm: {LEFT_WORDS[why]}"
+    assert unmanaged not in status
+    assert all(job.eligible_time <= time.time() for job in asrpt.jobs().values()), "none of them has a lease"
+
+    asrpt.cancel(*blockers)
+    array_id = left.pop("array")
+    array = [f"{array_id}_{task}" for task in range(1, 5)]
+    held = left.pop("held")
+    jobs = asrpt.wait_all([*left.values(), unmanaged, *array], "COMPLETED")
+    assert jobs[left["nodelist"]].nodes == "n3"
+    assert jobs[left["exclude"]].nodes in ("n3", "n4")
+    assert most_at_once([jobs[task] for task in array]) == 2
+    alone = jobs[left["exclusive"]]
+    others = [job for job in jobs.values() if job is not alone and job.nodes == alone.nodes]
+    assert not any(j.start_time < alone.end_time and alone.start_time < j.end_time for j in others)
+    assert asrpt.job(held).state == "PENDING"
+    asrpt.scontrol("release", held, user="asrpt1")
+    asrpt.wait(held, "COMPLETED")
+
+
+def test_an_interactive_job_starts_at_once_and_is_shown_as_left(asrpt: Cluster):
+    began = time.monotonic()
+    assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"
+    assert time.monotonic() - began < 5
+    blockers = asrpt.block_all()
+    command = ["srun", "--gpus=1", "--job-name=waits", "echo", "later"]
+    waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        rows = asrpt.status
+        wait_for(lambda: any(row["name"] == "waits" for row in rows().values()), "srun waits", 10)
+        (row,) = [row for row in rows().values() if row["name"] == "waits"]
+        assert row["text"] == "left to Slurm: an interactive job"
+        asrpt.cancel(*blockers)
+        assert waiting.communicate(timeout=20)[0] == b"later\n"
+    finally:
+        waiting.kill()
+        waiting.wait()
+
+
+def test_holds_dependencies_begin_times_and_scancel(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    first = asrpt.submit("--gpus=1", script=SHORT)
+    second = asrpt.submit("--gpus=1", f"--dependency=afterok:{first}", script=SHORT)
+    third = asrpt.submit("--gpus=1", f"--dependency=afterok:{second}", script=SHORT)
+    by_admin, by_user, cancelled = (asrpt.submit("--gpus=1", script=SHORT) for _ in range(3))
+    submitted = time.time()
+    later = asrpt.submit("--gpus=1", "--begin=now+6", script=SHORT)
+    wait_for(lambda: asrpt.state_of(later) == "waiting", "asrptd knows them", 10)
+    asrpt.scontrol("hold", by_admin)
+    asrpt.scontrol("uhold", by_user, user="asrpt1")
+    asrpt.lab.run(["scancel", cancelled], user="asrpt1")
+    wait_for(lambda: "held" in asrpt.text_of(by_admin) and "held" in asrpt.text_of(by_user), "both are held", 10)
+    wait_for(lambda: cancelled not in asrpt.status(), "the cancelled job is gone", 10)
+    assert "dependency" in asrpt.text_of(second)
+    assert "begin" in asrpt.text_of(later)
+
+    asrpt.cancel(*blockers)
+    jobs = asrpt.wait_all([first, second, third, later], "COMPLETED")
+    assert jobs[first].end_time <= jobs[second].start_time < jobs[second].end_time <= jobs[third].start_time
+    assert submitted + 5 <= jobs[later].start_time <= submitted + 11
+    for job_id in (second, third):
+        assert len(asrpt.audit(job_id, "start")) == 1, "it was not tried before its dependency was fulfilled"
+    assert {asrpt.job(j).state for j in (by_admin, by_user)} == {"PENDING"}
+    asrpt.scontrol("release", by_admin, by_user)
+    asrpt.wait_all([by_admin, by_user], "COMPLETED")
+    assert asrpt.job(cancelled).state == "CANCELLED"
+
+
+def test_an_owners_later_start_time_is_kept_and_an_earlier_one_does_no_harm(asrpt: Cluster):
+    """Sooner than the lease (8 s) and later: both differ from it. StartTime=now: leased again at once."""
+    blockers = asrpt.block_all()
+    sooner, later, now = (asrpt.submit("--gpus=1", script=SHORT) for _ in range(3))
+    wait_for(lambda: asrpt.state_of(now) == "waiting", "asrptd knows them", 10)
+    set_at = time.time()
+    asrpt.scontrol("update", f"JobId={sooner}", "StartTime=now+5", user="asrpt1")
+    asrpt.scontrol("update", f"JobId={later}", "StartTime=now+14", user="asrpt1")
+    asrpt.scontrol("update", f"JobId={now}", "StartTime=now", user="asrpt1")
+    wait_for(lambda: asrpt.job(now).eligible_time > time.time() + 2, "it is leased again", 5)
+    wait_for(lambda: "begin" in asrpt.text_of(sooner) and "begin" in asrpt.text_of(later), "both wait", 5)
+    asrpt.cancel(*blockers)
+    jobs = asrpt.wait_all([sooner, later, now], "COMPLETED")
+    assert jobs[now].start_time < set_at + 4
+    assert set_at + 4 <= jobs[sooner].start_time <= set_at + 9
+    assert set_at + 13 <= jobs[later].start_time <= set_at + 19
+
+
+def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
+    job_id = asrpt.submit("--gpus=2", "-n2", "--requeue", script="sleep 2; echo $SLURM_RESTART_COUNT >> runs.out")
+    before = asrpt.wait(job_id, "RUNNING")
+    assert before.required_nodes, "it was pinned"
+    asrpt.scontrol("requeue", job_id)
+    asrpt.wait(job_id, "PENDING")
+    wait_for(lambda: asrpt.job(job_id).required_nodes == "", "our nodes are taken off", 10)
+    # Slurm defers a requeued job for two minutes; that is kept until somebody says otherwise
+    time.sleep(2)
+    after = asrpt.job(job_id)
+    assert after.state == "PENDING"
+    assert "begin" in asrpt.text_of(job_id)
+    assert (after.tasks, after.min_nodes) == (2, 1)
+    asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+    asrpt.wait(job_id, "COMPLETED")
+    assert asrpt.output("runs.out").split() == ["1"]
+
+
+def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    jobs = [asrpt.submit("--gpus=4", "-N1", script=SHORT) for _ in range(3)]
+    wait_for(lambda: asrpt.state_of(jobs[-1]) == "waiting", "asrptd knows them", 10)
+    asrpt.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=test")
+    try:
+        big = asrpt.submit("--gpus=16", script=SHORT)
+        behind = asrpt.submit("--gpus=1", script=SHORT)
+        wait_for(lambda: asrpt.state_of(behind) == "waiting", "asrptd knows them too", 10)
+        asrpt.cancel(*blockers)
+        done = asrpt.wait_all([*jobs, behind], "COMPLETED")
+        assert {job.nodes for job in done.values()} <= {"n1", "n3", "n4"}
+        assert asrpt.job(big).state == "PENDING"
+        assert asrpt.status()[big]["reason"] == "capacity"
+    finally:
+        asrpt.scontrol("update", "NodeName=n2", "State=RESUME")
+    asrpt.wait(big, "COMPLETED")

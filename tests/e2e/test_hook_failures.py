@@ -1,0 +1,130 @@
+"""Whatever is broken in the hook or its files: sbatch succeeds, the job runs, slurmctld's log tells the admin."""
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.hookconf import FILE_NAME as HOOK_CONF
+from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.table import FILE_NAME as TABLE
+from slurm_asrpt.predict.table import write_table
+from slurm_asrpt.slurm.tag import parse_tag
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+NOISE = bytes(range(256)) * 4
+LOADS = itertools.count(1)
+
+
+def submit_and_read_log(cluster: Cluster) -> tuple[str, str]:
+    """A job's id, and what its submission added to slurmctld's log."""
+    before = len(cluster.controller_log())
+    job_id = cluster.submit("--gpus=1", script="true")
+    return job_id, cluster.controller_log()[before:]
+
+
+def prepare(cluster: Cluster) -> tuple[Path, Path]:
+    """hook.conf of an asrptd that is alive (there is none, so that nothing mends what a test breaks), and a table."""
+    hook = cluster.paths / "hook"
+    write_hook_conf(hook, ["gpu"], 2, time.time() + 600, GroupSettings())
+    write_table(hook / TABLE, {"0123456789abcdef": 7})
+    return hook / HOOK_CONF, hook / TABLE
+
+
+def test_a_damaged_table_costs_the_prediction_only(cluster: Cluster):
+    _, table = prepare(cluster)
+    whole, jobs = table.read_bytes(), []
+    for content, said in ((None, "cannot read table.txt"), (whole[:-5], "damaged: size"), (NOISE, "damaged: header")):
+        table.unlink(missing_ok=True)
+        if content is not None:
+            table.write_bytes(content)
+        job_id, log = submit_and_read_log(cluster)
+        assert "asrpt: " in log
+        assert said in log
+        tag = parse_tag(cluster.job(job_id).admin_comment)
+        assert tag is not None
+        assert tag.iterations == 0
+        jobs.append(job_id)
+    cluster.wait_all(jobs, "COMPLETED")
+
+
+def test_without_a_sound_hook_conf_a_job_is_left_as_it_is(cluster: Cluster):
+    conf, _ = prepare(cluster)
+    whole, jobs = conf.read_bytes(), []
+    edited = whole.replace(b"lease_s=2", b"lease_s=9")
+    for content in (None, whole[: len(whole) // 2], NOISE, edited, b""):
+        conf.unlink(missing_ok=True)
+        if content is not None:
+            conf.write_bytes(content)
+        job_id, log = submit_and_read_log(cluster)
+        assert "asrpt: " in log
+        assert "hook.conf" in log
+        assert cluster.job(job_id).admin_comment == ""
+        jobs.append(job_id)
+    cluster.wait_all(jobs, "COMPLETED")
+
+
+@contextmanager
+def edited(*files: Path) -> Iterator[None]:
+    """Puts the files back as they were, and lets slurmctld load them again."""
+    before = {file: file.read_bytes() for file in files}
+    try:
+        yield
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+        reload_hook(files[0].parent)
+
+
+def reload_hook(etc: Path) -> None:
+    """slurmctld loads job_submit.lua anew where its mtime, in whole seconds, is later than that of the last load."""
+    path = etc / "job_submit.lua"
+    later = int(time.time()) + next(LOADS)
+    os.utime(path, (later, later))
+
+
+def test_lua_errors_cost_a_log_line_each(cluster: Cluster):
+    prepare(cluster)
+    etc = cluster.lab.slurm_conf.parent
+    module, site = etc / "job_submit_asrpt.lua", etc / "job_submit.lua"
+    good = module.read_text(encoding="utf-8")
+    raising = good.replace(
+        "local function submit(state, desc, part_list, uid)\n",
+        "local function submit(state, desc, part_list, uid)\n  error('a bug of ours, 100%s')\n",
+    )
+    assert raising != good
+    example = (Path(__file__).parents[2] / "plugin_hooks" / "job_submit.lua").read_text(encoding="utf-8")
+    jobs = []
+    with edited(module, site):
+        module.write_text(raising, encoding="utf-8")
+        reload_hook(etc)
+        job_id, log = submit_and_read_log(cluster)
+        assert "a bug of ours, 100%s; job left as it is" in log
+        assert cluster.job(job_id).admin_comment == ""
+        jobs.append(job_id)
+        # a module that is no Lua, under the example file that we ship
+        module.write_text("this is no Lua", encoding="utf-8")
+        site.write_text(example.replace("/etc/slurm/asrpt", str(etc)), encoding="utf-8")
+        reload_hook(etc)
+        job_id, log = submit_and_read_log(cluster)
+        assert "asrpt: not loaded: " in log
+        assert cluster.job(job_id).admin_comment == ""
+        jobs.append(job_id)
+        # the same without the example's pcall: slurmctld keeps what it had, and says so
+        site.write_text(f'dofile("{module}")\n', encoding="utf-8")
+        reload_hook(etc)
+        job_id, log = submit_and_read_log(cluster)
+        assert "job_submit_asrpt.lua" in log
+        jobs.append(job_id)
+    job_id, _ = submit_and_read_log(cluster)
+    assert parse_tag(cluster.job(job_id).admin_comment) is not None
+    cluster.wait_all([*jobs, job_id], "COMPLETED")
+    wait_for(cluster.lab.controller_up, "slurmctld is alive", 5)

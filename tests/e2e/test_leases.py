@@ -1,0 +1,161 @@
+"""asrptd dies, comes back, stops, only watches, or only orders: no job is lost, none runs twice."""
+
+import json
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.lab.cluster import up
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY
+from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.table import FILE_NAME as TABLE
+from slurm_asrpt.predict.table import write_table
+from slurm_asrpt.slurm.tag import parse_tag
+
+from .conftest import BASE_PORT, COMMANDS, LEASE_S, Cluster, can_run_slurm, wait_for
+
+pytestmark = pytest.mark.e2e
+
+RAN = "echo $SLURM_JOB_ID >> ran.out"
+
+
+def hook_lease(cluster: Cluster) -> str:
+    return re.findall(r"lease_s=(\d+)", (cluster.paths / "hook" / "hook.conf").read_text(encoding="ascii"))[0]
+
+
+def waiting_order(cluster: Cluster) -> list[str]:
+    rows = [row for row in cluster.status().values() if row["rank"]]
+    return [row["job_id"] for row in sorted(rows, key=lambda row: row["rank"])]
+
+
+def assert_each_ran_once(cluster: Cluster, jobs: list[str]) -> None:
+    assert sorted(cluster.output("ran.out").split(), key=int) == jobs
+    (cluster.lab.home("asrpt1") / "ran.out").unlink()
+
+
+def test_after_sigkill_every_waiting_job_starts_by_itself_once_its_lease_has_run_out(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(20)]
+    wait_for(lambda: len(waiting_order(asrpt)) == 20, "all 20 wait", 15)
+    asrpt.stop_daemon(signal.SIGKILL)
+    asrpt.cancel(*blockers)
+    leased = [job for job in asrpt.jobs().values() if job.job_id in jobs and job.eligible_time > time.time()]
+    assert len(leased) == 20
+    done = asrpt.wait_all(jobs, "COMPLETED", timeout=LEASE_S + 15)
+    assert all(done[job.job_id].start_time >= job.eligible_time for job in leased)
+    assert_each_ran_once(asrpt, jobs)
+
+
+def test_killed_and_restarted_it_takes_the_waiting_jobs_over_in_their_order(asrpt: Cluster):
+    """One GPU stays free: without a lease Slurm would give it to the small jobs behind the head."""
+    blockers = [asrpt.block(node, 4) for node in ("n1", "n2", "n3")] + [asrpt.block("n4", 3)]
+    jobs = [asrpt.submit("--gpus=2", "-N1", script=RAN)]
+    jobs += [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
+    wait_for(lambda: waiting_order(asrpt) == jobs, "all wait in order", 15)
+    asrpt.stop_daemon(signal.SIGKILL)
+    asrpt.start_daemon()
+    assert waiting_order(asrpt) == jobs
+    time.sleep(LEASE_S + 1)
+    assert waiting_order(asrpt) == jobs
+    assert {asrpt.job(j).state for j in jobs} == {"PENDING"}
+    asrpt.cancel(*blockers)
+    asrpt.wait_all(jobs, "COMPLETED")
+    assert_each_ran_once(asrpt, jobs)
+
+
+def run_daemon(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return cluster.lab.run([COMMANDS / "asrptd", *arguments], check=False)
+
+
+def test_a_second_daemon_is_refused_and_sigterm_ends_the_first_cleanly(asrpt: Cluster):
+    second = run_daemon(asrpt)
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert "another asrptd" in second.stderr
+    assert hook_lease(asrpt) == str(LEASE_S)
+    assert asrpt.stop_daemon(signal.SIGTERM) == 0
+    assert hook_lease(asrpt) == "0"
+    job_id = asrpt.submit("--gpus=1", script="true")
+    asrpt.wait(job_id, "COMPLETED", timeout=5)
+    assert run_daemon(asrpt, "--once").returncode == 0
+    assert hook_lease(asrpt) == "0"
+
+
+def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster):
+    cluster.start_daemon("--mode", "shadow")
+    blockers = cluster.block_all()
+    first, second = (cluster.submit("--gpus=2", script="sleep 1") for _ in range(2))
+    wait_for(lambda: len(waiting_order(cluster)) == 2, "both are known", 10)
+    for record in (cluster.job(first), cluster.job(second)):
+        assert record.eligible_time <= time.time()
+        assert record.required_nodes == ""
+    cluster.cancel(*blockers)
+    done = cluster.wait_all([first, second], "COMPLETED", timeout=15)
+    assert all(record.required_nodes == "" for record in done.values())
+    wait_for(lambda: cluster.audit(first, "ended") and cluster.audit(second, "ended"), "both are recorded", 10)
+    assert cluster.audit(first, "queued")
+    assert cluster.audit(first, "wait")[0]["reason"] == "gpus"
+    assert cluster.audit(first, "running")
+    with History(cluster.paths / "state" / HISTORY, read_only=True) as history:
+        runs = {run.job_id: run for run in history.runs()}
+    assert {first, second} <= set(runs)
+    assert runs[first].state == "COMPLETED"
+    assert cluster.stop_daemon() == 0
+    audit = (cluster.paths / "state" / "audit.jsonl").read_text(encoding="utf-8")
+    assert all(json.loads(line) for line in audit.splitlines())
+
+
+@pytest.fixture
+def multifactor() -> Iterator[Cluster]:
+    """One node of 4 GPUs under priority/multifactor."""
+    why_not = can_run_slurm()
+    if why_not:
+        pytest.skip(why_not)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-mf-", dir="/tmp"))
+    directory.rmdir()
+    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S}}
+    spec = LabSpec(directory=directory, nodes="1x4", base_port=BASE_PORT + 60, multifactor=True, settings=settings)
+    cluster = Cluster(up(spec))
+    try:
+        yield cluster
+    finally:
+        cluster.stop_daemon()
+        cluster.lab.down(purge=True)
+
+
+def site_factors(cluster: Cluster, jobs: list[str]) -> list[int]:
+    lines = cluster.lab.run(["sprio", "-h", "-o", "%i %S"]).stdout.splitlines()
+    factors = {words[0]: int(words[1]) for words in map(str.split, lines)}
+    return [factors.get(job_id, 0) for job_id in jobs]
+
+
+def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifactor: Cluster):
+    """Slurm alone would start them by age; the policy wants the shortest predicted work first."""
+    cluster = multifactor
+    cluster.start_daemon("--mode", "order")
+    names = {"long": 3000, "middle": 300, "short": 30}
+    probes = [cluster.submit("--gpus=4", "--hold", "-J", name) for name in names]
+    groups = [tag.group for tag in (parse_tag(cluster.job(p).admin_comment) for p in probes) if tag]
+    cluster.cancel(*probes)
+    write_table(cluster.paths / "hook" / TABLE, dict(zip(groups, names.values(), strict=True)))
+    (blocker,) = cluster.block_all()
+    jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
+    wait_for(lambda: waiting_order(cluster) == jobs, "asrptd has an order", 10)
+
+    def descending() -> bool:
+        first, second, third = site_factors(cluster, jobs)
+        return first > second > third > 0
+
+    wait_for(descending, "SiteFactors stand in the policy's order", 10)
+    cluster.cancel(blocker)
+    done = cluster.wait_all(jobs, "COMPLETED", timeout=40)
+    starts = [done[job_id].start_time for job_id in jobs]
+    assert starts == sorted(starts)
+    assert len(set(starts)) == 3

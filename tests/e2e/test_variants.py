@@ -1,0 +1,66 @@
+"""Other clusters than the usual one: sched/builtin, and accounting with slurmdbd on MariaDB."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.lab.cluster import up
+from slurm_asrpt.lab.spec import LabSpec
+
+from .conftest import BASE_PORT, LEASE_S, Cluster, can_run_slurm, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@contextmanager
+def other_cluster(port: int, **options: Any) -> Iterator[Cluster]:
+    """A lab of its own with asrptd in mode enforce."""
+    why_not = can_run_slurm()
+    if why_not:
+        pytest.skip(why_not)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-var-", dir="/tmp"))
+    directory.chmod(0o755)
+    directory.rmdir()
+    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
+    lab = up(LabSpec(directory=directory, nodes="2x4", base_port=BASE_PORT + port, settings=settings, **options))
+    cluster = Cluster(lab)
+    try:
+        cluster.start_daemon()
+        yield cluster
+    finally:
+        cluster.stop_daemon()
+        lab.down(purge=True)
+
+
+def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all_run():
+    with other_cluster(80, scheduler="builtin") as asrpt:
+        blocker = asrpt.block("n1", 2)
+        big = asrpt.submit("-n8", "--gpus-per-task=1", script="sleep 1")
+        small = asrpt.submit("-n1", "--gpus-per-task=1", script="sleep 1")
+        wait_for(lambda: asrpt.state_of(big) == "waiting", "the big job waits", 15)
+        unmanaged = asrpt.submit("-p", "other", "-n1", "--gres=gpu:1", script="sleep 1")
+        asrpt.wait(unmanaged, "COMPLETED")
+        assert asrpt.job(small).state == "PENDING"  # the FIFO's head blocks, as the paper has it
+        asrpt.lab.run(["scancel", blocker])
+        jobs = asrpt.wait_all([big, small], "COMPLETED", timeout=40)
+        assert jobs[big].start_time <= jobs[small].start_time
+
+
+def test_with_accounting_the_tag_and_the_gpus_reach_sacct():
+    missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"missing: {', '.join(missing)} (make test installs them)")
+    with other_cluster(30, accounting=True) as asrpt:
+        job_id = asrpt.submit("-n2", "--gpus-per-task=1", script="sleep 1")
+        asrpt.wait(job_id, "COMPLETED")
+        command = ["sacct", "-X", "-P", "-n", "-j", job_id, "--format=State,AllocTRES,AdminComment"]
+        wait_for(lambda: "COMPLETED" in asrpt.lab.run(command).stdout, "sacct knows it", 15)
+        state, tres, comment = asrpt.lab.run(command).stdout.strip().split("|")
+        assert state == "COMPLETED"
+        assert "gres/gpu=2" in tres
+        assert comment.startswith("asrpt1:g=")

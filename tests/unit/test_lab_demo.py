@@ -1,0 +1,130 @@
+"""The demo's figures from made-up records, and bad input: one line, exit code 2, nothing written."""
+
+import pytest
+
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab import demo, figures
+from slurm_asrpt.lab.figures import Round, meaning, measure
+from slurm_asrpt.lab.workload import DemoJob
+from slurm_asrpt.slurm.records import JobRecord
+
+
+def job(name, gpus=4, iterations=100, ideal_s=10.0):
+    return DemoJob(name, "asrpt1", gpus, "vgg19-dp4", iterations, 0.0, ideal_s)
+
+
+def record(name, submit, start, end, state="COMPLETED", predicted=0):
+    tag = f"asrpt1:g={'0' * 16};n={predicted}"
+    return JobRecord(
+        "1", name, "asrpt1", 1, "gpu", state, "None", submit, start_time=start, end_time=end, admin_comment=tag
+    )
+
+
+def records(*found):
+    return {r.name: r for r in found}
+
+
+def test_figures_of_a_round():
+    found = measure(
+        [job("a"), job("b")],
+        records(record("a", 0, 5, 15, predicted=110), record("b", 10, 10, 40, predicted=50)),
+        predicted=True,
+    )
+    assert found == Round(
+        completed=2,
+        avg_jct_s=22.5,
+        total_jct_s=45,
+        makespan_s=40,
+        lost_gpu_hours=4 * 20 / 3600,
+        prediction_error=pytest.approx(0.3),
+    )
+
+
+def test_the_round_that_learns_has_no_prediction_error():
+    assert measure([job("a")], records(record("a", 0, 1, 2)), predicted=False).prediction_error is None
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "RUNNING", "PENDING", "TIMEOUT", "NODE_FAIL"])
+def test_what_did_not_complete_does_not_count(state):
+    found = measure([job("a"), job("b")], records(record("a", 0, 0, 10), record("b", 0, 0, 99, state)), predicted=False)
+    assert (found.completed, found.avg_jct_s, found.makespan_s) == (1, 10, 10)
+
+
+def test_a_job_that_was_never_submitted_does_not_count():
+    assert measure([job("a"), job("b")], records(record("b", 0, 0, 9)), predicted=False).completed == 1
+
+
+def test_a_foreign_comment_is_no_prediction():
+    found = record("a", 0, 0, 9)
+    assert measure([job("a")], records(found), predicted=True).prediction_error == 1.0
+
+
+def test_a_quicker_run_than_ideal_loses_nothing():
+    assert measure([job("a")], records(record("a", 0, 0, 9)), predicted=False).lost_gpu_hours == 0
+
+
+def test_no_job_completed():
+    with pytest.raises(MachineError, match="no job completed"):
+        measure([job("a")], records(record("a", 0, 0, 9, "FAILED")), predicted=False)
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (5.0, "ratio 0.50: from submission to end a job took 50% less time under asrptd"),
+        (15.0, "50% more time under asrptd"),
+        (10.0, "as long under both"),
+    ],
+)
+def test_the_ratio_in_words(after, says):
+    before = Round(1, 10.0, 10.0, 10.0, 0.0, None)
+    assert says in meaning(before, Round(1, after, after, after, 0.0, 0.1))
+    assert figures.table(before, before).row_count == 6
+
+
+def test_the_plan_fits_a_terminal(tmp_path):
+    lines = demo.plan(demo.parse_options([])).splitlines()
+    assert len(lines) <= 2
+    assert max(map(len, lines)) <= 80
+    assert "80 jobs" in lines[0]
+    assert "About 4 min" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--jobs", "100000"], "only 400 jobs"),
+        (["--jobs", "0"], "--jobs 0"),
+        (["--jobs", "many"], "--jobs"),
+        (["--load", "-1"], "--load -1"),
+        (["--load", "nan"], "--load nan"),
+        (["--span", "0"], "--span 0"),
+        (["--span", "1e9"], "--span 1e+09"),
+        (["--base-port", "1"], "--base-port 1"),
+        (["--nonsense"], "--nonsense"),
+        (["--output", "/proc/nowhere/demo.json"], "/proc/nowhere/demo.json: cannot be written"),
+        (["--output", "/"], "a directory"),
+    ],
+)
+def test_bad_input(arguments, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "up", lambda spec: pytest.fail("brought a cluster up"))
+    assert demo.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("demo: ")
+    assert says in captured.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_failure_leaves_the_old_figures(capsys, tmp_path, monkeypatch):
+    def fails(spec):
+        raise MachineError("port taken")
+
+    old = tmp_path / "demo.json"
+    old.write_text("{}")
+    monkeypatch.setattr(demo, "up", fails)
+    assert demo.main(["--output", str(old)]) == 1
+    assert capsys.readouterr().err.endswith("demo: port taken\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
+    assert old.read_text() == "{}"
