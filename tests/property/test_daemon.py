@@ -233,9 +233,7 @@ def test_a_state_with_anything_anywhere_loses_no_job(data: st.DataObject) -> Non
     with tempfile.TemporaryDirectory(prefix="asrpt-state-") as folder:
         slurm = FakeSlurm(SIZES)
         bench = Bench(Path(folder), slurm)
-        jobs = {
-            slurm.submit(gpus, iterations=n, profile=p) for gpus, n, p in [(10, 9, ""), (4, 90, "flat"), (2, 0, "")]
-        }
+        jobs = {slurm.submit(10, iterations=9), slurm.submit(4, iterations=90, profile="flat"), slurm.submit(2)}
         bench.cycle(20)
         bench.stop()
         file = Path(folder) / "state" / "state.json"
@@ -258,11 +256,11 @@ def test_a_day_ends_with_every_job_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path, slurm)
     sizes = itertools.islice(itertools.cycle([1, 2, 6, 4, 10, 3]), 40)
     jobs = [slurm.submit(gpus, iterations=7 * gpus) for gpus in sizes]
-    for hour in range(200):
+    for hour in range(400):
         bench.cycle(seconds=15.0)
         running = [r.job_id for r in slurm.records.values() if r.state == "RUNNING"]
         for number, job_id in enumerate(running):
-            if hour % 7 == 3 and number == 0:
+            if hour < 150 and hour % 7 == 3 and number == 0:
                 slurm.requeue(job_id)
             elif (hour + number) % 2:
                 slurm.end(job_id)

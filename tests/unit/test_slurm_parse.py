@@ -103,7 +103,7 @@ def test_an_admins_reason_does_not_hide_the_state():
 @pytest.mark.parametrize(
     ("state", "usable"),
     [("IDLE", True), ("MIXED", True), ("ALLOCATED+COMPLETING", True), ("IDLE+PLANNED", True), ("IDLE*", False),
-     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", True), ("IDLE+POWERED_DOWN", False),
+     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", False),
      ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
 )  # fmt: skip
 def test_usable_states(state, usable):
