@@ -9,6 +9,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Reason
+from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import Ask
 from slurm_asrpt.slurm.tag import Tag
@@ -92,8 +93,11 @@ class Saved:
     def restore(self, tracked: Tracked) -> None:
         """Put the saved facts onto a job that Slurm still has, all or none. Raises ValueError where they are none."""
         try:
-            if self.raw["submit_time"] == tracked.record.submit_time:  # else only the number is the same
-                vars(tracked).update(self._facts())
+            facts = self._facts()
+            if self.raw["submit_time"] == tracked.record.submit_time:
+                vars(tracked).update(facts)
+            elif _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
+                tracked.original = facts["original"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the saved state of a job: {error!r}") from error
 
@@ -114,3 +118,8 @@ class Saved:
             "lease_spread": float(raw["lease_spread"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
+
+
+def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
+    """Whether a job of another submit time is the same one, requeued while we were away with our pin on it."""
+    return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)

@@ -16,6 +16,8 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
 
+_NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
+
 
 def number(value: Any, default: float = 0) -> float:
     """A number in any of Slurm's JSON spellings; default where it is not set, infinite or not a number."""
@@ -132,8 +134,11 @@ def _allocated(nodes: str, details: Any) -> dict[str, int]:
 
 def expand(nodes: str) -> list[str]:
     """``n[1-3,7]`` into names, in the order of the list. Raises SlurmError."""
+    parts = re.findall(_NODE_PART, nodes)
+    if ",".join(parts) != nodes:
+        raise SlurmError(f"cannot read the node list {nodes!r}")
     try:
-        return [str(name) for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", nodes) for name in NodeSet(part)]
+        return [str(name) for part in parts for name in NodeSet(part)]
     except Exception as error:  # ClusterShell raises a family of its own
         raise SlurmError(f"cannot read the node list {nodes!r}") from error
 

@@ -93,6 +93,7 @@ class NodeRecord:
             "FAIL",
             "FAILING",
             "MAINT",
+            "MAINTENANCE",
             "FUTURE",
             "UNKNOWN",
             "REBOOT",

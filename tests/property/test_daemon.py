@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -212,17 +213,54 @@ TestWalk.settings = settings(
 )
 
 
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["1", "2", "gpus", "jobs"]), inner),
+    max_leaves=4,
+)
+
+
+def paths_in(state: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every key in nested dictionaries."""
+    if not isinstance(state, dict):
+        return []
+    return [p for key, value in state.items() for p in ((*path, key), *paths_in(value, (*path, key)))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_state_with_anything_anywhere_loses_no_job(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory(prefix="asrpt-state-") as folder:
+        slurm = FakeSlurm(SIZES)
+        bench = Bench(Path(folder), slurm)
+        jobs = {slurm.submit(10, iterations=9), slurm.submit(4, iterations=90, profile="flat"), slurm.submit(2)}
+        bench.cycle(20)
+        bench.stop()
+        file = Path(folder) / "state" / "state.json"
+        state = json.loads(file.read_text(encoding="utf-8"))
+        *parents, last = data.draw(st.sampled_from(paths_in(state)))
+        target = state
+        for key in parents:
+            target = target[key]
+        target[last] = data.draw(anything)
+        file.write_text(json.dumps(state), encoding="utf-8")
+        bench.start()
+        bench.cycle(2)
+        assert set(bench.scheduler.tracked) == jobs
+        bench.close()
+
+
 def test_a_day_ends_with_every_job_run(tmp_path: Path) -> None:
     """Forty jobs of all sizes, some requeued, two restarts: in the end all have run, once, and been recorded."""
     slurm = FakeSlurm(SIZES)
     bench = Bench(tmp_path, slurm)
     sizes = itertools.islice(itertools.cycle([1, 2, 6, 4, 10, 3]), 40)
     jobs = [slurm.submit(gpus, iterations=7 * gpus) for gpus in sizes]
-    for hour in range(200):
+    for hour in range(400):
         bench.cycle(seconds=15.0)
         running = [r.job_id for r in slurm.records.values() if r.state == "RUNNING"]
         for number, job_id in enumerate(running):
-            if hour % 7 == 3 and number == 0:
+            if hour < 150 and hour % 7 == 3 and number == 0:
                 slurm.requeue(job_id)
             elif (hour + number) % 2:
                 slurm.end(job_id)

@@ -166,6 +166,20 @@ def test_a_run_that_ended_while_we_were_away_is_recorded_with_its_placement(benc
     assert run.iterations == 10  # 20 s of 2 s each
 
 
+def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
+    job_id = bench.slurm.submit(12)
+    bench.cycle(2)
+    bench.stop()
+    bench.slurm.tick(5)
+    bench.slurm.requeue(job_id)
+    assert bench.slurm.records[job_id].required_nodes
+    bench.slurm.node_state("n1", "DOWN*")
+    bench.start()
+    bench.cycle(2)
+    assert bench.place(job_id) is not Place.LEFT  # Slurm's own pause after a requeue holds it, then the policy
+    assert bench.slurm.records[job_id].required_nodes == ""
+
+
 def test_two_daemons_cannot_share_a_state_folder(bench):
     with pytest.raises(AsrptError, match="another asrptd"):
         Store(bench.settings.paths.state)

@@ -1,0 +1,102 @@
+"""What a job asks for: all request forms, and all that is left to Slurm."""
+
+import dataclasses
+
+import pytest
+
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm, read_ask
+
+
+def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False):
+    return NodeRecord(f"n{index}", index, gpus, 0, kind, 64, 0, 1000, 0, "IDLE", frozenset(partitions), other)
+
+
+NODES = [
+    node(1),
+    node(2),
+    node(3, 4, "t4"),
+    node(4, partitions=("else",)),
+    node(5, 0, ""),
+    node(6, other=True),
+]
+BASE = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, cpus=4, tasks=4)
+
+
+def ask(**fields):
+    return read_ask(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "per_node", "unit"),
+    [
+        ({"tres_per_job": "gres:gpu:6"}, 6, None, 1),
+        ({"tres_per_job": "gres/gpu=6"}, 6, None, 1),
+        ({"tres_per_task": "gres:gpu:1"}, 4, None, 1),
+        ({"tres_per_task": "gres:gpu:2"}, 8, None, 2),
+        ({"tres_per_task": "gres:gpu:1", "tasks_per_node": 2}, 4, 2, 1),
+        ({"tres_per_node": "gres:gpu:2", "min_nodes": 3}, 6, 2, 1),
+        ({"tres_per_node": "gres:gpu:2", "tres_per_job": "gres:gpu:8"}, 8, 2, 1),
+        ({"tres_per_node": "gres:gpu"}, 1, 1, 1),
+        ({"tres_per_job": "gres:gpu:8", "tasks_per_node": 4, "min_nodes": 2, "max_nodes": 2}, 8, 4, 1),
+    ],
+)
+def test_forms(fields, gpus, per_node, unit):
+    found = ask(**fields)
+    assert (found.gpus, found.request.per_node, found.request.unit) == (gpus, per_node, unit)
+
+
+def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
+    assert ask(tres_per_job="gres:gpu:2").request.candidates == {"n1", "n2", "n3"}
+    assert ask(tres_per_job="gres:gpu:t4:2").request.candidates == {"n3"}
+    assert ask(tres_per_job="gres:gpu:a100:2").request.candidates == set()
+
+
+def test_bounds_cpus_and_memory():
+    found = ask(tres_per_job="gres:gpu:8", min_nodes=2, max_nodes=3, cpus=16, memory_per_cpu=100.0).request
+    assert (found.min_nodes, found.max_nodes, found.cpus_per_gpu, found.memory_per_gpu) == (2, 3, 2, 200)
+    assert ask(tres_per_job="gres:gpu:8").request.max_nodes is None
+    assert ask(tres_per_job="gres:gpu:8", memory_per_gpu=70.0, memory_per_cpu=1.0).request.memory_per_gpu == 70
+
+
+def test_ranks_are_gpus_only_with_one_gpu_per_task():
+    assert ask(tres_per_task="gres:gpu:1").one_task_per_gpu
+    assert not ask(tres_per_task="gres:gpu:2").one_task_per_gpu
+    assert not ask(tres_per_job="gres:gpu:4").one_task_per_gpu
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"partition": "cpu"}, "partition"),
+        ({"partition": "gpu,cpu"}, "partition"),
+        ({"het": True}, "het"),
+        ({"array": True}, "array"),
+        ({"required_nodes": "n1"}, "nodelist"),
+        ({"excluded_nodes": "n1"}, "exclude"),
+        ({"exclusive": True}, "exclusive"),
+        ({"reservation": "r"}, "reservation"),
+        ({"features": "ib"}, "features"),
+        ({"contiguous": True}, "contiguous"),
+        ({"tres_per_socket": "gres:gpu:1"}, "socket"),
+        ({"tres_per_job": ""}, "nogpu"),
+        ({"tres_per_job": "gres:fpga:1"}, "nogpu"),
+        ({"tres_per_job": "gres:gpu:a:1,gres:gpu:b:1"}, "gres"),
+        ({"tres_per_job": "gres:shard:1"}, "gres"),
+        ({"tres_per_job": "gres:mps:50"}, "gres"),
+        ({"tres_per_job": "a:b:c:d:e"}, "gres"),
+        ({"tres_per_node": "gres:gpu:3", "tres_per_job": "gres:gpu:8"}, "shape"),
+        ({"tres_per_task": "gres:gpu:1", "tres_per_job": "", "tasks_per_node": 3}, "shape"),
+        ({"tasks_per_node": 2, "min_nodes": 1, "max_nodes": 4}, "shape"),
+        ({"min_nodes": 9}, "shape"),
+    ],
+)
+def test_left_to_slurm(fields, why):
+    with pytest.raises(LeftToSlurm) as verdict:
+        ask(**{"tres_per_job": "gres:gpu:8", **fields})
+    assert verdict.value.why == why
+    assert str(verdict.value) == LEFT_WORDS[why]
+
+
+def test_partitions_that_are_all_managed_are_ours():
+    assert ask(tres_per_job="gres:gpu:2", partition="gpu,gpu-long").gpus == 2

@@ -1,0 +1,60 @@
+"""What is written, as values."""
+
+import pytest
+
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.writeback import Original
+
+JOB = JobRecord("7", "n", "u", 1, "gpu", "PENDING", "None", 0.0, min_nodes=1, max_nodes=0, tasks=6, priority=55)
+
+
+def test_a_pin_names_as_many_nodes_as_it_counts():
+    fields = writeback.pin("7", {"n1": 4, "n2": 1, "n10": 1}, multifactor=False).fields
+    assert fields["NumNodes"] == "3-3"
+    assert fields["ReqNodeList"] == "n[1-2,10]"
+    assert fields["StartTime"] == "now"
+    assert int(fields["Priority"]) < 2**32 - 2  # Slurm's own words for "none" and "infinite"
+
+
+def test_under_multifactor_only_the_site_factor_is_touched():
+    fields = writeback.pin("7", {"n1": 4}, multifactor=True).fields
+    assert "Priority" not in fields
+    assert 0 < int(fields["SiteFactor"]) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("before", "nodes"),
+    [
+        (Original(1, 0, 6, 55), "1-8"),
+        (Original(2, 3, 6, 55), "2-3"),
+        (Original(3, 0, 20, 55), "3-8"),
+        (Original(12, 0, 12, 55), "12-12"),  # more than the cluster has now: the lower bound still holds
+        (Original(2, 0, 1, 55), "1-8"),  # Slurm had raised the nodes for the GPUs' sake
+    ],
+)
+def test_an_unpin_puts_back_what_the_pin_overwrote(before, nodes):
+    update = writeback.unpin("7", before, 8, multifactor=False)
+    assert update.fields == {
+        "NumNodes": nodes, "ReqNodeList": "", "NumTasks": str(before.tasks), "Priority": "55",
+    }  # fmt: skip
+    assert "StartTime" not in update.fields  # the lease stays
+
+
+def test_an_unpin_under_multifactor_and_without_a_priority():
+    assert writeback.unpin("7", Original(1, 1, 1, 5), 8, multifactor=True).fields["SiteFactor"] == "0"
+    assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, multifactor=False).fields
+
+
+def test_the_original_of_a_record():
+    assert writeback.original(JOB) == Original(1, 0, 6, 55)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(600, "now+600"), (0.2, "now+1"), (-5, "now+1"), (59.7, "now+60")])
+def test_a_lease_is_never_now(seconds, text):
+    assert writeback.lease("7", seconds).fields == {"StartTime": text}
+
+
+def test_hand_over_and_order():
+    assert writeback.hand_over("7").fields == {"StartTime": "now"}
+    assert writeback.site_factor("7", 12).fields == {"SiteFactor": "12"}
