@@ -31,7 +31,7 @@ from slurm_asrpt.slurm.tag import parse_tag
 MAP_WAIT_S = 2.0
 BACKOFF_S = 5.0
 LONGEST_BACKOFF_S = 300.0
-LEASE_SLACK_S = 2.0  # Slurm counts whole seconds
+LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
 
 
 @dataclass
@@ -377,10 +377,11 @@ class Scheduler:
             tracked.lease_before, tracked.lease_until = tracked.lease_until, end
         errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
         spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
-        for (tracked, _), error in zip(wanted, errors, strict=True):
-            tracked.lease_spread = spread
+        for (tracked, end), error in zip(wanted, errors, strict=True):
             if error:
                 tracked.lease_until = tracked.lease_before
+            else:  # the record was read before
+                tracked.record, tracked.lease_spread = replace(tracked.record, eligible_time=end), spread
             tracked.lease_before = 0.0
         return errors
 
@@ -459,8 +460,6 @@ class Scheduler:
 
     def _lease_runs_out(self, tracked: Tracked, now: float) -> bool:
         """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease."""
-        if tracked.lease_until == now + self._lease:
-            return False  # written in this cycle, after Slurm was read
         return tracked.record.eligible_time - max(now, tracked.not_before) < self._lease / 2
 
     def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
