@@ -68,9 +68,14 @@ def make_job(record: JobRecord, tag: Tag, ask: Ask, profiles: Profiles) -> Job:
 
 
 def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
-    """The record as it was before a pin of ours overwrote its node list, node counts and tasks."""
+    """The record as it was before a pin of ours overwrote its node list, node counts, tasks and priority."""
     if before is None:
         return record
     return dataclasses.replace(
-        record, min_nodes=before.min_nodes, max_nodes=before.max_nodes, tasks=before.tasks, required_nodes=""
+        record,
+        min_nodes=before.min_nodes,
+        max_nodes=before.max_nodes,
+        tasks=before.tasks,
+        priority=before.priority if record.priority else 0,  # 0: held since
+        required_nodes="",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_asrpt.config import Mode, Settings
@@ -407,6 +407,8 @@ class Scheduler:
         for tracked in self._fence(late + stale, now):
             if tracked.original is not None:
                 before = tracked.original
+                if tracked.record.priority == 0:  # held since: Slurm would refuse a priority, and with it the rest
+                    before = replace(before, priority=0)
                 multifactor = self.parts.slurm.multifactor
                 updates.append(writeback.unpin(tracked.record.job_id, before, len(self.nodes), multifactor))
         errors = dict(zip((u.job_id for u in updates), self.client.update(updates), strict=True))
