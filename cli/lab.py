@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
@@ -152,4 +153,4 @@ def train(context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point of asrpt-lab."""
-    app(prog_name="asrpt-lab")
+    run_app(app)

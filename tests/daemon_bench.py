@@ -13,8 +13,9 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.recorder import Recorder
-from slurm_asrpt.daemon.scheduler import Parts, Scheduler
+from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.errors import InputError
@@ -107,7 +108,7 @@ class Bench:
             self.slurm.tick(seconds)
 
     def job(self, job_id: str) -> Tracked:
-        return self.scheduler.tracked[job_id]
+        return self.scheduler.world.tracked[job_id]
 
     def place(self, job_id: str) -> Place:
         return self.job(job_id).place

@@ -76,6 +76,11 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
         min_nodes=before.min_nodes,
         max_nodes=before.max_nodes,
         tasks=before.tasks,
-        priority=before.priority if record.priority else 0,
+        priority=before.priority if record.priority else 0,  # 0: held since
         required_nodes="",
     )
+
+
+def lasting(record: JobRecord) -> JobRecord:
+    """The record without what changes while a job waits but does not change what it asks for."""
+    return dataclasses.replace(record, reason="", eligible_time=0.0, start_time=0.0, end_time=0.0, priority=0)

@@ -14,14 +14,15 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.recorder import Recorder
-from slurm_asrpt.daemon.scheduler import Parts, Scheduler
+from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History
-from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_profile
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.spool import hosts_dir, progress_dir
@@ -39,9 +40,12 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stopping = threading.Event()
+        policy = _policy(settings)
+        render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)  # refuses what hook.conf cannot hold
         _make_folders(settings)
         self.store = Store(settings.paths.state)
-        profiles = Profiles(lambda name: load_profile(name, settings.paths.profiles))
+        self.profiles = Profiles(lambda name: load_profile(name, settings.paths.profiles))
+        self._told: dict[str, str] = {}
         client = CliClient(settings.slurm)
         self.history = History(settings.paths.state / HISTORY_FILE)
         self.scheduler = Scheduler(
@@ -49,11 +53,11 @@ class Daemon:
                 settings=settings,
                 client=client,
                 slurm=client.config(),
-                policy=_policy(settings),
-                profiles=profiles,
+                policy=policy,
+                profiles=self.profiles,
                 store=self.store,
                 audit=Audit(settings.paths.state),
-                recorder=Recorder(self.history, settings.paths.spool, profiles),
+                recorder=Recorder(self.history, settings.paths.spool, self.profiles),
             )
         )
 
@@ -86,8 +90,16 @@ class Daemon:
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         write_status(self.settings.paths.run, build_status(self.scheduler, now))
-        LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.tracked), time.time() - now)
+        self._tell_problems()
+        LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
+
+    def _tell_problems(self) -> None:
+        """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""
+        for name, problem in self.profiles.problems.items():
+            if self._told.get(name) != problem:
+                self._told[name] = problem
+                LOG.warning("%s; such jobs count as unprofiled", printable(problem))
 
     def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
         interval = self.settings.daemon.interval_s

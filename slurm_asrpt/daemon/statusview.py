@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
@@ -16,7 +14,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
     queue = scheduler.policy.queue(now)
     ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
     reasons = {str(job_id): why for job_id, why in queue}
-    rows = [_row(scheduler, tracked, ranks, reasons) for tracked in scheduler.tracked.values()]
+    rows = [_row(scheduler, tracked, ranks, reasons) for tracked in scheduler.world.tracked.values()]
     rows.sort(key=lambda row: (row.state != Phase.RUNNING, row.rank or len(rows), row.submit_time, row.job_id))
     settings = scheduler.settings
     return Status(
@@ -24,8 +22,8 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
         mode=str(settings.daemon.mode),
         policy=settings.policy.name,
         interval_s=settings.daemon.interval_s,
-        gpus_total=scheduler.view.total_gpus,
-        gpus_free=scheduler.view.total_free,
+        gpus_total=scheduler.world.view.total_gpus,
+        gpus_free=scheduler.world.view.total_free,
         jobs=rows,
     )
 
@@ -33,7 +31,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
 def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason]) -> JobStatus:
     record, tag, job = tracked.record, tracked.tag, tracked.job
     why = _why(tracked, reasons)
-    best = _best(job, scheduler)
+    best = scheduler.world.best_alpha(job) if job is not None else None
     alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else None
     iterations = tag.iterations if tag else 0
     pace = alpha or best
@@ -59,11 +57,6 @@ def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons:
         alpha=alpha,
         alpha_min=best,
     )
-
-
-def _best(job: Job | None, scheduler: Scheduler) -> float | None:
-    nodes = scheduler.view.nodes
-    return best_alpha(job, nodes, scheduler.fabric) if job is not None and fits(job, nodes) else None
 
 
 def _why(tracked: Tracked, reasons: dict[str, Reason]) -> Reason:

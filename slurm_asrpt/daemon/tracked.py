@@ -43,6 +43,7 @@ class Tracked:
     tag: Tag | None = None
     ask: Ask | None = None
     job: Job | None = None
+    admitted: Any = None  # what ask and job were made from
     place: Place = Place.APART
     why: Reason | None = None
     pin: Pin | None = None

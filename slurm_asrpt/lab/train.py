@@ -95,6 +95,13 @@ def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], optio
     return iteration_time(loaded, ranks, allocation.totals, Fabric(options.inter, options.intra))
 
 
+def _refuse_broken(options: argparse.Namespace) -> None:
+    """A profile that cannot be used is said before Slurm is asked for anything. Raises InputError."""
+    from slurm_asrpt.profile.schema import load_profile
+
+    load_profile(options.profile, options.folders)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code: 0, 2 for bad input, 1 for a Slurm that does not answer, 143 after SIGTERM."""
     signal.signal(signal.SIGTERM, _terminate)
@@ -119,6 +126,8 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
     alpha, mapped = UNPROFILED_ALPHA, False
     allocation = Allocation((), (), ())
     ranks: tuple[int, ...] = ()
+    if options.profile:
+        _refuse_broken(options)
     if options.profile or options.json:  # a job that reports nothing about its placement need not ask for it
         allocation = read_allocation(environment)
         ranks = read_ranks(allocation, environment)

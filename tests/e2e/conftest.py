@@ -186,6 +186,10 @@ def session_lab() -> Iterator[Lab]:
         yield lab
     finally:
         lab.down(purge="ASRPT_TEST_KEEP" not in os.environ)
+        if "ASRPT_TEST_KEEP" not in os.environ:
+            shutil.rmtree(directory / "profiles", ignore_errors=True)  # ours, so the lab leaves it
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
 
 @pytest.fixture

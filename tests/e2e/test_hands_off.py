@@ -122,21 +122,27 @@ def test_an_owners_later_start_time_is_kept_and_an_earlier_one_does_no_harm(asrp
 
 
 def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
-    job_id = asrpt.submit("--gpus=2", "-n2", "--requeue", script="sleep 2; echo $SLURM_RESTART_COUNT >> runs.out")
-    before = asrpt.wait(job_id, "RUNNING")
-    assert before.required_nodes, "it was pinned"
-    asrpt.scontrol("requeue", job_id)
-    asrpt.wait(job_id, "PENDING")
-    wait_for(lambda: asrpt.job(job_id).required_nodes == "", "our nodes are taken off", 10)
-    # Slurm defers a requeued job for two minutes; that is kept until somebody says otherwise
+    script = "sleep 2; echo $SLURM_RESTART_COUNT >> runs.out"
+    jobs = [asrpt.submit("--gpus=2", "-n2", "--requeue", script=script) for _ in range(2)]
+    before = asrpt.wait_all(jobs, "RUNNING")
+    assert all(job.required_nodes for job in before.values()), "they were pinned"
+    requeued, held = jobs
+    asrpt.scontrol("requeue", requeued)
+    asrpt.scontrol("requeuehold", held)
+    asrpt.wait_all(jobs, "PENDING")
+    wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "our nodes are taken off", 10)
     time.sleep(2)
-    after = asrpt.job(job_id)
-    assert after.state == "PENDING"
-    assert "begin" in asrpt.text_of(job_id)
-    assert (after.tasks, after.min_nodes) == (2, 1)
-    asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
-    asrpt.wait(job_id, "COMPLETED")
-    assert asrpt.output("runs.out").split() == ["1"]
+    # Slurm defers a requeued job for two minutes; that is kept until somebody says otherwise
+    assert "begin" in asrpt.text_of(requeued)
+    assert "held" in asrpt.text_of(held)
+    for job_id in jobs:
+        after = asrpt.job(job_id)
+        assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)
+    asrpt.scontrol("release", held)
+    for job_id in jobs:
+        asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+    asrpt.wait_all(jobs, "COMPLETED")
+    assert asrpt.output("runs.out").split() == ["1", "1"]
 
 
 def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cluster):

@@ -139,7 +139,7 @@ class Walk(RuleBasedStateMachine):
     # what must hold
 
     def every_waiting_job_of_ours_has_a_lease(self) -> None:
-        for job_id, tracked in self.bench.scheduler.tracked.items():
+        for job_id, tracked in self.bench.scheduler.world.tracked.items():
             record = self.slurm.records[job_id]
             waits = record.state == PENDING and tracked.place in (Place.QUEUED, Place.APART)
             if waits and job_id not in self.slurm.errors and not self.owner_has_released(job_id):
@@ -147,7 +147,7 @@ class Walk(RuleBasedStateMachine):
 
     def owner_has_released(self, job_id: str) -> bool:
         """Slurm shows a begin time that has come, where our last lease has not run out: somebody has ended it."""
-        tracked, record = self.bench.scheduler.tracked[job_id], self.slurm.records[job_id]
+        tracked, record = self.bench.scheduler.world.tracked[job_id], self.slurm.records[job_id]
         return record.eligible_time <= self.slurm.now < tracked.lease_until
 
     @invariant()
@@ -156,7 +156,7 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def what_is_ours_is_not_left_to_slurm(self) -> None:
-        tracked = self.bench.scheduler.tracked.items()
+        tracked = self.bench.scheduler.world.tracked.items()
         assert {j for j, t in tracked if t.place is Place.LEFT} <= self.slurms
 
     @invariant()
@@ -166,7 +166,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def no_gpu_is_given_twice_by_our_pins(self) -> None:
         """Pins stand beside what runs; a job whose start we have not yet seen counts once."""
-        tracked = self.bench.scheduler.tracked.values()
+        tracked = self.bench.scheduler.world.tracked.values()
         for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True):
             pins = [t.pin.gpus.get(name, 0) for t in tracked if t.place is Place.PINNED and t.pin]
             assert sum(pins) <= size
@@ -175,7 +175,7 @@ class Walk(RuleBasedStateMachine):
     def the_policy_and_our_book_agree(self) -> None:
         scheduler = self.bench.scheduler
         held = {str(job_id) for job_id, _ in scheduler.policy.queue(self.slurm.now)}
-        assert held == {j for j, t in scheduler.tracked.items() if t.place is Place.QUEUED}
+        assert held == {j for j, t in scheduler.world.tracked.items() if t.place is Place.QUEUED}
 
     @precondition(lambda self: self.slurm.records)
     @rule()
@@ -192,13 +192,13 @@ class Walk(RuleBasedStateMachine):
             self.slurm.tick(20)
         self.bench.scheduler.cycle(self.slurm.now)
         assert set(self.slurm.records) == self.submitted
-        for job_id, tracked in self.bench.scheduler.tracked.items():
+        for job_id, tracked in self.bench.scheduler.world.tracked.items():
             record = self.slurm.records[job_id]
             assert tracked.record.state == record.state or tracked.place is Place.PINNED
             if record.state == PENDING and tracked.place in (Place.QUEUED, Place.APART):
                 assert record.required_nodes == "", job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
-        assert set(self.bench.scheduler.tracked) == alive
+        assert set(self.bench.scheduler.world.tracked) == alive
         used = self.slurm.used()
         assert all(used[name] <= size for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True))
 
@@ -246,7 +246,7 @@ def test_a_state_with_anything_anywhere_loses_no_job(data: st.DataObject) -> Non
         file.write_text(json.dumps(state), encoding="utf-8")
         bench.start()
         bench.cycle(2)
-        assert set(bench.scheduler.tracked) == jobs
+        assert set(bench.scheduler.world.tracked) == jobs
         bench.close()
 
 

@@ -154,6 +154,16 @@ def test_a_returned_job_is_first_in_line():
     assert [row[0] for row in asrpt.queue(1.0)] == ["1", "2"]
 
 
+def test_a_job_that_changes_keeps_its_place():
+    view = cluster(1)
+    asrpt = policy(view)
+    asrpt.submitted(job(1, 4), 0.0)
+    asrpt.submitted(job(2, 1), 0.0)
+    asrpt.changed(job(1, 1), 1.0)
+    asrpt.changed(job(9, 1), 1.0)  # not there: ignored
+    assert started(asrpt.decide(view, 1.0)) == ["1"]
+
+
 def test_state_survives_a_dump():
     view = cluster(2, 2)
     jobs = {j.id: j for j in (heavy(1), job(2, 1, 10_000), job(3, 4))}

@@ -23,7 +23,7 @@ def test_a_job_starts_where_it_was_planned_and_ends(bench):
     assert running["as_planned"]
     bench.slurm.end(job_id)
     bench.cycle()
-    assert job_id not in bench.scheduler.tracked
+    assert job_id not in bench.scheduler.world.tracked
     assert [e["state"] for e in bench.audit("ended", job_id)] == ["COMPLETED"]
     assert bench.runs()[job_id].nodes == started["gpus"]
 
@@ -184,7 +184,7 @@ def test_a_cancelled_job_leaves_the_queue(bench):
     bench.cycle(2)
     bench.slurm.end(waiting, "CANCELLED")
     bench.cycle()
-    assert waiting not in bench.scheduler.tracked
+    assert waiting not in bench.scheduler.world.tracked
     assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [JobId(last)]
     assert bench.runs().keys() == set()  # it never had a node
     assert bench.place(blocker) is Place.RUNNING
@@ -198,7 +198,7 @@ def test_a_vanished_job_is_said_to_be_gone(bench):
     bench.slurm.forget(job_id)
     bench.cycle()
     assert {e["job"] for e in bench.audit("vanished")} == {job_id, other}
-    assert bench.scheduler.tracked == {}
+    assert bench.scheduler.world.tracked == {}
     assert list(bench.scheduler.policy.queue(bench.slurm.now)) == []
 
 
@@ -319,7 +319,7 @@ def test_a_silent_slurm_raises_and_loses_nothing(bench):
         bench.cycle()
     bench.slurm.answers = True
     bench.cycle()
-    assert set(bench.scheduler.tracked) == set(waiting)
+    assert set(bench.scheduler.world.tracked) == set(waiting)
 
 
 def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
@@ -373,7 +373,7 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert tracked.mapped
     hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
     gpus = bench.slurm.records[job_id].gpus_by_node
-    expected = placement_of(tracked, gpus, bench.scheduler.nodes, bench.scheduler.fabric)
+    expected = placement_of(tracked, gpus, bench.scheduler.world.nodes, bench.scheduler.world.fabric)
     assert hosts == list(expected.ranks)
     assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
     assert not bench.hosts(f"{job_id}.wait").exists()
@@ -424,4 +424,17 @@ def test_records_are_only_ever_replaced(bench):
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.slurm.jobs()[0].state = "RUNNING"
     bench.cycle()
-    assert job_id in bench.scheduler.tracked
+    assert job_id in bench.scheduler.world.tracked
+
+
+def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
+    """``scontrol update NumTasks=2`` on a job that was too large to start."""
+    blocker = bench.slurm.submit(8)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(8)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.QUEUED
+    bench.slurm.change(job_id, tasks=2, cpus=2)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+    assert bench.place(blocker) is Place.RUNNING

@@ -71,6 +71,12 @@ class ASrpt:
         self._fifo[job.id] = None
         self._fifo.move_to_end(job.id, last=False)
 
+    def changed(self, job: Job, now: float) -> None:
+        self._advance(now)
+        if job.id in self._jobs:
+            self._jobs[job.id] = job
+            self._alphas.pop(job.id, None)
+
     def finished(self, job_id: JobId, now: float) -> None:
         self._advance(now)
         self._machine.remove(job_id)

@@ -90,6 +90,9 @@ class Policy(Protocol):
     def returned(self, job: Job, now: float) -> None:
         """A job that was started did not get going (Slurm refused): it waits again, first in line."""
 
+    def changed(self, job: Job, now: float) -> None:
+        """A waiting job asks for something else now, or other nodes may serve it; it keeps its place."""
+
     def finished(self, job_id: JobId, now: float) -> None:
         """A waiting job has left: cancelled, or taken by Slurm itself. Unknown ids are ignored."""
 

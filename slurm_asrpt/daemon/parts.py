@@ -1,0 +1,30 @@
+"""What a scheduler works with."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_asrpt.config import Settings
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+
+
+@dataclass
+class Parts:
+    """Everything from outside; tests put their own in."""
+
+    settings: Settings
+    client: SlurmClient
+    slurm: SlurmConfig
+    policy: Policy
+    profiles: Profiles
+    store: Store
+    audit: Audit
+    recorder: Recorder
+    clock: Any = field(default=time)

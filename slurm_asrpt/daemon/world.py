@@ -1,0 +1,279 @@
+"""The daemon's picture of Slurm: the nodes, every job of our partitions, and what became of them since last time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slurm_asrpt.config import Mode
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.daemon import placing, rankmap
+from slurm_asrpt.daemon.intake import admit, lasting, unpinned
+from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
+from slurm_asrpt.slurm.tag import parse_tag
+
+LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
+
+
+class World:
+    """``tracked`` by job id, ``nodes`` in table order, ``view`` of the GPUs that are free for our jobs.
+
+    saved: the state of the daemon before us. The policy hears of jobs that leave it, and of the nodes.
+    """
+
+    def __init__(self, parts: Parts, saved: Mapping[str, Any]) -> None:
+        self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
+        self.fabric = Fabric(self.settings.fabric.inter_bytes_per_s, self.settings.fabric.intra_bytes_per_s)
+        self.tracked: dict[str, Tracked] = {}
+        self.nodes: list[NodeRecord] = []
+        self.view = ClusterView(())
+        self._table: tuple[Any, ...] | None = None
+        self._best: dict[Any, float | None] = {}
+        self._done: set[tuple[str, float]] = set()
+        jobs = saved.get("jobs")
+        self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
+
+    @property
+    def enforcing(self) -> bool:
+        return self.settings.daemon.mode is Mode.ENFORCE
+
+    def pending(self, *places: Place) -> list[Tracked]:
+        """Pending jobs that stand in one of these places; without any, all."""
+        jobs = self.tracked.values()
+        return [t for t in jobs if t.record.state == PENDING and (not places or t.place in places)]
+
+    def follow(self, records: Iterable[JobRecord], nodes: list[NodeRecord], now: float) -> None:
+        """Bring the picture up to date with what Slurm says."""
+        self._follow_nodes(nodes, now)
+        self._follow_jobs(records, now)
+
+    # nodes
+
+    def _follow_nodes(self, records: list[NodeRecord], now: float) -> None:
+        """Tell the policy when the nodes that may serve our jobs have changed."""
+        self.nodes = records
+        managed = set(self.settings.slurm.partitions)
+        ours = [n for n in records if n.usable and n.gpus and n.partitions & managed and not n.other_gres]
+        nodes = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in ours]
+        table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
+        if tuple(nodes) != self.view.nodes or self._table is None:
+            self.policy.cluster_changed(nodes, now)
+            self.parts.audit.record(now, "cluster", nodes=len(nodes), gpus=sum(n.gpus for n in nodes))
+            self._best.clear()
+        if table != self._table:  # what jobs may use depends on it: they are admitted anew
+            self._table = table
+            for tracked in self.tracked.values():
+                tracked.admitted = () if tracked.admitted is not None else None
+        self.view = ClusterView(
+            nodes,
+            # a node that cleans up after a job shows its GPUs as free, but Slurm starts nothing there yet
+            {n.name: 0 if n.completing else max(0, n.gpus - n.gpus_used) for n in ours},
+            {n.name: n.cpus - n.cpus_used for n in ours},
+            {n.name: n.memory - n.memory_used for n in ours} if self.parts.slurm.memory_consumed else None,
+        )
+
+    def best_alpha(self, job: Job) -> float | None:
+        """α̃_min of a job on the present nodes, None if they cannot hold it."""
+        key = (job.profile, job.request)
+        if key not in self._best:
+            nodes = self.view.nodes
+            self._best[key] = best_alpha(job, nodes, self.fabric) if fits(job, nodes) else None
+        return self._best[key]
+
+    # jobs that come and go
+
+    def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
+        """Bring ``tracked`` up to date: new jobs, jobs that have started, ended, or disappeared."""
+        managed, seen, ended = set(self.settings.slurm.partitions), set[str](), set[tuple[str, float]]()
+        for record in records:
+            if record.state != PENDING and record.state not in RUNNING_STATES:
+                ended.add((record.job_id, record.submit_time))
+                self._ended(record, now)
+            elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
+                seen.add(record.job_id)
+                tracked = self._track(record, now)
+                if record.state != PENDING:
+                    self._running(tracked, now)
+        for job_id in self.tracked.keys() - seen:
+            self._vanished(self.tracked[job_id], now)
+        self._done &= ended
+
+    def _track(self, record: JobRecord, now: float) -> Tracked:
+        tracked = self.tracked.get(record.job_id)
+        if tracked is None or tracked.record.submit_time != record.submit_time:
+            before = tracked
+            tracked = self.tracked[record.job_id] = Tracked(record)
+            if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
+                tracked.tag, tracked.original = before.tag, before.original
+                self.policy.finished(JobId(record.job_id), record.submit_time)
+            else:
+                self._restore(tracked, now)
+        tracked.record = record
+        tracked.tag = parse_tag(record.admin_comment) or tracked.tag
+        return tracked
+
+    def _restore(self, tracked: Tracked, now: float) -> None:
+        """What the daemon before us knew of a job that is new to us."""
+        job_id = tracked.record.job_id
+        if job_id not in self._saved_jobs:
+            return
+        try:
+            Saved(self._saved_jobs[job_id]).restore(tracked)
+        except ValueError as error:
+            self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
+
+    def _ended(self, record: JobRecord, now: float) -> None:
+        key = (record.job_id, record.submit_time)
+        if key in self._done:
+            return
+        self._done.add(key)
+        tracked = self.tracked.pop(record.job_id, None)
+        if tracked is None:
+            tracked = Tracked(record, parse_tag(record.admin_comment))
+            self._restore(tracked, now)
+        self.policy.finished(JobId(record.job_id), now)
+        tracked.record = record
+        if self.parts.recorder.record(tracked):
+            self.parts.audit.record(now, "ended", record.job_id, state=record.state)
+        rankmap.remove(self.settings.paths.spool, [record.number])
+
+    def _vanished(self, tracked: Tracked, now: float) -> None:
+        """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
+        self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
+        self.policy.finished(JobId(tracked.record.job_id), now)
+        del self.tracked[tracked.record.job_id]
+
+    # jobs that wait
+
+    def eligible(self, now: float) -> list[Tracked]:
+        """The pending jobs that the policy should hold."""
+        return [t for t in self.pending() if self._pending(t, now)]
+
+    def _pending(self, tracked: Tracked, now: float) -> bool:
+        """Whether the policy should hold this pending job; if not, ``why`` says why not."""
+        if tracked.place is Place.RUNNING:  # requeued without a new submit time
+            tracked.place, tracked.pin, tracked.real = Place.APART, None, None
+            tracked.begin, tracked.lease_until = None, 0.0
+        if tracked.place is Place.PINNED:
+            return False
+        try:
+            self._admit(tracked, now)
+        except LeftToSlurm as verdict:
+            self._leave(tracked, verdict.why, now)
+            return False
+        why = self._apart_reason(tracked, now)
+        if why is None:
+            return True
+        self.withdraw(tracked, Place.APART, why, now)
+        return False
+
+    def _admit(self, tracked: Tracked, now: float) -> None:
+        """Set what the job asks for, unless nothing of it has changed. Raises LeftToSlurm.
+
+        Nodes where it has just failed to start are left out, unless it needs them.
+        """
+        record = unpinned(tracked.record, tracked.original)
+        avoided = frozenset(name for name, until in tracked.avoid.items() if until > now)
+        admitted = (lasting(record), tracked.tag, avoided)
+        if admitted == tracked.admitted:
+            return
+        partitions, profiles = self.settings.slurm.partitions, self.parts.profiles
+        nodes = [n for n in self.nodes if n.name not in avoided]
+        tracked.ask, tracked.job = admit(record, tracked.tag, nodes, partitions, profiles)
+        if avoided and not fits(tracked.job, self.view.nodes):
+            tracked.ask, tracked.job = admit(record, tracked.tag, self.nodes, partitions, profiles)
+        if tracked.place is Place.QUEUED and tracked.admitted is not None:
+            self.policy.changed(tracked.job, now)
+        tracked.admitted = admitted
+
+    def _leave(self, tracked: Tracked, why: str, now: float) -> None:
+        if tracked.place is not Place.LEFT:
+            self.parts.audit.record(now, "left", tracked.record.job_id, why=why)
+        self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
+
+    def withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
+        if tracked.place is Place.QUEUED:
+            self.policy.finished(JobId(tracked.record.job_id), now)
+        tracked.place, tracked.why = place, why
+
+    def requeued(self, now: float) -> list[Tracked]:
+        """Waiting jobs on which Slurm still holds a pin of ours: requeued, or left or held since."""
+        stale = [t for t in self.pending(Place.APART, Place.LEFT, Place.QUEUED) if t.original is not None]
+        for tracked in stale:
+            if waits_for_slurm(tracked.record) is None:  # before a new lease covers what Slurm or the owner has set
+                self.follow_begin(tracked, now)
+        return stale
+
+    def _apart_reason(self, tracked: Tracked, now: float) -> Reason | None:
+        """Why a job of ours is not for the policy yet, or None if it is."""
+        waits = waits_for_slurm(tracked.record)
+        if waits is not None:
+            return waits
+        self.follow_begin(tracked, now)
+        if tracked.not_before > now:
+            return reason(Phase.WAITING, "begin")
+        if tracked.retry_at > now:
+            return reason(Phase.WAITING, "not-started", slurm_reason=tracked.record.reason)
+        return None
+
+    def follow_begin(self, tracked: Tracked, now: float) -> None:
+        """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
+        shown = tracked.record.eligible_time
+        if shown <= now:
+            if tracked.lease_until > now + LEASE_SLACK_S:  # StartTime=now
+                tracked.begin = 0.0
+        elif self._is_lease(tracked, shown, now):
+            tracked.lease_until = tracked.lease_until or shown
+        else:
+            tracked.begin = shown
+
+    def _is_lease(self, tracked: Tracked, shown: float, now: float) -> bool:
+        """Whether a begin time in the future is the lease that we or the hook have written."""
+        if not self.enforcing:
+            return False
+        if tracked.lease_until:
+            late = tracked.lease_spread + LEASE_SLACK_S
+            ours = (tracked.lease_before, tracked.lease_until)
+            return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
+        if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
+            return False
+        return shown <= max(now, tracked.not_before) + self.settings.daemon.lease_s + LEASE_SLACK_S
+
+    # jobs that run
+
+    def _running(self, tracked: Tracked, now: float) -> None:
+        record = tracked.record
+        if tracked.place is Place.QUEUED:
+            self.policy.finished(JobId(record.job_id), now)
+        if tracked.place is not Place.RUNNING or tracked.real is None:
+            self._read_back(tracked, now)
+        tracked.place, tracked.why = Place.RUNNING, None
+
+    def _read_back(self, tracked: Tracked, now: float) -> None:
+        """What was really allocated, beside what was planned."""
+        record, pin = tracked.record, tracked.pin
+        if not record.gpus_by_node:
+            return
+        tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
+        got = dict(record.gpus_by_node)
+        facts: dict[str, Any] = {"gpus": got, "alpha": tracked.real.alpha if tracked.real else None}
+        if pin is not None:
+            facts |= {"planned": pin.gpus, "as_planned": pin.gpus == got, "planned_alpha": pin.alpha}
+        self.parts.audit.record(now, "running", record.job_id, **facts)
+        if tracked.mapped and tracked.real is not None:
+            rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
+
+
+def waits_for_slurm(record: JobRecord) -> Reason | None:
+    """What Slurm itself must decide first: a hold or a dependency. Its reason is "None" after each lease."""
+    if record.reason.startswith("JobHeld") or record.priority == 0:
+        return reason(Phase.WAITING, "held", slurm_reason=record.reason)
+    if record.reason.startswith("Dependency") or record.dependency:
+        return reason(Phase.WAITING, "dependency")
+    return None

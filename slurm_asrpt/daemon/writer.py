@@ -1,0 +1,158 @@
+"""What is written to Slurm: starts, their undoing, leases, and in mode order the order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slurm_asrpt.core.policies.base import Phase, reason
+from slurm_asrpt.daemon import placing, rankmap, writeback_order
+from slurm_asrpt.daemon.intake import unpinned
+from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.daemon.world import World
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.records import Update
+
+MAP_WAIT_S = 2.0
+BACKOFF_S = 5.0
+LONGEST_BACKOFF_S = 300.0
+
+
+class Writer:
+    """Writes to the jobs of a world and keeps what is known of them in step. Every method may raise SlurmError."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.parts = world, world.parts
+        self.client, self.settings, self.audit = world.parts.client, world.settings, world.parts.audit
+
+    @property
+    def _lease(self) -> int:
+        return self.settings.daemon.lease_s
+
+    # starts
+
+    def start(self, starts: list[Tracked], now: float) -> None:
+        fenced = self._fence(starts, now)
+        for tracked in fenced:
+            if tracked.mapped:
+                rankmap.announce(self.settings.paths.spool, tracked.record.number)
+        pins = [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
+        for tracked, error in zip(fenced, self.client.update(pins), strict=True):
+            if error:
+                self._did_not_start(tracked, error, now)
+        self._write_rank_maps([t for t in fenced if t.mapped and t.place is Place.PINNED])
+
+    def _write_rank_maps(self, waiting: list[Tracked]) -> None:
+        """Host files must be there before the first srun: ask for the real allocations at short intervals."""
+        deadline = self.parts.clock.monotonic() + MAP_WAIT_S
+        left = {str(t.record.number): t for t in waiting}
+        while left and self.parts.clock.monotonic() < deadline:
+            for number, gpus in self.client.allocations(list(left)).items():
+                tracked = left.pop(number)
+                if not placing.could_be(tracked, gpus):
+                    continue  # read back once it runs
+                placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
+                rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
+            if left:
+                self.parts.clock.sleep(0.1)
+
+    def _fence(self, jobs: list[Tracked], now: float) -> list[Tracked]:
+        """Those of these jobs that took a fresh lease: they are pending and stay so while we touch their nodes."""
+        errors = self._lease_until(jobs, [max(now, t.not_before) + self._lease for t in jobs], now)
+        fenced = []
+        for tracked, error in zip(jobs, errors, strict=True):
+            if error:
+                self.audit.record(now, "fence-refused", tracked.record.job_id, error=error)
+                self.world.withdraw(tracked, Place.APART, tracked.why, now)
+                tracked.pin = None
+            else:
+                fenced.append(tracked)
+        return fenced
+
+    # their undoing
+
+    def take_back_what_did_not_start(self, now: float) -> None:
+        """Unpin what Slurm has not started in time, and what a requeue left pinned."""
+        patience = self.settings.daemon.unpin_after_s
+        late = [t for t in self.world.pending(Place.PINNED) if t.pin and now - t.pin.at > patience]
+        reasons = {t.record.job_id: t.record.reason for t in late}
+        fenced = [t for t in self._fence(late + self.world.requeued(now), now) if t.original is not None]
+        for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
+            if not error:
+                self._forget_pin(tracked)
+            if tracked.record.job_id in reasons:
+                self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+
+    def _unpin(self, tracked: Tracked) -> Update:
+        assert tracked.original is not None  # noqa: S101  (the caller has seen to it)
+        held = tracked.record.priority == 0  # Slurm refuses a priority then, and all else with it
+        before = replace(tracked.original, priority=0) if held else tracked.original
+        return writeback.unpin(tracked.record.job_id, before, len(self.world.nodes), self.parts.slurm.multifactor)
+
+    def _forget_pin(self, tracked: Tracked) -> None:
+        """The record was read before the pin was undone: bring it up to date, or it would look like the owner's."""
+        record = unpinned(tracked.record, tracked.original)
+        if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
+            record = replace(record, reason="BeginTime", eligible_time=tracked.lease_until)
+        tracked.record, tracked.original = record, None
+
+    def _did_not_start(self, tracked: Tracked, why: str, now: float) -> None:
+        """Back to waiting: at once the first time, then after growing pauses."""
+        tracked.failures += 1
+        pause = 0.0 if tracked.failures == 1 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (tracked.failures - 2))
+        if tracked.pin is not None and tracked.failures > 1 and why not in ("Resources", "Priority", "None"):
+            tracked.avoid.update(dict.fromkeys(tracked.pin.gpus, now + LONGEST_BACKOFF_S))
+        tracked.place, tracked.pin, tracked.retry_at = Place.APART, None, now + pause
+        tracked.why = reason(Phase.WAITING, "not-started", slurm_reason=why)
+        rankmap.remove(self.settings.paths.spool, [tracked.record.number])
+        self.audit.record(now, "not-started", tracked.record.job_id, why=why, retry_at=tracked.retry_at)
+
+    # leases and order
+
+    def renew_leases(self, now: float) -> None:
+        """Renew what has less than half its lease left; hand over what we leave to Slurm but have leased."""
+        waiting = [t for t in self.world.pending(Place.APART, Place.QUEUED) if self._lease_runs_out(t, now)]
+        ends = [max(now, t.not_before) + self._lease for t in waiting]
+        errors = self._lease_until(waiting, ends, now)
+        left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
+        errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
+        for tracked in left:
+            tracked.handed_over = True
+        for tracked, error in zip(waiting + left, errors, strict=True):
+            if error:
+                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
+
+    def _lease_until(self, jobs: Sequence[Tracked], ends: Sequence[float], now: float) -> list[str]:
+        """Write leases that end then; one error text per job."""
+        wanted = list(zip(jobs, ends, strict=True))
+        for tracked, end in wanted:  # should the answer be lost, either may hold
+            tracked.lease_before, tracked.lease_until = tracked.lease_until, end
+        errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
+        spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
+        for (tracked, end), error in zip(wanted, errors, strict=True):
+            if error:
+                tracked.lease_until = tracked.lease_before
+            else:  # the record was read before
+                tracked.record, tracked.lease_spread = replace(tracked.record, eligible_time=end), spread
+            tracked.lease_before = 0.0
+        return errors
+
+    def _lease_runs_out(self, tracked: Tracked, now: float) -> bool:
+        """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease."""
+        return tracked.record.eligible_time - max(now, tracked.not_before) < self._lease / 2
+
+    def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
+        """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
+        tag = tracked.tag
+        leased = tracked.record.reason == "BeginTime" and tracked.record.eligible_time > now
+        return bool(leased and tag and not tag.left and tag.begin <= now and not tracked.handed_over)
+
+    def write_order(self, now: float) -> None:
+        """Mode order: SiteFactor by the policy's order; what it would start now comes first."""
+        decided = [t.record.job_id for t in self.world.tracked.values() if t.place is Place.PINNED]
+        queued = [str(job_id) for job_id, _ in self.parts.policy.queue(now)]
+        factors = writeback_order.factors(decided + queued, {k: t.site_factor for k, t in self.world.tracked.items()})
+        updates = [writeback.site_factor(job_id, factor) for job_id, factor in factors.items()]
+        for update, error in zip(updates, self.client.update(updates), strict=True):
+            if not error:
+                self.world.tracked[update.job_id].site_factor = factors[update.job_id]
