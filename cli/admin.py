@@ -67,7 +67,7 @@ def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) ->
 def _tell(report: RetrainReport) -> None:
     if report.rows == 0:
         print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
-    print(f"learned from {report.rows} finished runs of {report.groups} groups in {report.seconds:.1f} s")
+    print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
     print(f"model {report.model}")
     print(f"table {report.table}")
 
