@@ -47,7 +47,9 @@ def _several_commands() -> None:
 
 @app.command("retrain")
 def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Learn iterations from the history and replace the table that the job_submit hook reads.
+    """Learn from finished jobs; new ones get the predictions.
+
+    Replaces the table that the job_submit hook reads by one learned from the history.
 
     \b
     Example:
@@ -65,7 +67,7 @@ def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) ->
 def _tell(report: RetrainReport) -> None:
     if report.rows == 0:
         print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
-    print(f"{report.rows} rows, {report.groups} groups, {report.seconds:.1f} s")
+    print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
     print(f"model {report.model}")
     print(f"table {report.table}")
 
@@ -105,7 +107,9 @@ def predict_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the recurrence group of a submission and its predicted iterations.
+    """Show what would be predicted for a job script.
+
+    That is: the recurrence group of the submission and its predicted iterations.
 
     \b
     Examples:

@@ -9,12 +9,19 @@ from typing import Annotated, NoReturn
 import typer
 from slurm_asrpt_cli.common import run_app
 
-from slurm_asrpt.config import Mode, load_settings
+from slurm_asrpt.config import Mode, Settings, load_settings
+from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.daemon.loop import Daemon
+from slurm_asrpt.errors import InputError, printable
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-EPILOG = "Examples: asrptd --mode shadow; asrptd --config /etc/slurm/asrpt.toml --once --log-level debug"
+LOG = logging.getLogger("asrptd")
+
+EPILOG = """\b
+Examples:
+  asrptd --mode shadow
+  asrptd --config /etc/slurm/asrpt.toml --once --log-level debug"""
 
 
 @app.command(epilog=EPILOG)
@@ -29,20 +36,35 @@ def asrptd(
     """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM."""
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:
-        raise typer.BadParameter(
-            f"{log_level!r} is no level; use debug, info, warning or error", param_hint="--log-level"
-        )
+        raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
     logging.basicConfig(level=levels[log_level.upper()], format="%(asctime)s %(name)s %(levelname)s %(message)s")
     settings = load_settings(config)
+    _check_slurm_conf(settings.slurm.conf)
     if mode is not None:
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})
     daemon = Daemon(settings)
     daemon.stop_on_signals()
-    logging.getLogger("asrptd").info("mode %s, policy %s", settings.daemon.mode, settings.policy.name)
+    _announce(settings)
     try:
         daemon.run(once)
     finally:
         daemon.close()
+    LOG.info("stopped; Slurm schedules waiting jobs by itself as their leases run out")
+
+
+def _check_slurm_conf(path: str) -> None:
+    """Raises InputError: without its file a Slurm command searches the network for one, and is silent for long."""
+    if path and not Path(path).is_file():
+        raise InputError(f"slurm.conf: {path} is not there; mend that setting, or bring Slurm up first")
+
+
+def _announce(settings: Settings) -> None:
+    daemon, paths = settings.daemon, settings.paths
+    partitions = ",".join(settings.slurm.partitions)
+    LOG.info("mode %s, policy %s, partitions %s", daemon.mode, settings.policy.name, printable(partitions))
+    if daemon.mode is Mode.SHADOW:
+        LOG.info("shadow: decisions are recorded, nothing is written to Slurm; asrptd --mode enforce schedules")
+    LOG.info("asrpt-status shows the queue; every decision is in %s", paths.state / AUDIT_FILE)
 
 
 def main() -> NoReturn:

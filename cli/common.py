@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 
-from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
+from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_INTERRUPTED, AsrptError, one_line, printable
 
-# the base of all usage errors: newer releases of Typer bring their own click
-USAGE_ERROR: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
 
 
 def run_app(app: typer.Typer) -> NoReturn:
@@ -20,31 +19,34 @@ def run_app(app: typer.Typer) -> NoReturn:
     command = Path(sys.argv[0]).name
     code: int | str | None = 0
     try:
-        ended = app(prog_name=command, standalone_mode=False)
-        code = ended if isinstance(ended, int) else 0  # of a typer.Exit
+        code = app(prog_name=command, standalone_mode=False) or 0  # not standalone: we word its errors, in one line
     except SystemExit as leaving:
         code = leaving.code
-    except USAGE_ERROR as error:
+    except (typer.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except UsageError as error:
         code = _usage(command, error)
     except AsrptError as error:
         print(f"{command}: {one_line(error)}", file=sys.stderr)
         code = error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        code = EXIT_INTERRUPTED
     except BrokenPipeError:
         pass  # `| head` has read all it wanted
+    except OSError as error:  # a full disk, a folder that has become unwritable
+        print(f"{command}: {printable(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
+        code = EXIT_FAILURE
     _flush()
     sys.exit(code)
 
 
-def _usage(command: str, error: Any) -> int:
-    """One line for a wrong option or argument; the help where nothing was given at all."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
+def _usage(command: str, error: typer.BadParameter) -> int:
+    """Wrong options or arguments; a command that is typed without any shows its help."""
+    if sys.argv[1:]:
+        where = error.ctx.command_path if error.ctx else command
+        message = printable(" ".join(error.format_message().split()).rstrip("."))
+        print(f"{where}: {message}; {where} --help lists the options", file=sys.stderr)
     else:
-        said = one_line(Exception(error.format_message())).rstrip(".")
-        print(f"{command}: {said}; {command} --help shows how it is used", file=sys.stderr)
-    return int(error.exit_code)
+        error.show()
+    return EXIT_BAD_INPUT
 
 
 def _flush() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 console = Console(stderr=True)
 
@@ -103,7 +105,19 @@ def up(
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
     print(f"{len(spec.node_list)} nodes up in {lab.directory}. Next:")
     print(f"export SLURM_CONF={lab.slurm_conf} ASRPT_CONFIG={lab.settings_path}")
+    if hook:
+        print(f"{_command('asrptd')} &")
     print(f"sbatch --chdir=/tmp -n3 -c1 --gpus-per-task=1 --wrap '{lab.train} --iterations 30'")
+    if hook:
+        print(_command("asrpt-status"))
+    where = "" if directory == DEFAULT_DIRECTORY else f" --dir {lab.directory}"
+    print(f"{_command('asrpt-lab')} down{where}")
+
+
+def _command(name: str) -> str:
+    """How to type a command of ours here: by its name, or by its path where it is not on PATH."""
+    beside = Path(sys.argv[0]).parent / name
+    return name if shutil.which(name) or not beside.exists() else str(beside)
 
 
 @app.command()
@@ -111,7 +125,10 @@ def down(
     directory: Directory = DEFAULT_DIRECTORY,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the lab's files too, logs included.")] = False,
 ) -> None:
-    """End every process of a lab. Typing it twice does no harm."""
+    """End every process of a lab.
+
+    Typing it twice does no harm.
+    """
     with _errors():
         if not directory.exists():
             print(f"{directory}: nothing there")
@@ -122,7 +139,10 @@ def down(
 
 @app.command()
 def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
-    """What runs: daemons, nodes and jobs. Exit code 1 if the controller does not answer or a daemon is gone."""
+    """What runs: daemons, nodes and jobs.
+
+    Exit code 1 if the controller does not answer or a daemon is gone.
+    """
     with _errors():
         found = cluster.load(directory).status()
         if as_json:
@@ -145,7 +165,10 @@ def _counts(counts: Any) -> str:
     add_help_option=False,
 )
 def train(context: typer.Context) -> None:
-    """A stand-in for training whose speed depends on its placement; run it inside a job (--help for its options)."""
+    """A stand-in for training, to be run inside a job.
+
+    Its speed depends on its placement; --help lists its options.
+    """
     from slurm_asrpt.lab.train import main as train_main
 
     raise typer.Exit(train_main(context.args))

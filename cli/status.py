@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.tables import UNKNOWN, Column, fold_nodes, print_parsable, print_table, safe, slurm_time
+from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, fold_nodes, print_parsable, print_table, safe, slurm_time
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.policies.base import Phase
@@ -28,6 +28,9 @@ STALE_AT_LEAST_S = 30.0
 
 # What the last column needs on a terminal before other columns make room for it.
 REASON_WIDTH = 28
+
+# With less than this a reason says nothing: rather no name.
+LEAST_REASON = 12
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -165,7 +168,9 @@ def _one(found: Status, name: str) -> JobStatus:
 
 
 def _unknown(name: str) -> AsrptError:
-    return AsrptError(f"asrptd does not know a job {name[:40]!r}; squeue and sacct know jobs of other partitions")
+    return AsrptError(
+        f"asrptd does not know a job {name[:40]!r}: it has ended, or its partition is not managed; try squeue or sacct"
+    )
 
 
 def _warn_if_stale(found: Status, now: float) -> None:
@@ -203,7 +208,7 @@ def _fit(columns: Sequence[Column], width: int) -> list[Column]:
     """Narrow or drop columns, least needed first, until the last one has room."""
     kept = list(columns)
     for title in GIVES_WAY:
-        if sum(column.width + 2 for column in kept[:-1]) + min(REASON_WIDTH, kept[-1].width) <= width:
+        if _before(kept) + min(REASON_WIDTH, kept[-1].width) <= width:
             break
         place = next(number for number, column in enumerate(kept) if column.title == title)
         if title == "STATE":  # "delayed" for "delayed for placement": the first words differ
@@ -212,7 +217,14 @@ def _fit(columns: Sequence[Column], width: int) -> list[Column]:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]
+    if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
+        kept = [column for column in kept if column.title != "NAME"]
     return kept
+
+
+def _before(columns: Sequence[Column]) -> int:
+    """Where the last column begins."""
+    return sum(column.width + len(GAP) for column in columns[:-1])
 
 
 def _explain(job: JobStatus) -> None:

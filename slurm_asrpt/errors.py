@@ -33,7 +33,8 @@ def one_line(error: BaseException) -> str:
     current: BaseException | None = error
     while current is not None:
         text = " ".join(str(current).split()) or type(current).__name__
-        if not parts or text not in parts[-1]:
+        known = isinstance(current, OSError) and (current.strerror or text)  # "[Errno 2] ..." says it once more
+        if not parts or (text not in parts[-1] and (not known or known not in parts[-1])):
             parts.append(text)
         current = current.__cause__
     return printable(": ".join(parts))

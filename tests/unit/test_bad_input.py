@@ -52,7 +52,7 @@ def refused(monkeypatch, capfd, tmp_path):
         before = files(tmp_path)
         code, out, err = run(command, monkeypatch, capfd)
         assert (code, out) == (2, ""), err
-        assert err.startswith(f"{command[0]}: ")
+        assert err.startswith(command[0])
         assert err.count("\n") == 1
         assert err.endswith("\n")
         assert err.strip().isprintable()
