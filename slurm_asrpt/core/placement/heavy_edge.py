@@ -12,23 +12,38 @@ from slurm_asrpt.core.placement.graph import Weights, edge_weights
 
 @lru_cache(maxsize=65536)
 def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0) -> tuple[int, ...]:
-    """The server of each replica, as an index into ``counts``.
+    """The server of each GPU of the job, as an index into ``counts``.
 
     counts: GPUs given to the job on each server, all > 0, summing to profile.gpus. Servers are filled in
     descending order of their counts, equal ones as listed. seed decides where the paper says "randomly".
-    Raises ValueError for counts that do not fit the profile.
+    Raises ValueError for counts that do not fit the profile, or would part the tensor slices of a replica.
     """
-    if sum(counts) != profile.gpus or min(counts) < 1:
-        raise ValueError(f"GPU counts {counts} do not hold the {profile.gpus} replicas of {profile.name}")
+    room = replica_counts(profile, counts)
     weights = edge_weights(profile)
-    ranks = [0] * profile.gpus
-    left = set(range(profile.gpus))
+    ranks = [0] * profile.replicas
+    left = set(range(profile.replicas))
     random = Random(seed)  # noqa: S311  (not for secrets)
-    for server in sorted(range(len(counts)), key=lambda m: -counts[m]):
-        for replica in _pick(weights, left, counts[server], random):
+    for server in sorted(range(len(room)), key=lambda m: -room[m]):
+        for replica in _pick(weights, left, room[server], random):
             ranks[replica] = server
             left.discard(replica)
-    return tuple(ranks)
+    return gpu_ranks(profile, ranks)
+
+
+def replica_counts(profile: JobProfile, counts: Sequence[int]) -> tuple[int, ...]:
+    """Whole replicas per server, from GPUs per server. Raises ValueError for counts that do not fit the profile."""
+    if sum(counts) != profile.gpus or min(counts) < 1:
+        raise ValueError(f"GPU counts {counts} do not hold the {profile.gpus} replicas of {profile.name}")
+    if any(count % profile.tensor for count in counts):
+        raise ValueError(f"GPU counts {counts} part the {profile.tensor} tensor slices of a replica of {profile.name}")
+    return tuple(count // profile.tensor for count in counts)
+
+
+def gpu_ranks(profile: JobProfile, replica_ranks: Sequence[int]) -> tuple[int, ...]:
+    """The server of each GPU, from the server of each replica: its slices stay together."""
+    if profile.tensor == 1:
+        return tuple(replica_ranks)
+    return tuple(server for server in replica_ranks for _ in range(profile.tensor))
 
 
 def _pick(weights: Weights, left: set[int], size: int, random: Random) -> Sequence[int]:
