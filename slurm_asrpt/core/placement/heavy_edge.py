@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from random import Random
 
@@ -20,11 +20,12 @@ def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0) -> t
     """
     room = replica_counts(profile, counts)
     weights = edge_weights(profile)
+    heaviest = iter(_by_weight(profile))
     ranks = [0] * profile.replicas
     left = set(range(profile.replicas))
     random = Random(seed)  # noqa: S311  (not for secrets)
     for server in sorted(range(len(room)), key=lambda m: -room[m]):
-        for replica in _pick(weights, left, room[server], random):
+        for replica in _pick(weights, heaviest, left, room[server], random):
             ranks[replica] = server
             left.discard(replica)
     return gpu_ranks(profile, ranks)
@@ -46,16 +47,26 @@ def gpu_ranks(profile: JobProfile, replica_ranks: Sequence[int]) -> tuple[int, .
     return tuple(server for server in replica_ranks for _ in range(profile.tensor))
 
 
-def _pick(weights: Weights, left: set[int], size: int, random: Random) -> Sequence[int]:
+Edge = tuple[int, int]
+
+
+@lru_cache(maxsize=4096)
+def _by_weight(profile: JobProfile) -> tuple[Edge, ...]:
+    """All edges, the heaviest first, the lowest numbers first among equals."""
+    edges = ((-weight, a, b) for a, row in enumerate(edge_weights(profile)) for b, weight in row.items() if a < b)
+    return tuple((a, b) for _, a, b in sorted(edges))
+
+
+def _pick(weights: Weights, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> Sequence[int]:
     """The replicas for one server that gives ``size`` GPUs."""
     if size == len(left):
         return sorted(left)
     if size == 1:
         return [min(left, key=lambda v: (sum(weights[v].values()), v))]
-    return _grow(weights, left, size, random)
+    return _grow(weights, heaviest, left, size, random)
 
 
-def _grow(weights: Weights, left: set[int], size: int, random: Random) -> list[int]:
+def _grow(weights: Weights, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> list[int]:
     """Start with the heaviest edge among ``left``, then keep adding the vertex with the heaviest edge into the set."""
     chosen: list[int] = []
     pull: dict[int, float] = {}  # unassigned vertex -> its heaviest edge into the set
@@ -72,14 +83,12 @@ def _grow(weights: Weights, left: set[int], size: int, random: Random) -> list[i
             take(min(pull, key=lambda v: (-pull[v], v)))
             continue
         free = left.difference(chosen)
-        edge = _heaviest_edge(weights, free) if size - len(chosen) >= 2 else None
+        edge = _next_edge(heaviest, free) if size - len(chosen) >= 2 else None
         for vertex in edge or (random.choice(sorted(free)),):
             take(vertex)
     return chosen
 
 
-def _heaviest_edge(weights: Weights, free: set[int]) -> tuple[int, int] | None:
-    """The heaviest edge with both ends in ``free``, the lowest numbers first among equals."""
-    edges = ((-weight, a, b) for a in free for b, weight in weights[a].items() if a < b and b in free)
-    best = min(edges, default=None)
-    return None if best is None else (best[1], best[2])
+def _next_edge(heaviest: Iterator[Edge], free: set[int]) -> Edge | None:
+    """The heaviest edge with both ends in ``free``. What is passed over has a placed end and never comes back."""
+    return next(((a, b) for a, b in heaviest if a in free and b in free), None)
