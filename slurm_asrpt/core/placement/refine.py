@@ -118,6 +118,7 @@ class _Search:
         self.stages = range(len(profile.stages))
         kinds = {gpus: _Costs(profile, fabric.inter / gpus, fabric.intra, max(room)) for gpus in set(server_gpus)}
         self.costs = [kinds[gpus] for gpus in server_gpus]
+        self.floor = min(cost.floor() for cost in kinds.values()) * (1 + 1e-9)
 
     def best(self, starts: Sequence[list[Row]]) -> list[Row]:
         ranked = sorted({tuple(rows): self.score(rows) for rows in starts}.items(), key=lambda item: item[1])
@@ -133,11 +134,11 @@ class _Search:
         best, best_rows = score, list(rows)
         settled: set[tuple[int, int]] = set()  # (server, stage) that a swap moved there: not back before an improvement
         stale = 0
-        while stale < PATIENCE:
-            moves = [(self.after(rows, swap), swap) for swap in self.swaps(rows, settled)]
-            if not moves:
+        while stale < PATIENCE and best[0] > self.floor:
+            move = min(self.moves(rows, settled), default=None)
+            if move is None:
                 break
-            score, (m, s, n, r) = min(moves)
+            score, (m, s, n, r) = move
             rows[m], rows[n] = _exchange(rows[m], s, r), _exchange(rows[n], r, s)
             settled |= {(m, r), (n, s)}
             stale += 1
@@ -146,25 +147,24 @@ class _Search:
                 settled.clear()
         return best, best_rows
 
-    def swaps(self, rows: Sequence[Row], settled: set[tuple[int, int]]) -> Iterator[Swap]:
+    def moves(self, rows: Sequence[Row], settled: set[tuple[int, int]]) -> Iterator[tuple[Score, Swap]]:
         """Swaps between the server of the slowest stage and another, of that stage or a neighbour with any stage."""
-        m = max(range(len(rows)), key=lambda m: self.costs[m].of(rows[m])[0])
-        slowest = self.costs[m].of(rows[m])[2]
-        near = (slowest - 1, slowest, slowest + 1)
+        now = [cost.of(row) for cost, row in zip(self.costs, rows, strict=True)]
+        m = max(range(len(rows)), key=lambda m: now[m][0])
+        near = (now[m][2] - 1, now[m][2], now[m][2] + 1)
         here = [s for s in self.stages if rows[m][s] and (m, s) not in settled]
-        seen = set()
+        ties = sum(tie for _, tie, _ in now)
+        seen: set[tuple[Row, _Costs]] = set()  # servers alike give moves alike
         for n, row in enumerate(rows):
             if n == m or (row, self.costs[n]) in seen:
                 continue
             seen.add((row, self.costs[n]))
+            others = max((now[o][0] for o in range(len(rows)) if o not in (m, n)), default=0.0)
+            rest = ties - now[m][1] - now[n][1]
             there = [r for r in self.stages if row[r] and (n, r) not in settled]
-            yield from ((m, s, n, r) for s in here for r in there if r != s and (s in near or r in near))
-
-    def after(self, rows: Sequence[Row], swap: Swap) -> Score:
-        m, s, n, r = swap
-        changed = list(rows)
-        changed[m], changed[n] = _exchange(rows[m], s, r), _exchange(rows[n], r, s)
-        return self.score(changed)
+            for s, r in ((s, r) for s in here for r in there if r != s and (s in near or r in near)):
+                one, two = self.costs[m].of(_exchange(rows[m], s, r)), self.costs[n].of(_exchange(row, r, s))
+                yield (max(others, one[0], two[0]), rest + one[1] + two[1]), (m, s, n, r)
 
 
 def _exchange(row: Row, out: int, into: int) -> Row:
@@ -183,7 +183,7 @@ class _Costs:
         self.base: list[list[float]] = []  # per stage and x_s^m: everything but what neighbours save
         self.saved: list[tuple[float, float]] = []  # seconds saved by each replica of the stage before, and after
         gain = 1 / share - 1 / links
-        stages = profile.stages
+        self.stages = stages = profile.stages
         for s, stage in enumerate(stages):
             far = 2 * (stage.bytes_in * (s > 0) + stage.bytes_out * (s + 1 < len(stages))) / share
             fixed = stage.forward_s + profile.overlap.backward * stage.backward_s + far
@@ -195,6 +195,16 @@ class _Costs:
             after = 2 * stage.bytes_out * gain / stages[s + 1].replicas if s + 1 < len(stages) else 0.0
             self.saved.append((before, after))
         self.scale = 1 / max(row[1] for row in self.base)
+
+    def floor(self) -> float:
+        """What no placement is below: for each stage, as if all its neighbours were on its server."""
+        stages, times = self.stages, []
+        for s, (base, (before, after)) in enumerate(zip(self.base, self.saved, strict=True)):
+            near = (before * stages[s - 1].replicas if s else 0.0) + (
+                after * stages[s + 1].replicas if s + 1 < len(stages) else 0.0
+            )
+            times.append(min(base[1:]) - near)
+        return max(times)
 
     def of(self, row: Row) -> tuple[float, float, int]:
         """(the largest beta of the server, the tie-breaking sum, the stage of the largest beta)."""
