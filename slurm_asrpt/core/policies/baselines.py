@@ -1,0 +1,239 @@
+"""The paper's baselines (section V-A.1-d) and FIFO: an order of the jobs, strict or work-conserving.
+
+All place by Heavy-Edge on the most-free servers. Strict: the first in the order that does not fit holds back all
+behind it. Work-conserving: the first in the order that fits starts, again and again.
+
+Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, each a
+heap, and a decision looks at the head of each shelf: O(shapes + starts log n), however long the queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.virtual_machine import id_key
+
+Key = tuple[int, float, float, tuple[int, ...], JobId]
+"""Rank (0, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
+
+Value = Callable[[Job, float], float]
+"""What a policy orders by, from a job and its α̃_min in seconds per iteration; ties go by submission, then id."""
+
+
+def by_duration(job: Job, alpha: float) -> float:
+    """ñ_i α̃_i^min, predicted seconds."""
+    return job.predicted_iterations * alpha
+
+
+def by_workload(job: Job, alpha: float) -> float:
+    """g_i ñ_i α̃_i^min, predicted GPU-seconds."""
+    return job.gpus * job.predicted_iterations * alpha
+
+
+def by_submission(job: Job, alpha: float) -> float:
+    """Nothing but the submission time, which every order falls back to."""
+    return 0.0
+
+
+class Ordered:
+    """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
+
+    def __init__(self, fabric: Fabric, value: Value, conserving: bool) -> None:
+        self.fabric, self.value, self.conserving = fabric, value, conserving
+        self._nodes: tuple[Node, ...] = ()
+        self._jobs: dict[JobId, Job] = {}
+        self._keys: dict[JobId, Key] = {}
+        self._shelves: dict[Hashable, list[Key]] = {}  # heaps; keys that no longer stand are dropped when met
+        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._returns = 0
+        self._free = 0  # GPUs left by the last decision
+        self._last: Wait | None = None  # the first job that did not fit then
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._nodes = tuple(nodes)
+        ranks = {job_id: key[0] for job_id, key in self._keys.items()}
+        self._shelves.clear()
+        self._misfits.clear()
+        for job_id, rank in ranks.items():
+            self._enter(self._jobs[job_id], self._key(self._jobs[job_id], rank))
+
+    def submitted(self, job: Job, now: float) -> None:
+        self._enter(job, self._key(job, 0))
+
+    def returned(self, job: Job, now: float) -> None:
+        self._returns += 1
+        self._enter(job, self._key(job, -self._returns))
+
+    def changed(self, job: Job, now: float) -> None:
+        key = self._keys.get(job.id)
+        if key is not None:
+            self._forget(job.id)
+            self._enter(job, key)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._forget(job_id)
+
+    def _key(self, job: Job, rank: int) -> Key:
+        return (rank, self._value(job), job.submit_time, id_key(job.id), job.id)
+
+    def _value(self, job: Job) -> float:
+        alpha = best_alpha(job, self._nodes, self.fabric) if fits(job, self._nodes) else 1.0
+        return self.value(job, alpha)
+
+    def _enter(self, job: Job, key: Key) -> None:
+        self._jobs[job.id], self._keys[job.id] = job, key
+        if fits(job, self._nodes):
+            heapq.heappush(self._shelves.setdefault(self._shelf(job), []), key)
+        else:
+            self._misfits.add(job.id)
+
+    def _shelf(self, job: Job) -> Hashable:
+        return (job.gpus, job.request) if self.conserving else None
+
+    def _forget(self, job_id: JobId) -> None:
+        self._jobs.pop(job_id, None)
+        self._keys.pop(job_id, None)
+        self._misfits.discard(job_id)
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        starts: list[Decision] = []
+        view, blocked = cluster, None
+        heads = self._heads()
+        while heads:
+            key, shelf = heapq.heappop(heads)
+            job = self._jobs[key[-1]]
+            placement = self._place(view, job)
+            if placement is None:  # nor will any other of this shape fit before GPUs come back
+                blocked = blocked or job
+                continue
+            if view is cluster:
+                view = cluster.copy()
+            view.take(placement.gpus, job.request)
+            starts.append(Start(job, placement))
+            self._forget(job.id)
+            head = self._head(shelf)
+            if head is not None:
+                heapq.heappush(heads, (head, shelf))
+        self._free = view.total_free
+        self._last = None if blocked is None else Wait(blocked, no_room(blocked, view))
+        return starts if self._last is None else [*starts, self._last]
+
+    def _heads(self) -> list[tuple[Key, Any]]:
+        found = [(head, shelf) for shelf in list(self._shelves) if (head := self._head(shelf)) is not None]
+        heapq.heapify(found)
+        return found
+
+    def _head(self, shelf: Hashable) -> Key | None:
+        """The first waiting job of a shelf; an empty shelf is taken down."""
+        heap = self._shelves[shelf]
+        while heap and not self._stands(heap[0], shelf):
+            heapq.heappop(heap)
+        if heap:
+            return heap[0]
+        del self._shelves[shelf]
+        return None
+
+    def _stands(self, key: Key, shelf: Hashable) -> bool:
+        """Whether this key is still its job's, on this shelf; what has left or moved is not searched for then."""
+        job_id = key[-1]
+        return (
+            self._keys.get(job_id) == key
+            and job_id not in self._misfits
+            and (not self.conserving or self._shelf(self._jobs[job_id]) == shelf)
+        )
+
+    def _place(self, view: ClusterView, job: Job) -> Placement | None:
+        if view.total_free < job.gpus:
+            return None
+        return place(view, job, Strategy.MOST_FREE, self.fabric)
+
+    def next_wakeup(self, now: float) -> float | None:
+        return None  # only arrivals and ends can change what fits
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        order = [key[-1] for key in sorted(self._keys.values())]
+        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
+
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
+        job = self._jobs[job_id]
+        if job_id in self._misfits:
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
+        if self._last is not None and job_id == self._last.job.id:
+            return self._last.reason
+        if self.conserving and self._last is not None and job.gpus > self._free:
+            return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
+        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+
+    def dump(self) -> dict[str, Any]:
+        return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            rows = [(JobId(j), int(rank), float(value), float(sub)) for j, rank, value, sub in state["order"]]
+            returns = int(state["returns"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a state of this policy: {error!r}") from error
+        for table in (self._jobs, self._keys, self._shelves, self._misfits):
+            table.clear()
+        self._returns, self._last = returns, None
+        for job_id, rank, value, submit in rows:
+            if job_id in jobs:
+                self._enter(jobs[job_id], (rank, value, submit, id_key(job_id), job_id))
+
+
+def no_room(job: Job, view: ClusterView) -> Reason:
+    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
+    free = view.total_free if job.request == ANYWHERE else sum(usable for _, usable in offers(view, job.request))
+    if free < job.gpus:
+        return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
+    shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
+    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+
+
+@register("fifo")
+def fifo(fabric: Fabric) -> Ordered:
+    """First come, first served; the head blocks."""
+    return Ordered(fabric, by_submission, conserving=False)
+
+
+@register("spjf")
+def spjf(fabric: Fabric) -> Ordered:
+    """Shortest predicted job first (MLaaS); the head blocks."""
+    return Ordered(fabric, by_duration, conserving=False)
+
+
+@register("spwf")
+def spwf(fabric: Fabric) -> Ordered:
+    """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
+    return Ordered(fabric, by_workload, conserving=False)
+
+
+@register("wcs-duration")
+def wcs_duration(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
+    return Ordered(fabric, by_duration, conserving=True)
+
+
+@register("wcs-workload")
+def wcs_workload(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
+    return Ordered(fabric, by_workload, conserving=True)
+
+
+@register("wcs-subtime")
+def wcs_subtime(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one that was submitted first."""
+    return Ordered(fabric, by_submission, conserving=True)
