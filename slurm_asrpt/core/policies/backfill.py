@@ -15,9 +15,9 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
-from slurm_asrpt.core.placement.selection import Strategy, fits, place
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
-from slurm_asrpt.core.policies.baselines import no_room
+from slurm_asrpt.core.policies.baselines import Alone, no_room
 
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
@@ -117,7 +117,7 @@ class EasyBackfill:
     def __init__(self, fabric: Fabric, time_limit: Callable[[Job], float] | None = None) -> None:
         self.fabric = fabric
         self._time_limit = time_limit or (lambda job: _INF)
-        self._nodes: tuple[Node, ...] = ()
+        self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
         self._next_seat, self._front_seat = 0, -1
@@ -131,7 +131,11 @@ class EasyBackfill:
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
-        self._nodes = tuple(nodes)
+        self._alone = Alone(nodes, self.fabric)
+        self._take_seats()
+
+    def _take_seats(self) -> None:
+        """Sort all waiting jobs into their shapes anew."""
         self._shapes.clear()
         self._misfits.clear()
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
@@ -158,7 +162,7 @@ class EasyBackfill:
 
     def _enter(self, job: Job, seat: int) -> None:
         self._jobs[job.id], self._seats[job.id] = job, seat
-        if fits(job, self._nodes):
+        if self._alone.fits(job):
             tree = self._shapes.setdefault((job.gpus, job.request), LimitTree())
             tree.add(seat, job.id, self.limit(job))
         else:
@@ -305,15 +309,13 @@ class EasyBackfill:
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy easy-backfill: {error!r}") from error
-        self._shapes.clear()
-        self._misfits.clear()
         self._jobs = {job_id: jobs[job_id] for job_id in seats}
         self._seats, self._running = seats, running
         self._ends = sorted((run.end, job_id) for job_id, run in running.items())
         self._next_seat = max(seats.values(), default=-1) + 1
         self._front_seat = min([0, *seats.values()]) - 1
         self._blocked = self.reservation = None
-        self.cluster_changed(self._nodes, 0.0)
+        self._take_seats()
 
 
 def _request(job_id: JobId, jobs: Mapping[JobId, Job]) -> Request:

@@ -41,12 +41,37 @@ def by_submission(job: Job, alpha: float) -> float:
     return 0.0
 
 
+_KINDS = 65536
+
+
+class Alone:
+    """α̃_min by profile and form of request: one look over all nodes per kind of job instead of one per job."""
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
+        self._nodes, self._fabric = tuple(nodes), fabric
+        self._known: dict[Hashable, float | None] = {}
+
+    def alpha(self, job: Job) -> float | None:
+        """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        if key not in self._known:
+            if len(self._known) >= _KINDS:  # a daemon runs for years
+                self._known.clear()
+            can = fits(job, self._nodes)
+            self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
+        return self._known[key]
+
+    def fits(self, job: Job) -> bool:
+        return self.alpha(job) is not None
+
+
 class Ordered:
     """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
 
     def __init__(self, fabric: Fabric, value: Value, conserving: bool) -> None:
         self.fabric, self.value, self.conserving = fabric, value, conserving
-        self._nodes: tuple[Node, ...] = ()
+        self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
         self._shelves: dict[Hashable, list[Key]] = {}  # heaps; keys that no longer stand are dropped when met
@@ -58,7 +83,7 @@ class Ordered:
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
-        self._nodes = tuple(nodes)
+        self._alone = Alone(nodes, self.fabric)
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
         self._shelves.clear()
         self._misfits.clear()
@@ -82,15 +107,12 @@ class Ordered:
         self._forget(job_id)
 
     def _key(self, job: Job, rank: int) -> Key:
-        return (rank, self._value(job), job.submit_time, id_key(job.id), job.id)
-
-    def _value(self, job: Job) -> float:
-        alpha = best_alpha(job, self._nodes, self.fabric) if fits(job, self._nodes) else 1.0
-        return self.value(job, alpha)
+        alpha = self._alone.alpha(job)
+        return (rank, self.value(job, 1.0 if alpha is None else alpha), job.submit_time, id_key(job.id), job.id)
 
     def _enter(self, job: Job, key: Key) -> None:
         self._jobs[job.id], self._keys[job.id] = job, key
-        if fits(job, self._nodes):
+        if self._alone.fits(job):
             heapq.heappush(self._shelves.setdefault(self._shelf(job), []), key)
         else:
             self._misfits.add(job.id)
