@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.cluster import Fabric, Node, Placement
+from slurm_asrpt.core.freeindex import IndexedView
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
@@ -122,7 +123,7 @@ class _Run:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = ClusterView(nodes)
+        self.view = IndexedView(nodes)
         self.submits: list[float] = table.submit.tolist()
         self.iterations: list[float] = table.iterations.tolist()
         self.arrived = self.done = self.events = 0

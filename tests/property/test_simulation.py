@@ -160,8 +160,7 @@ def test_backfill_never_delays_the_reservation_of_the_head(table):
 
 @settings(deadline=None)
 @given(table=tables(limits=True))
-def test_backfill_never_delays_the_first_blocked_job_against_fifo(table):
-    """Up to the first job that has to wait, and for that job, backfill is FIFO or better."""
+def test_backfill_is_fifo_as_long_as_nobody_is_blocked(table):
     policy = WatchedBackfill(table)
     backfilled = simulate(policy, NODES, table)
     fifo = simulate_named("fifo", NODES, table, FABRIC)

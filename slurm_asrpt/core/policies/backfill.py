@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.freeindex import quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
-from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 
@@ -227,9 +228,7 @@ class EasyBackfill:
         return Start(job, placement)
 
     def _place(self, view: ClusterView, job: Job) -> Placement | None:
-        if view.total_free < job.gpus:
-            return None
-        return place(view, job, Strategy.MOST_FREE, self.fabric)
+        return quick_place(view, job, Strategy.MOST_FREE, self.fabric)
 
     def _reserve(self, head: Job, view: ClusterView, now: float) -> Reservation:
         """The earliest time at which the head fits, when running jobs leave at their limits."""
@@ -341,7 +340,7 @@ def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabr
         return True
     beside = kept.view.copy()
     beside.take(placement.gpus, job.request)
-    return place(beside, kept.job, Strategy.MOST_FREE, fabric) is not None
+    return quick_place(beside, kept.job, Strategy.MOST_FREE, fabric) is not None
 
 
 def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.freeindex import quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -175,9 +176,7 @@ class Ordered:
         )
 
     def _place(self, view: ClusterView, job: Job) -> Placement | None:
-        if view.total_free < job.gpus:
-            return None
-        return place(view, job, Strategy.MOST_FREE, self.fabric)
+        return quick_place(view, job, Strategy.MOST_FREE, self.fabric)
 
     def next_wakeup(self, now: float) -> float | None:
         return None  # only arrivals and ends can change what fits
