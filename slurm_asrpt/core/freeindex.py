@@ -29,10 +29,11 @@ class IndexedView(ClusterView):
     def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         before = [(name, self.free[name]) for name in gpus]
         super()._move(gpus, request, sign)
+        masks, after = self.masks, self.free
         for name, free in before:
             bit = self._bits[name]
-            self.masks[free] ^= bit
-            self.masks[self.free[name]] |= bit
+            masks[free] ^= bit
+            masks[after[name]] |= bit
 
     def copy(self) -> IndexedView:
         clone = object.__new__(IndexedView)
@@ -41,6 +42,29 @@ class IndexedView(ClusterView):
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
         return clone
+
+
+class Plan:
+    """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self.free = cluster.total_free
+        self._view, self._copied = cluster, False
+        self._pending: list[tuple[Placement, Job]] = []
+
+    def add(self, job: Job, placement: Placement) -> None:
+        """Plan a start. The cluster itself is left alone."""
+        self._pending.append((placement, job))
+        self.free -= job.gpus
+
+    def view(self) -> ClusterView:
+        """The cluster after the starts; to read only."""
+        if self._pending and not self._copied:
+            self._view, self._copied = self._view.copy(), True
+        for placement, job in self._pending:
+            self._view.take(placement.gpus, job.request)
+        self._pending.clear()
+        return self._view
 
 
 def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:

@@ -8,13 +8,14 @@ IEEE TPDS 12(6), 2001).
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import quick_place
+from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
@@ -103,7 +104,8 @@ class Reservation:
     extra: int
 
 
-Shape = tuple[int, Request]
+Shape = tuple[int, Request | None]
+"""GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
 
 
 @register("easy-backfill")
@@ -122,6 +124,7 @@ class EasyBackfill:
         self._jobs: dict[JobId, Job] = {}
         self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
         self._next_seat, self._front_seat = 0, -1
+        self._order: list[tuple[int, JobId]] = []  # heap of the seats; what has left is dropped when it comes up
         self._shapes: dict[Shape, LimitTree] = {}
         self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
         self._running: dict[JobId, Running] = {}
@@ -139,6 +142,7 @@ class EasyBackfill:
         """Sort all waiting jobs into their shapes anew."""
         self._shapes.clear()
         self._misfits.clear()
+        self._order.clear()
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
             self._enter(self._jobs[job_id], seat)
 
@@ -164,8 +168,9 @@ class EasyBackfill:
     def _enter(self, job: Job, seat: int) -> None:
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._alone.fits(job):
-            tree = self._shapes.setdefault((job.gpus, job.request), LimitTree())
+            tree = self._shapes.setdefault(_shape(job), LimitTree())
             tree.add(seat, job.id, self.limit(job))
+            heapq.heappush(self._order, (seat, job.id))
         else:
             self._misfits.add(job.id)
 
@@ -175,7 +180,7 @@ class EasyBackfill:
             return
         del self._seats[job_id]
         self._misfits.discard(job_id)
-        shape = (job.gpus, job.request)
+        shape = _shape(job)
         if shape in self._shapes:
             self._shapes[shape].remove(job_id)
             if not len(self._shapes[shape]):
@@ -198,69 +203,76 @@ class EasyBackfill:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        view = cluster.copy() if self._shapes else cluster
+        plan = Plan(cluster)
         decisions: list[Decision] = []
-        head = self._start_from_head(view, now, decisions)
+        head = self._start_from_head(plan, now, decisions)
         self.reservation = self._blocked = None
         if head is not None:
-            self.reservation = self._reserve(head, view, now)
+            self.reservation = self._reserve(head, plan, now)
             until = self.reservation.time if now < self.reservation.time < ANY else None
-            self._blocked = Wait(head, no_room(head, view), until)
-            self._backfill(self.reservation, view, now, decisions)
+            self._blocked = Wait(head, no_room(head, plan), until)
+            self._backfill(self.reservation, plan, now, decisions)
             decisions.append(self._blocked)
         return decisions
 
-    def _start_from_head(self, view: ClusterView, now: float, decisions: list[Decision]) -> Job | None:
+    def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
         """Start jobs in order; the first one that does not fit."""
-        while self._shapes:
-            head = min(row for tree in self._shapes.values() if (row := tree.first(ANY)) is not None)
-            job = self._jobs[head[1]]
-            placement = self._place(view, job)
+        while (job := self._head()) is not None:
+            placement = self._place(plan, job)
             if placement is None:
                 return job
-            decisions.append(self._start(job, placement, view, now))
+            decisions.append(self._start(job, placement, plan, now))
         return None
 
-    def _start(self, job: Job, placement: Placement, view: ClusterView, now: float) -> Start:
-        view.take(placement.gpus, job.request)
+    def _head(self) -> Job | None:
+        """The first job in the queue that the cluster could ever hold."""
+        while self._order:
+            seat, job_id = self._order[0]
+            if self._seats.get(job_id) == seat and job_id not in self._misfits:
+                return self._jobs[job_id]
+            heapq.heappop(self._order)
+        return None
+
+    def _start(self, job: Job, placement: Placement, plan: Plan, now: float) -> Start:
+        plan.add(job, placement)
         self._leave(job.id)
         self._start_running(job, placement, now)
         return Start(job, placement)
 
-    def _place(self, view: ClusterView, job: Job) -> Placement | None:
-        return quick_place(view, job, Strategy.MOST_FREE, self.fabric)
+    def _place(self, plan: Plan, job: Job) -> Placement | None:
+        return quick_place(plan.view(), job, Strategy.MOST_FREE, self.fabric) if job.gpus <= plan.free else None
 
-    def _reserve(self, head: Job, view: ClusterView, now: float) -> Reservation:
+    def _reserve(self, head: Job, plan: Plan, now: float) -> Reservation:
         """The earliest time at which the head fits, when running jobs leave at their limits."""
         if _plain(head):
-            free = view.total_free
+            free = plan.free
             for end, job_id in self._ends:
                 free += sum(self._running[job_id].gpus.values())
                 if free >= head.gpus:
                     return Reservation(head, max(now, end), None, free - head.gpus)
             return Reservation(head, ANY, None, 0)
-        later = view.copy()
+        later = plan.view().copy()
         for end, job_id in self._ends:
             _release(later, self._running[job_id])
-            if self._place(later, head) is not None:
+            if quick_place(later, head, Strategy.MOST_FREE, self.fabric) is not None:
                 return Reservation(head, max(now, end), later, later.total_free - head.gpus)
         return Reservation(head, ANY, later, 0)
 
-    def _backfill(self, kept: Reservation, view: ClusterView, now: float, decisions: list[Decision]) -> None:
+    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> None:
         """Start jobs behind the head, in order, as long as they leave it its reservation."""
-        closed: set[Shape] = {(kept.job.gpus, kept.job.request)}  # shapes of which none fits now: the head's to begin
+        closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
         short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
         short = min(kept.time - now, ANY / 2)  # a job without a limit is never short
-        while view.total_free:
-            found = self._candidate(kept, view.total_free, short, closed, short_only)
+        while plan.free:
+            found = self._candidate(kept, plan.free, short, closed, short_only)
             if found is None:
                 return
             job, shape = found
-            placement = self._place(view, job)
+            placement = self._place(plan, job)
             if placement is None:
                 closed.add(shape)
             elif self.limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
-                decisions.append(self._start(job, placement, view, now))
+                decisions.append(self._start(job, placement, plan, now))
                 _count_in(kept, job, placement, long=self.limit(job) > short)
             else:  # nor does any other long job of this shape
                 short_only.add(shape)
@@ -319,6 +331,10 @@ class EasyBackfill:
 
 def _request(job_id: JobId, jobs: Mapping[JobId, Job]) -> Request:
     return jobs[job_id].request if job_id in jobs else ANYWHERE
+
+
+def _shape(job: Job) -> Shape:
+    return job.gpus, None if job.request is ANYWHERE else job.request
 
 
 def _plain(job: Job) -> bool:

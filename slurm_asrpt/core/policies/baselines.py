@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import quick_place
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
@@ -75,7 +75,7 @@ class Ordered:
         self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
-        self._shelves: dict[Hashable, list[Key]] = {}  # heaps; keys that no longer stand are dropped when met
+        self._shelves: dict[Hashable, list[Key]] = {}  # heaps; the top one always waits, others may have left
         self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
         self._returns = 0
         self._free = 0  # GPUs left by the last decision
@@ -119,64 +119,67 @@ class Ordered:
             self._misfits.add(job.id)
 
     def _shelf(self, job: Job) -> Hashable:
-        return (job.gpus, job.request) if self.conserving else None
+        """Where a job stands; the strict orders have a single shelf."""
+        if not self.conserving:
+            return None
+        return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
 
     def _forget(self, job_id: JobId) -> None:
-        self._jobs.pop(job_id, None)
-        self._keys.pop(job_id, None)
-        self._misfits.discard(job_id)
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        del self._keys[job_id]
+        if job_id in self._misfits:
+            self._misfits.discard(job_id)
+        else:
+            self._clean(self._shelf(job))
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        starts: list[Decision] = []
-        view, blocked = cluster, None
-        heads = self._heads()
+        starts: list[Start] = []
+        plan = Plan(cluster)
+        heads = [(heap[0], shelf) for shelf, heap in self._shelves.items()]
+        heapq.heapify(heads)
         while heads:
             key, shelf = heapq.heappop(heads)
             job = self._jobs[key[-1]]
-            placement = self._place(view, job)
+            placement = None
+            if job.gpus <= plan.free:
+                placement = quick_place(plan.view(), job, Strategy.MOST_FREE, self.fabric)
             if placement is None:  # nor will any other of this shape fit before GPUs come back
-                blocked = blocked or job
                 continue
-            if view is cluster:
-                view = cluster.copy()
-            view.take(placement.gpus, job.request)
             starts.append(Start(job, placement))
+            plan.add(job, placement)
             self._forget(job.id)
-            head = self._head(shelf)
-            if head is not None:
-                heapq.heappush(heads, (head, shelf))
-        self._free = view.total_free
-        self._last = None if blocked is None else Wait(blocked, no_room(blocked, view))
+            if shelf in self._shelves:
+                heapq.heappush(heads, (self._shelves[shelf][0], shelf))
+        self._free, self._last = plan.free, self._first_wait(plan)
         return starts if self._last is None else [*starts, self._last]
 
-    def _heads(self) -> list[tuple[Key, Any]]:
-        found = [(head, shelf) for shelf in list(self._shelves) if (head := self._head(shelf)) is not None]
-        heapq.heapify(found)
-        return found
+    def _first_wait(self, plan: Plan) -> Wait | None:
+        """Why the first job in the order does not start."""
+        if not self._shelves:
+            return None
+        job = self._jobs[min(heap[0] for heap in self._shelves.values())[-1]]
+        if self._last is not None and self._last.job is job and self._free == plan.free and job.request is ANYWHERE:
+            return self._last  # nothing to say that was not said
+        return Wait(job, no_room(job, plan))
 
-    def _head(self, shelf: Hashable) -> Key | None:
-        """The first waiting job of a shelf; an empty shelf is taken down."""
+    def _clean(self, shelf: Hashable) -> None:
+        """Keep a job that waits on top of a shelf; take an empty shelf down."""
         heap = self._shelves[shelf]
         while heap and not self._stands(heap[0], shelf):
             heapq.heappop(heap)
-        if heap:
-            return heap[0]
-        del self._shelves[shelf]
-        return None
+        if not heap:
+            del self._shelves[shelf]
 
     def _stands(self, key: Key, shelf: Hashable) -> bool:
-        """Whether this key is still its job's, on this shelf; what has left or moved is not searched for then."""
+        """Whether this key is still its job's, on this shelf; what leaves from further down is not searched for."""
         job_id = key[-1]
-        return (
-            self._keys.get(job_id) == key
-            and job_id not in self._misfits
-            and (not self.conserving or self._shelf(self._jobs[job_id]) == shelf)
-        )
-
-    def _place(self, view: ClusterView, job: Job) -> Placement | None:
-        return quick_place(view, job, Strategy.MOST_FREE, self.fabric)
+        if self._keys.get(job_id) != key or job_id in self._misfits:
+            return False
+        return self._shelf(self._jobs[job_id]) == shelf
 
     def next_wakeup(self, now: float) -> float | None:
         return None  # only arrivals and ends can change what fits
@@ -215,9 +218,10 @@ class Ordered:
                 self._enter(jobs[job_id], (rank, value, submit, id_key(job_id), job_id))
 
 
-def no_room(job: Job, view: ClusterView) -> Reason:
+def no_room(job: Job, plan: Plan) -> Reason:
     """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
-    free = view.total_free if job.request == ANYWHERE else sum(usable for _, usable in offers(view, job.request))
+    plain = job.request is ANYWHERE or job.request == ANYWHERE
+    free = plan.free if plain else sum(usable for _, usable in offers(plan.view(), job.request))
     if free < job.gpus:
         return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
     shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
