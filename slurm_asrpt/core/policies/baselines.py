@@ -137,6 +137,9 @@ class Ordered:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        if not self._shelves:
+            self._free, self._last = cluster.total_free, None
+            return []
         starts: list[Start] = []
         plan = Plan(cluster)
         heads = [(heap[0], shelf) for shelf, heap in self._shelves.items()]
