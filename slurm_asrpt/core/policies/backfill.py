@@ -71,12 +71,16 @@ class LimitTree:
         tree[node] = limit
         while node > 1:
             node >>= 1
-            tree[node] = min(tree[2 * node], tree[2 * node + 1])
+            left, right = tree[2 * node], tree[2 * node + 1]
+            least = left if left < right else right
+            if tree[node] == least:
+                return
+            tree[node] = least
 
     def _rebuild(self, new: tuple[int, JobId, float]) -> None:
         rows = [(*self._rows[at], self._tree[at + self._leaves]) for at in self._at.values()]
         rows = sorted([*rows, new])
-        self._leaves = 1 << len(rows).bit_length()  # at least one leaf is free
+        self._leaves = 2 << len(rows).bit_length()  # half of them free, so that a rebuild pays for as many additions
         self._rows = [row[:2] for row in rows]
         self._at = {job_id: at for at, (_, job_id) in enumerate(self._rows)}
         limits = [limit for _, _, limit in rows]
