@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -37,3 +38,8 @@ def read_progress(spool: Path, job_id: str) -> int | None:
     if not words or not words[0].isdigit() or len(words[0]) > 15:
         return None
     return int(words[0])
+
+
+def remove_progress(spool: Path, job_id: str) -> None:
+    """Delete a job's progress folder; nothing happens where there is none or we may not."""
+    shutil.rmtree(progress_dir(spool) / job_id, ignore_errors=True)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 FILE_NAME = "audit.jsonl"
+MAX_BYTES = 64 << 20
+"""At this size the file becomes audit.jsonl.1, and so on; the last of KEEP goes."""
+KEEP = 5
+SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused"})
+"""Events that the log tells, too."""
+
+LOG = logging.getLogger("asrptd")
 
 
 class Audit:
@@ -20,6 +28,8 @@ class Audit:
     def record(self, now: float, event: str, job_id: str = "", **facts: Any) -> None:
         entry = {"time": round(now, 3), "event": event, **({"job": job_id} if job_id else {}), **facts}
         self._lines.append(json.dumps(entry, default=str))
+        if event in SPOKEN:
+            LOG.info("%s job %s %s", event, job_id, json.dumps(facts, default=str))
 
     def flush(self) -> None:
         if not self._lines:
@@ -28,3 +38,13 @@ class Audit:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "a", encoding="utf-8") as file:
             file.write(text)
+            full = file.tell() > MAX_BYTES
+        if full:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        for number in range(KEEP - 1, 0, -1):
+            older = self.path.with_name(f"{FILE_NAME}.{number}")
+            if older.exists():
+                older.replace(self.path.with_name(f"{FILE_NAME}.{number + 1}"))
+        self.path.replace(self.path.with_name(f"{FILE_NAME}.1"))

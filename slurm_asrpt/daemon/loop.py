@@ -19,7 +19,7 @@ from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.errors import AsrptError, InputError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
@@ -47,12 +47,15 @@ class Daemon:
         self.profiles = Profiles(lambda name: load_profile(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
         client = CliClient(settings.slurm)
+        config = client.config()
+        if settings.daemon.mode is Mode.ORDER and not config.multifactor:
+            raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
         self.history = History(settings.paths.state / HISTORY_FILE)
         self.scheduler = Scheduler(
             Parts(
                 settings=settings,
                 client=client,
-                slurm=client.config(),
+                slurm=config,
                 policy=policy,
                 profiles=self.profiles,
                 store=self.store,
@@ -69,7 +72,7 @@ class Daemon:
             try:
                 wakeup = self._cycle(began)
                 failures = 0
-            except SlurmError as error:
+            except (AsrptError, OSError) as error:  # Slurm is away, a disk is full: nothing that a traceback explains
                 if once:
                     raise
                 failures += 1
@@ -118,7 +121,10 @@ class Daemon:
 
     def close(self) -> None:
         """A clean stop: from now on the hook leases nothing; what is leased runs out by itself."""
-        self._heartbeat(time.time(), alive=False)
+        try:
+            self._heartbeat(time.time(), alive=False)
+        except OSError as error:
+            LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
         self.history.close()
         self.store.close()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.predict.history import History, Run, Source
-from slurm_asrpt.spool import progress_dir, read_progress
+from slurm_asrpt.spool import read_progress
 
 
 class Recorder:
@@ -49,7 +48,6 @@ class Recorder:
             alpha=placement.alpha if placement else 0.0,
         )
         self.history.record([run])
-        shutil.rmtree(progress_dir(self.spool) / str(record.number), ignore_errors=True)
         return True
 
     def _iterations(self, tracked: Tracked) -> tuple[int, Source]:

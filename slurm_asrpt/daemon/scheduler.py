@@ -35,6 +35,8 @@ class Scheduler:
         self.world.follow(self.parts.client.jobs(), self.parts.client.nodes(), now)
         if self.world.enforcing:
             self.writer.take_back_what_did_not_start(now)
+        else:
+            self.writer.reconsider_what_slurm_has_not_started(now)
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
         self._save()

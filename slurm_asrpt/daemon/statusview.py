@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.spool import read_progress
@@ -15,7 +16,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
     ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
     reasons = {str(job_id): why for job_id, why in queue}
     rows = [_row(scheduler, tracked, ranks, reasons) for tracked in scheduler.world.tracked.values()]
-    rows.sort(key=lambda row: (row.state != Phase.RUNNING, row.rank or len(rows), row.submit_time, row.job_id))
+    rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
     settings = scheduler.settings
     return Status(
         written=now,
@@ -26,6 +27,17 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
         gpus_free=scheduler.world.view.total_free,
         jobs=rows,
     )
+
+
+_ORDER = (Phase.RUNNING, Phase.STARTING, Phase.DELAYED, Phase.WAITING, Phase.LEFT)
+
+
+def _group(row: JobStatus) -> Phase:
+    """Jobs with a rank stand by rank, then those that are not in the queue yet, then those left to Slurm."""
+    phase = Phase(row.state)
+    if row.rank is not None:
+        return Phase.DELAYED
+    return Phase.WAITING if phase in (Phase.VIRTUAL, Phase.DELAYED) else phase
 
 
 def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason]) -> JobStatus:

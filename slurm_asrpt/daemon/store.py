@@ -45,6 +45,11 @@ class Store:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)  # the new name, too
+        finally:
+            os.close(folder)
         self._last = text
 
     def load(self) -> dict[str, Any] | None:

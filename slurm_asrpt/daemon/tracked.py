@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -57,6 +58,7 @@ class Tracked:
     avoid: dict[str, float] = field(default_factory=dict)  # nodes where it did not start, and until when
     mapped: bool = False
     real: Placement | None = None
+    read: Mapping[str, int] | None = None  # the allocation that real was made from
     site_factor: int | None = None
     handed_over: bool = False
 

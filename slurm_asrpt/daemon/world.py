@@ -17,6 +17,7 @@ from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.spool import remove_progress
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
 
@@ -52,6 +53,7 @@ class World:
         """Bring the picture up to date with what Slurm says."""
         self._follow_nodes(nodes, now)
         self._follow_jobs(records, now)
+        self._saved_jobs = {}  # what the daemon before us knew is true once
 
     # nodes
 
@@ -141,13 +143,19 @@ class World:
         tracked.record = record
         if self.parts.recorder.record(tracked):
             self.parts.audit.record(now, "ended", record.job_id, state=record.state)
-        rankmap.remove(self.settings.paths.spool, [record.number])
+        self._clear_spool(record)
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
         """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
         self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
+        self._clear_spool(tracked.record)
         del self.tracked[tracked.record.job_id]
+
+    def _clear_spool(self, record: JobRecord) -> None:
+        """The prolog makes a progress folder for every job, ours or not."""
+        rankmap.remove(self.settings.paths.spool, [record.number])
+        remove_progress(self.settings.paths.spool, str(record.number))
 
     # jobs that wait
 
@@ -160,6 +168,8 @@ class World:
         if tracked.place is Place.RUNNING:  # requeued without a new submit time
             tracked.place, tracked.pin, tracked.real = Place.APART, None, None
             tracked.begin, tracked.lease_until = None, 0.0
+        if tracked.place is Place.PINNED and self.enforcing and tracked.original is None:
+            tracked.place, tracked.pin = Place.APART, None  # decided in mode shadow or order, never written
         if tracked.place is Place.PINNED:
             return False
         try:
@@ -219,7 +229,7 @@ class World:
         if tracked.not_before > now:
             return reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
-            return reason(Phase.WAITING, "not-started", slurm_reason=tracked.record.reason)
+            return tracked.why  # set when the start was taken back
         return None
 
     def follow_begin(self, tracked: Tracked, now: float) -> None:
@@ -243,7 +253,8 @@ class World:
             return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
         if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
             return False
-        return shown <= max(now, tracked.not_before) + self.settings.daemon.lease_s + LEASE_SLACK_S
+        since = max(now, tracked.not_before, tracked.record.submit_time)  # Slurm may have been read after now
+        return shown <= since + self.settings.daemon.lease_s + LEASE_SLACK_S
 
     # jobs that run
 
@@ -251,7 +262,7 @@ class World:
         record = tracked.record
         if tracked.place is Place.QUEUED:
             self.policy.finished(JobId(record.job_id), now)
-        if tracked.place is not Place.RUNNING or tracked.real is None:
+        if tracked.place is not Place.RUNNING or (tracked.real is None and record.gpus_by_node != tracked.read):
             self._read_back(tracked, now)
         tracked.place, tracked.why = Place.RUNNING, None
 
@@ -260,6 +271,7 @@ class World:
         record, pin = tracked.record, tracked.pin
         if not record.gpus_by_node:
             return
+        tracked.read = record.gpus_by_node
         tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
         got = dict(record.gpus_by_node)
         facts: dict[str, Any] = {"gpus": got, "alpha": tracked.real.alpha if tracked.real else None}

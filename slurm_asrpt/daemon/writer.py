@@ -74,7 +74,8 @@ class Writer:
     def take_back_what_did_not_start(self, now: float) -> None:
         """Unpin what Slurm has not started in time, and what a requeue left pinned."""
         patience = self.settings.daemon.unpin_after_s
-        late = [t for t in self.world.pending(Place.PINNED) if t.pin and now - t.pin.at > patience]
+        pinned = [t for t in self.world.pending(Place.PINNED) if t.pin is not None]
+        late = [t for t in pinned if t.pin and (now - t.pin.at > patience or _is_limit(t.record.reason))]
         reasons = {t.record.job_id: t.record.reason for t in late}
         fenced = [t for t in self._fence(late + self.world.requeued(now), now) if t.original is not None]
         for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
@@ -82,6 +83,13 @@ class Writer:
                 self._forget_pin(tracked)
             if tracked.record.job_id in reasons:
                 self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+
+    def reconsider_what_slurm_has_not_started(self, now: float) -> None:
+        """Modes shadow and order: Slurm goes its own way, and GPUs must not stay promised to a job for ever."""
+        patience = self.settings.daemon.unpin_after_s
+        for tracked in self.world.pending(Place.PINNED):
+            if tracked.pin is not None and now - tracked.pin.at > patience:
+                self._did_not_start(tracked, tracked.record.reason, now)
 
     def _unpin(self, tracked: Tracked) -> Update:
         assert tracked.original is not None  # noqa: S101  (the caller has seen to it)
@@ -97,13 +105,14 @@ class Writer:
         tracked.record, tracked.original = record, None
 
     def _did_not_start(self, tracked: Tracked, why: str, now: float) -> None:
-        """Back to waiting: at once the first time, then after growing pauses."""
+        """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
         tracked.failures += 1
-        pause = 0.0 if tracked.failures == 1 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (tracked.failures - 2))
+        at_once = tracked.failures == 1 and not _is_limit(why)
+        pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (tracked.failures - 2))
         if tracked.pin is not None and tracked.failures > 1 and why not in ("Resources", "Priority", "None"):
             tracked.avoid.update(dict.fromkeys(tracked.pin.gpus, now + LONGEST_BACKOFF_S))
         tracked.place, tracked.pin, tracked.retry_at = Place.APART, None, now + pause
-        tracked.why = reason(Phase.WAITING, "not-started", slurm_reason=why)
+        tracked.why = reason(Phase.WAITING, _kind(why), slurm_reason=why)
         rankmap.remove(self.settings.paths.spool, [tracked.record.number])
         self.audit.record(now, "not-started", tracked.record.job_id, why=why, retry_at=tracked.retry_at)
 
@@ -116,9 +125,8 @@ class Writer:
         errors = self._lease_until(waiting, ends, now)
         left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
         errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
-        for tracked in left:
-            tracked.handed_over = True
         for tracked, error in zip(waiting + left, errors, strict=True):
+            tracked.handed_over = tracked.place is Place.LEFT and not error
             if error:
                 self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
 
@@ -156,3 +164,12 @@ class Writer:
         for update, error in zip(updates, self.client.update(updates), strict=True):
             if not error:
                 self.world.tracked[update.job_id].site_factor = factors[update.job_id]
+
+
+def _is_limit(slurm_reason: str) -> bool:
+    """A reason of Slurm that only time or an admin removes: no use in keeping GPUs for the job meanwhile."""
+    return any(word in slurm_reason for word in ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES"))
+
+
+def _kind(slurm_reason: str) -> str:
+    return "limit" if _is_limit(slurm_reason) else "not-started"

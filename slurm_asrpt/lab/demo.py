@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config import load_settings
+from slurm_asrpt.config import PolicySettings, load_settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab import figures
@@ -61,6 +61,7 @@ class Demo:
     output: Path
     base_port: int
     keep: bool
+    tau: float = PolicySettings().tau
 
 
 def submit(lab: Lab, job: DemoJob) -> str:
@@ -197,6 +198,7 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
     parser.add_argument("--seed", type=int, default=Shape.seed, help="draws the models (default %(default)s)")
     parser.add_argument("--load", type=float, default=Shape.load, help="work over capacity (default %(default)s)")
     parser.add_argument("--span", type=float, default=Shape.span_s, help="seconds of arrivals (default %(default)s)")
+    parser.add_argument("--tau", type=float, default=PolicySettings().tau, help="policy.tau (default %(default)s)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where the figures go (default %(default)s)")
     parser.add_argument("--base-port", type=int, default=BASE_PORT, help="first of the ports (default %(default)s)")
     parser.add_argument("--keep", action="store_true", help="leave the cluster's files (logs, audit trail) behind")
@@ -208,7 +210,8 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
         raise InputError(str(error)) from None
     if options.span > LONGEST_ROUND_S / 2:
         raise InputError(f"--span {options.span:g}: a round ends after {LONGEST_ROUND_S:g} s, so at most half of that")
-    return Demo(shape, options.output, options.base_port, options.keep)
+    parse_settings({"policy": {"tau": options.tau}}, "--tau")
+    return Demo(shape, options.output, options.base_port, options.keep, options.tau)
 
 
 def _check_output(path: Path) -> None:
@@ -227,6 +230,7 @@ def _spec(demo: Demo, directory: Path) -> LabSpec:
     settings = {
         "daemon": {"interval_s": 0.5, "lease_s": 60},
         "fabric": {"inter_bytes_per_s": FABRIC.inter, "intra_bytes_per_s": FABRIC.intra},
+        "policy": {"tau": demo.tau},
     }
     return LabSpec(directory, NODES, demo.base_port, USERS, slurm_conf_extra=SLURM_CONF, settings=settings)
 

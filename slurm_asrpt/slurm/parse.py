@@ -13,7 +13,7 @@ from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
-from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
 
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
@@ -61,9 +61,18 @@ def _sane(gres: str) -> str:
 def parse_jobs(text: str) -> list[JobRecord]:
     """``squeue --json --states=all``."""
     try:
-        return [_job(raw) for raw in json.loads(text)["jobs"]]
+        answer = json.loads(text)
+        if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
+            raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
+        return [_job(raw) for raw in answer["jobs"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
+
+
+def _first_error(errors: Any) -> str:
+    first = errors[0] if isinstance(errors, list) else errors
+    words = [first.get(key) for key in ("error", "description")] if isinstance(first, Mapping) else [first]
+    return printable(" ".join(str(word) for word in words if word))
 
 
 def _job(raw: Mapping[str, Any]) -> JobRecord:

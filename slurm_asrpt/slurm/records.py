@@ -64,6 +64,11 @@ class JobRecord:
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
 
 
+_WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+_HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
+# not among them: RESERVED and MAINTENANCE, where Slurm decides who gets in, and whatever ends in * (not responding)
+
+
 @dataclass(frozen=True)
 class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB."""
@@ -83,24 +88,9 @@ class NodeRecord:
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start a job there."""
-        flags = set(self.state.replace("*", "+").rstrip("+").split("+"))
-        bad = {
-            "DOWN",
-            "DRAIN",
-            "DRAINING",
-            "DRAINED",
-            "FAIL",
-            "FAILING",
-            "MAINT",
-            "MAINTENANCE",
-            "FUTURE",
-            "UNKNOWN",
-            "REBOOT",
-            "RESERVED",
-        }
-        asleep = {"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP", "PLANNED_DOWN", "NOT_RESPONDING"}
-        return not flags & (bad | asleep) and "*" not in self.state
+        """Whether Slurm would start a job there. A state or flag that we do not know counts as no."""
+        base, *flags = self.state.split("+")
+        return base in _WORKING and _HARMLESS.issuperset(flags)
 
     @property
     def completing(self) -> bool:

@@ -166,6 +166,11 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float) -> None:
         time.sleep(0.1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The lab's own tests first: some look at what is left when no other lab is up."""
+    items.sort(key=lambda item: "e2e" in item.keywords and item.path.name != "test_lab.py")
+
+
 @pytest.fixture(scope="session")
 def session_lab() -> Iterator[Lab]:
     """One cluster of 4 x 4 GPUs for all tests."""

@@ -92,21 +92,30 @@ def test_an_unseen_job_starts_at_once_and_the_fourth_submission_is_predicted(asr
     asrpt.wait(fourth, "COMPLETED")
 
 
-def learn(cluster: Cluster, *runs: tuple[int, str, str]) -> None:
-    """Run each job twice for real, much faster than life, and retrain."""
-    jobs = [cluster.train(n, profile, option, "--gpus-per-task=1", speedup=1000) for n, profile, option in runs * 2]
+Recipe = tuple[int, str, str, float]
+"""Iterations, profile, number of tasks, how much faster than life."""
+
+
+def run_one(cluster: Cluster, recipe: Recipe) -> str:
+    iterations, profile, tasks, speedup = recipe
+    return cluster.train(iterations, profile, tasks, "--gpus-per-task=1", speedup=speedup)
+
+
+def learn(cluster: Cluster, *recipes: Recipe) -> None:
+    """Run each job twice for real and retrain."""
+    jobs = [run_one(cluster, recipe) for recipe in recipes * 2]
     cluster.wait_all(jobs, "COMPLETED")
     wait_for(lambda: all(cluster.audit(j, "ended") for j in jobs), "the history has them", 10)
     cluster.admin("retrain")
 
 
 def test_shorter_predicted_work_starts_first_when_gpus_are_short(asrpt: Cluster):
-    learn(asrpt, (400, "vgg19-1gpu", "-n1"), (40, "vgg19-1gpu", "-n1"))
+    long_one, short_one = (400, "vgg19-1gpu", "-n1", 100.0), (40, "vgg19-1gpu", "-n1", 10.0)  # 1.5 s both
+    learn(asrpt, long_one, short_one)
     for node, gpus in (("n1", 4), ("n2", 4), ("n3", 4), ("n4", 3)):
         asrpt.block(node, gpus)
     last = asrpt.block("n4", 1)
-    long = asrpt.train(400, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=1000)
-    short = asrpt.train(40, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=1000)
+    long, short = run_one(asrpt, long_one), run_one(asrpt, short_one)
     wait_for(lambda: {asrpt.state_of(long), asrpt.state_of(short)} == {"waiting"}, "both are in the FIFO", 30)
     ranks = asrpt.status()
     assert ranks[short]["rank"] < ranks[long]["rank"]
@@ -116,9 +125,10 @@ def test_shorter_predicted_work_starts_first_when_gpus_are_short(asrpt: Cluster)
 
 
 def test_a_communication_heavy_job_waits_for_a_whole_server_and_gets_it(asrpt: Cluster):
-    learn(asrpt, (80, "vgg19-dp4", "-n4"))
+    recipe = (80, "vgg19-dp4", "-n4", 1000.0)
+    learn(asrpt, recipe)
     blockers = {node: asrpt.block(node, 1) for node in ("n1", "n2", "n3", "n4")}
-    heavy = asrpt.train(80, "vgg19-dp4", "-n4", "--gpus-per-task=1", speedup=1000)
+    heavy = run_one(asrpt, recipe)
     wait_for(lambda: asrpt.state_of(heavy) == "delayed for placement", "it waits for a server", 30)
     assert "better placement" in asrpt.status()[heavy]["text"]
     time.sleep(2)

@@ -86,7 +86,7 @@ def test_virtual_srpt_completes_in_the_order_of_a_brute_force_simulation(jobs):
     machine, order = VirtualMachine(), []
     for number, (work, arrival) in sorted(enumerate(jobs), key=lambda item: item[1][1]):
         order += machine.advance(arrival)
-        machine.add(JobId(str(number)), work, arrival)
+        machine.add(JobId(str(number)), work, arrival, arrival)
     order += machine.advance(1e9)
     left = {number: work for number, (work, _) in enumerate(jobs)}
     expected, now = [], 0

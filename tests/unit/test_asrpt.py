@@ -194,3 +194,33 @@ def test_an_unknown_policy_lists_the_known_ones():
     assert "asrpt" in policy_names()
     with pytest.raises(ValueError, match=r"known: .*asrpt"):
         make_policy("asprt")
+
+
+def test_a_job_aside_lets_nobody_pass_beyond_its_deadline():
+    view = cluster(2, 2)
+    asrpt = policy(view, delay="aside")
+    asrpt.submitted(heavy(), 0.0)
+    turn = asrpt.next_wakeup(0.0)
+    (wait,) = asrpt.decide(view, turn)
+    asrpt.submitted(job(2, 1), turn)
+    crowded = cluster(1, 1)
+    assert started(asrpt.decide(crowded, turn + 1)) == ["2"]
+    asrpt.submitted(job(3, 1), wait.until)
+    assert started(asrpt.decide(crowded, wait.until)) == []
+
+
+def test_after_a_cold_start_waiting_counts_from_submission():
+    view = cluster(4)
+    asrpt = make_policy("asrpt", fabric=FABRIC)
+    asrpt.cluster_changed(view.nodes, 1000.0)  # the daemon comes up at 1000, with no memory
+    asrpt.submitted(job(1, 4, 50, submit_time=900.0), 900.0)
+    asrpt.submitted(job(2, 4, 70, submit_time=960.0), 960.0)
+    assert asrpt.next_wakeup(1000.0) == pytest.approx(1030.0)  # job 1 was done at 950, job 2 has 30 s left
+    assert started(asrpt.decide(view, 1000.0)) == ["1"]
+
+
+def test_a_job_that_does_not_fit_now_is_still_ordered_by_its_work():
+    asrpt = policy(cluster(4))  # the other nodes are down
+    asrpt.submitted(job(1, 8, 100.0, JobProfile("wide", (Stage(8, 5.0, 5.0),))), 0.0)
+    (row,) = asrpt.queue(0.0)
+    assert row[1].facts["work_s"] == pytest.approx(8 * 100 * 10 / 4)

@@ -438,3 +438,24 @@ def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
     bench.cycle(2)
     assert bench.place(job_id) is Place.RUNNING
     assert bench.place(blocker) is Place.RUNNING
+
+
+def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
+    """Slurm answers a start with a limit of an association: the reason is told, and others get the GPUs."""
+    bench.slurm.starts_jobs = False
+    limited = bench.slurm.submit(12)
+    bench.cycle()
+    bench.slurm.change(limited, reason="AssocGrpGRES")
+    bench.cycle()
+    assert bench.slurm.records[limited].required_nodes == ""
+    bench.cycle()
+    assert bench.job(limited).why.kind == "limit"
+    assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"
+
+
+def test_a_node_in_a_state_that_we_do_not_know_is_not_used(bench):
+    bench.slurm.node_state("n1", "IDLE+SOMETHING_NEW")
+    bench.slurm.node_state("n2", "IDLE+MAINTENANCE+RESERVED")
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].gpus_by_node == {"n3": 4}

@@ -4,7 +4,7 @@ import pytest
 
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
-from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.status import read_status
 from tests.daemon_bench import make_settings
 from tests.fake_slurm import FakeSlurm
@@ -89,10 +89,16 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])
-def test_only_enforce_lets_the_hook_lease(make_daemon, mode):
+def test_only_enforce_lets_the_hook_lease(make_daemon, slurm, mode):
+    slurm.multifactor = True
     daemon = make_daemon(mode=mode)
     daemon.run(once=True)
     assert "lease_s=0" in hook_lines(daemon)
+
+
+def test_mode_order_needs_multifactor(make_daemon):
+    with pytest.raises(InputError, match="multifactor"):
+        make_daemon(mode="order")
 
 
 def test_a_clean_stop_ends_the_hooks_leases(make_daemon):

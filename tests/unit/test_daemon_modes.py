@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from slurm_asrpt.config import Mode
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.daemon.writeback_order import factors
@@ -17,14 +18,31 @@ def test_shadow_decides_and_writes_nothing(make_bench):
     job_id = bench.slurm.submit(6, profile="tail", leased=False)
     bench.slurm.submit(12, leased=False)
     bench.slurm.submit(4, leased=False, features="fast")
-    bench.cycle(30)
-    assert bench.slurm.writes == []
+    bench.cycle(8)
     assert len(bench.audit("start", job_id)) == 1
+    bench.cycle(22)
+    assert bench.audit("not-started", job_id)  # Slurm has not: the GPUs are not promised to it for ever
+    assert bench.slurm.writes == []
     assert not bench.hosts(job_id).parent.exists()
     bench.slurm.starts_jobs = True
     bench.cycle(2)
-    (running,) = bench.audit("running", job_id)
-    assert running["planned"]
+    assert len(bench.audit("running", job_id)) == 1
+
+
+def test_what_shadow_has_decided_enforce_plans_anew(make_bench):
+    """The way from shadow to enforce that the README recommends: no job may be stuck on a start never written."""
+    bench = make_bench(mode="shadow")
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, leased=False)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.PINNED
+    bench.settings = bench.settings.model_copy(
+        update={"daemon": bench.settings.daemon.model_copy(update={"mode": Mode.ENFORCE})}
+    )
+    bench.slurm.starts_jobs = True
+    bench.restart()
+    bench.cycle(3)
+    assert bench.place(job_id) is Place.RUNNING
 
 
 def test_order_writes_descending_site_factors_and_nothing_else(make_bench):

@@ -218,3 +218,10 @@ def test_any_status_file_is_read_or_refused(tmp_path_factory, text):
     (run / "status.json").write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(AsrptError):
         read_status(run)
+
+
+def test_a_controller_that_is_away_is_no_empty_queue():
+    """squeue 22.05 exits with 0 then, and prints no jobs but an error."""
+    text = '{"errors": [{"error": "Unable to contact slurm controller (connect failure)", "errno": 1}], "jobs": []}'
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        parse.parse_jobs(text)

@@ -1,7 +1,9 @@
 """The policies, by name: each is pure, and the simulator and the daemon run the same object."""
 
-from slurm_asrpt.core.policies import asrpt as _asrpt  # registers itself
+from slurm_asrpt.core.policies import asrpt as _asrpt  # these register themselves
+from slurm_asrpt.core.policies import backfill as _backfill
+from slurm_asrpt.core.policies import baselines as _baselines
 from slurm_asrpt.core.policies.base import Policy, make_policy, policy_names
 
 __all__ = ["Policy", "make_policy", "policy_names"]
-del _asrpt
+del _asrpt, _backfill, _baselines

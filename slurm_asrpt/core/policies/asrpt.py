@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
@@ -62,7 +62,7 @@ class ASrpt:
         self._advance(now)
         self._jobs[job.id] = job
         work = job.gpus * job.predicted_iterations * self._alpha(job).best
-        self._machine.add(job.id, work, job.submit_time)
+        self._machine.add(job.id, work, job.submit_time, now)
         self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:
@@ -92,7 +92,8 @@ class ASrpt:
 
     def _alpha(self, job: Job) -> Alphas:
         if job.id not in self._alphas:
-            best = best_alpha(job, self._nodes, self.fabric) if fits(job, self._nodes) else 1.0
+            there = (job, self._nodes) if fits(job, self._nodes) else _imagined(job, self._nodes)
+            best = best_alpha(*there, self.fabric)
             self._alphas[job.id] = Alphas(best, max(best, worst_alpha(job, self._nodes, self.fabric)))
         return self._alphas[job.id]
 
@@ -108,17 +109,21 @@ class ASrpt:
                 view.take(decision.placement.gpus, decision.job.request)
                 continue
             self._last[job_id] = decision.reason
-            if not self._may_pass(decision):
+            if not self._may_pass(job_id, decision.reason, now):
                 break
         for decision in decisions:
             if isinstance(decision, Start):
                 self._forget(decision.job.id)
         return decisions
 
-    def _may_pass(self, wait: Wait) -> bool:
-        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks."""
-        kind = wait.reason.kind
-        return kind == "capacity" or (self.aside and wait.job.id in self._delays)
+    def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
+        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
+
+        A job that waits aside lets others pass until its deadline, not beyond: smaller ones could pass it for ever.
+        """
+        if why.kind == "capacity":
+            return True
+        return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
     def _consider(self, job: Job, view: ClusterView, now: float) -> Decision:
         """Lines 5-23 for one job."""
@@ -131,7 +136,7 @@ class ASrpt:
         ratio = placement.alpha / self._alpha(job).best
         if heavy and ratio > self.comm_heavy and not self._delay_over(job, placement, now):
             delay = self._delays[job.id]
-            facts = {"until": delay.deadline, "ratio": ratio, "nodes": dict(placement.gpus)}
+            facts = {"left_s": delay.deadline - now, "ratio": ratio, "nodes": dict(placement.gpus)}
             return Wait(job, reason(Phase.DELAYED, "placement", **facts), delay.deadline)
         return Start(job, placement)
 
@@ -178,7 +183,7 @@ class ASrpt:
             why = self._last.get(job_id)
             if blocker is not None or why is None:
                 why = reason(Phase.WAITING, "behind", ahead=ahead, head=blocker or job_id)
-            elif not self._may_pass(Wait(self._jobs[job_id], why)):
+            elif not self._may_pass(job_id, why, now):
                 blocker = job_id
             rows.append((job_id, why))
         for job_id, left, work in self._machine.remaining():
@@ -206,3 +211,10 @@ class ASrpt:
         self._machine, self._fifo, self._delays = machine, fifo, delays
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
+
+
+def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
+    """A job that the present nodes cannot hold (some may be down), on as many of the largest kind as it needs."""
+    shape = Request(per_node=job.request.per_node, unit=job.request.unit)
+    largest = max([node.gpus for node in nodes] + [job.request.per_node or job.request.unit])
+    return replace(job, request=shape), [Node(str(i), largest, i) for i in range(job.gpus)]

@@ -31,10 +31,12 @@ class VirtualMachine:
     def __len__(self) -> int:
         return len(self._work)
 
-    def add(self, job_id: JobId, work: float, arrival: float) -> None:
+    def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
         """A job arrives now (call ``advance`` first). Raises ValueError if it is already here."""
         if job_id in self._work:
             raise ValueError(f"job {job_id} is already on the virtual machine")
+        if not self._heap:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
+            self.clock = now
         self._work[job_id] = work
         heapq.heappush(self._heap, (work, arrival, id_key(job_id), job_id))
 
@@ -59,7 +61,8 @@ class VirtualMachine:
             self.clock = max(self.clock, end)
             del self._work[job_id]
             completed.append(job_id)
-        self.clock = max(self.clock, now)
+        if self._heap:
+            self.clock = max(self.clock, now)
         return completed
 
     def next_completion(self) -> float | None:

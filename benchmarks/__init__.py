@@ -1,0 +1,1 @@
+"""One script per figure; each prints one JSON object with --json."""

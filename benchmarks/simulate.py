@@ -1,0 +1,104 @@
+"""How fast the simulator is: python -m benchmarks.simulate --jobs 20000 --policy asrpt --json
+
+A simple synthetic workload on 250 servers of 8 GPUs at 10 Gbit/s: groups of recurrent jobs with log-normal run times,
+70% of the jobs on one GPU, the others with profiles of Table I, Poisson arrivals at a given load, predictions that are
+the median of the group. What is timed is the simulation alone, without making the workload or the lower bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import resource
+import sys
+import time
+
+import numpy as np
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import JobProfile, unprofiled
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.profile.schema import load_profile
+from slurm_asrpt.sim.bound import design_bound, sound_bound
+from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
+from slurm_asrpt.sim.jobtable import JobTable
+
+FABRIC = Fabric(inter=1.25e9, intra=300e9)
+NODES = tuple(Node(f"n{i:03}", 8, i) for i in range(250))
+SINGLE_GPU = 0.7
+MULTI = ("vgg19-dp2", "resnet152-dp4", "bert-large-pp2dp2", "bert-large-pp4dp2", "gpt-13b-pp8", "gpt-6.7b-pp4dp4")
+MULTI_SHARE = (0.3, 0.3, 0.15, 0.1, 0.1, 0.05)
+RUN_MEDIAN_S, RUN_SPREAD, GROUP_SPREAD = 600.0, 0.3, 1.6  # log-normal: sigma within a group, and of their medians
+
+
+def workload(jobs: int, load: float, seed: int) -> JobTable:
+    """Recurrent log-normal jobs: each belongs to a group with one profile and one median run time."""
+    rng = np.random.default_rng(seed)
+    profiles: tuple[JobProfile, ...] = (unprofiled(1), *(load_profile(name, ()) for name in MULTI))
+    groups = max(1, jobs // 20)
+    weights = (SINGLE_GPU, *((1 - SINGLE_GPU) * share for share in MULTI_SHARE))
+    profile_of = rng.choice(len(profiles), groups, p=weights)
+    median = RUN_MEDIAN_S * rng.lognormal(0, GROUP_SPREAD, groups)
+    group = rng.integers(0, groups, jobs)
+    profile = profile_of[group].astype(np.int64)
+    seconds = np.minimum(median[group] * rng.lognormal(0, RUN_SPREAD, jobs), 30 * 86400)
+    draft = JobTable(profiles, np.zeros(jobs), profile, seconds, median[group])
+    alpha = draft.best_alphas(NODES, FABRIC)
+    capacity = sum(node.gpus for node in NODES)
+    span = float((draft.gpus * seconds).sum()) / (capacity * load)
+    submit = np.sort(rng.uniform(0, span, jobs))
+    limit = 2 * median[group] * np.ceil(rng.uniform(1, 6, jobs))  # users ask for far too much
+    return JobTable(
+        profiles, submit, profile, seconds / alpha, median[group] / alpha, limit, groups=[f"g{g}" for g in group]
+    )
+
+
+def figures(result: Result, seconds: float, bounds: bool) -> dict[str, object]:
+    jobs = len(result.table)
+    found: dict[str, object] = {
+        "jobs": jobs,
+        "seconds": round(seconds, 3),
+        "jobs_per_s": round(jobs / seconds),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "events": result.events,
+        "never_started": len(result.never_started),
+        "mean_jct_s": round(float(result.completion_times.mean()), 1) if len(result.ended) else None,
+    }
+    if bounds and len(result.ended) == jobs:
+        submitted = float(result.table.submit.sum())
+        total = float(result.completion_times.sum())
+        for name, bound in (("design", design_bound), ("sound", sound_bound)):
+            found[f"over_{name}_bound"] = round(total / (bound(result.table, NODES, FABRIC) - submitted), 4)
+    return found
+
+
+def main() -> int:
+    names = policy_names()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--policy", default="asrpt", choices=[*names, *(name + PERFECT for name in names)])
+    parser.add_argument("--load", type=float, default=0.8, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bounds", action="store_true", help="compare with the lower bounds too")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes to stderr")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    chosen = parser.parse_args()
+    table = workload(chosen.jobs, chosen.load, chosen.seed)
+    profiler = cProfile.Profile()
+    if chosen.profile:
+        profiler.enable()
+    began = time.perf_counter()
+    result = simulate_named(chosen.policy, NODES, table, FABRIC)
+    seconds = time.perf_counter() - began
+    profiler.disable()
+    if chosen.profile:
+        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(18)
+    found = {"policy": chosen.policy, "load": chosen.load, **figures(result, seconds, chosen.bounds)}
+    print(json.dumps(found) if chosen.json else "\n".join(f"{k}: {v}" for k, v in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""The paper's baselines (section V-A.1-d) and FIFO: an order of the jobs, strict or work-conserving.
+
+All place by Heavy-Edge on the most-free servers. Strict: the first in the order that does not fit holds back all
+behind it. Work-conserving: the first in the order that fits starts, again and again.
+
+Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, each a
+heap, and a decision looks at the head of each shelf: O(shapes + starts log n), however long the queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.freeindex import Plan, quick_place
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.virtual_machine import id_key
+
+Key = tuple[int, float, float, tuple[int, ...], JobId]
+"""Rank (0, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
+
+Value = Callable[[Job, float], float]
+"""What a policy orders by, from a job and its α̃_min in seconds per iteration; ties go by submission, then id."""
+
+
+def by_duration(job: Job, alpha: float) -> float:
+    """ñ_i α̃_i^min, predicted seconds."""
+    return job.predicted_iterations * alpha
+
+
+def by_workload(job: Job, alpha: float) -> float:
+    """g_i ñ_i α̃_i^min, predicted GPU-seconds."""
+    return job.gpus * job.predicted_iterations * alpha
+
+
+def by_submission(job: Job, alpha: float) -> float:
+    """Nothing but the submission time, which every order falls back to."""
+    return 0.0
+
+
+_KINDS = 65536
+
+
+class Alone:
+    """α̃_min by profile and form of request: one look over all nodes per kind of job instead of one per job."""
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
+        self._nodes, self._fabric = tuple(nodes), fabric
+        self._known: dict[Hashable, float | None] = {}
+
+    def alpha(self, job: Job) -> float | None:
+        """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        if key not in self._known:
+            if len(self._known) >= _KINDS:  # a daemon runs for years
+                self._known.clear()
+            can = fits(job, self._nodes)
+            self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
+        return self._known[key]
+
+    def fits(self, job: Job) -> bool:
+        return self.alpha(job) is not None
+
+
+class Ordered:
+    """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
+
+    def __init__(self, fabric: Fabric, value: Value, conserving: bool) -> None:
+        self.fabric, self.value, self.conserving = fabric, value, conserving
+        self._alone = Alone((), fabric)
+        self._jobs: dict[JobId, Job] = {}
+        self._keys: dict[JobId, Key] = {}
+        self._shelves: dict[Hashable, list[Key]] = {}  # heaps; the top one always waits, others may have left
+        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._returns = 0
+        self._free = 0  # GPUs left by the last decision
+        self._last: Wait | None = None  # the first job that did not fit then
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._alone = Alone(nodes, self.fabric)
+        ranks = {job_id: key[0] for job_id, key in self._keys.items()}
+        self._shelves.clear()
+        self._misfits.clear()
+        for job_id, rank in ranks.items():
+            self._enter(self._jobs[job_id], self._key(self._jobs[job_id], rank))
+
+    def submitted(self, job: Job, now: float) -> None:
+        self._enter(job, self._key(job, 0))
+
+    def returned(self, job: Job, now: float) -> None:
+        self._returns += 1
+        self._enter(job, self._key(job, -self._returns))
+
+    def changed(self, job: Job, now: float) -> None:
+        key = self._keys.get(job.id)
+        if key is not None:
+            self._forget(job.id)
+            self._enter(job, key)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._forget(job_id)
+
+    def _key(self, job: Job, rank: int) -> Key:
+        alpha = self._alone.alpha(job)
+        return (rank, self.value(job, 1.0 if alpha is None else alpha), job.submit_time, id_key(job.id), job.id)
+
+    def _enter(self, job: Job, key: Key) -> None:
+        self._jobs[job.id], self._keys[job.id] = job, key
+        if self._alone.fits(job):
+            heapq.heappush(self._shelves.setdefault(self._shelf(job), []), key)
+        else:
+            self._misfits.add(job.id)
+
+    def _shelf(self, job: Job) -> Hashable:
+        """Where a job stands; the strict orders have a single shelf."""
+        if not self.conserving:
+            return None
+        return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
+
+    def _forget(self, job_id: JobId) -> None:
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        del self._keys[job_id]
+        if job_id in self._misfits:
+            self._misfits.discard(job_id)
+        else:
+            self._clean(self._shelf(job))
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        if not self._shelves:
+            self._free, self._last = cluster.total_free, None
+            return []
+        starts: list[Start] = []
+        plan = Plan(cluster)
+        heads = [(heap[0], shelf) for shelf, heap in self._shelves.items()]
+        heapq.heapify(heads)
+        while heads:
+            key, shelf = heapq.heappop(heads)
+            job = self._jobs[key[-1]]
+            placement = None
+            if job.gpus <= plan.free:
+                placement = quick_place(plan.view(), job, Strategy.MOST_FREE, self.fabric)
+            if placement is None:  # nor will any other of this shape fit before GPUs come back
+                continue
+            starts.append(Start(job, placement))
+            plan.add(job, placement)
+            self._forget(job.id)
+            if shelf in self._shelves:
+                heapq.heappush(heads, (self._shelves[shelf][0], shelf))
+        self._free, self._last = plan.free, self._first_wait(plan)
+        return starts if self._last is None else [*starts, self._last]
+
+    def _first_wait(self, plan: Plan) -> Wait | None:
+        """Why the first job in the order does not start."""
+        if not self._shelves:
+            return None
+        job = self._jobs[min(heap[0] for heap in self._shelves.values())[-1]]
+        if self._last is not None and self._last.job is job and self._free == plan.free and job.request is ANYWHERE:
+            return self._last  # nothing to say that was not said
+        return Wait(job, no_room(job, plan))
+
+    def _clean(self, shelf: Hashable) -> None:
+        """Keep a job that waits on top of a shelf; take an empty shelf down."""
+        heap = self._shelves[shelf]
+        while heap and not self._stands(heap[0], shelf):
+            heapq.heappop(heap)
+        if not heap:
+            del self._shelves[shelf]
+
+    def _stands(self, key: Key, shelf: Hashable) -> bool:
+        """Whether this key is still its job's, on this shelf; what leaves from further down is not searched for."""
+        job_id = key[-1]
+        if self._keys.get(job_id) != key or job_id in self._misfits:
+            return False
+        return self._shelf(self._jobs[job_id]) == shelf
+
+    def next_wakeup(self, now: float) -> float | None:
+        return None  # only arrivals and ends can change what fits
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        order = [key[-1] for key in sorted(self._keys.values())]
+        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
+
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
+        job = self._jobs[job_id]
+        if job_id in self._misfits:
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
+        if self._last is not None and job_id == self._last.job.id:
+            return self._last.reason
+        if self.conserving and self._last is not None and job.gpus > self._free:
+            return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
+        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+
+    def dump(self) -> dict[str, Any]:
+        return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            rows = [(JobId(j), int(rank), float(value), float(sub)) for j, rank, value, sub in state["order"]]
+            returns = int(state["returns"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a state of this policy: {error!r}") from error
+        for table in (self._jobs, self._keys, self._shelves, self._misfits):
+            table.clear()
+        self._returns, self._last = returns, None
+        for job_id, rank, value, submit in rows:
+            if job_id in jobs:
+                self._enter(jobs[job_id], (rank, value, submit, id_key(job_id), job_id))
+
+
+def no_room(job: Job, plan: Plan) -> Reason:
+    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
+    plain = job.request is ANYWHERE or job.request == ANYWHERE
+    free = plan.free if plain else sum(usable for _, usable in offers(plan.view(), job.request))
+    if free < job.gpus:
+        return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
+    shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
+    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+
+
+@register("fifo")
+def fifo(fabric: Fabric) -> Ordered:
+    """First come, first served; the head blocks."""
+    return Ordered(fabric, by_submission, conserving=False)
+
+
+@register("spjf")
+def spjf(fabric: Fabric) -> Ordered:
+    """Shortest predicted job first (MLaaS); the head blocks."""
+    return Ordered(fabric, by_duration, conserving=False)
+
+
+@register("spwf")
+def spwf(fabric: Fabric) -> Ordered:
+    """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
+    return Ordered(fabric, by_workload, conserving=False)
+
+
+@register("wcs-duration")
+def wcs_duration(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
+    return Ordered(fabric, by_duration, conserving=True)
+
+
+@register("wcs-workload")
+def wcs_workload(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
+    return Ordered(fabric, by_workload, conserving=True)
+
+
+@register("wcs-subtime")
+def wcs_subtime(fabric: Fabric) -> Ordered:
+    """Work-conserving: of the jobs that fit, the one that was submitted first."""
+    return Ordered(fabric, by_submission, conserving=True)

@@ -1,0 +1,88 @@
+"""Lower bounds on the sum of completion times that any schedule can reach.
+
+Both relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in truth it takes
+p_i = n_i α̃_i^min seconds once started. Completion times are instants, seconds on the table's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.sim.jobtable import Floats, JobTable
+
+
+def design_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """DESIGN.md section 3: the sum over jobs of max(completion of preemptive SRPT, r_i + p_i), seconds.
+
+    Not a bound in the strict sense: SRPT may finish the narrow job first, of which the sum then counts p_i, and let
+    all others wait for it, while a real cluster runs it beside them (tests/unit/test_bound.py has such an instance).
+    Close to ``sound_bound`` and mostly above it; a schedule below it is no error. Jobs that can never run are left out.
+    """
+    release, length, alone = _columns(table, nodes, fabric)
+    return float(np.maximum(srpt(release, length), release + alone).sum())
+
+
+def sound_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """A sum of completion times that no schedule of these jobs goes below, seconds: the largest of three.
+
+    - preemptive SRPT, the optimum on one machine;
+    - every job alone in the cluster, r_i + p_i;
+    - mean busy times: a job that runs without a break at g_i/G of the machine has its mean busy time p_i/2 before its
+      end, and preemptive shortest-length-first minimises their sum (Goemans 1997; Goemans et al., SIAM J. Discrete
+      Math. 15(2), 2002). A job that runs longer than p_i, for want of a good placement, is cut to its last p_i seconds.
+    """
+    release, length, alone = _columns(table, nodes, fabric)
+    busy = _mean_busy_times(release, length)
+    return float(max(srpt(release, length).sum(), (release + alone).sum(), (busy + alone / 2).sum()))
+
+
+def _columns(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> tuple[Floats, Floats, Floats]:
+    """r_i, l_i and p_i of the jobs that these nodes can run."""
+    alone = table.iterations * table.best_alphas(nodes, fabric)
+    can_run = ~np.isnan(alone)
+    share = table.gpus / max(1, sum(node.gpus for node in nodes))
+    return table.submit[can_run], (share * alone)[can_run], alone[can_run]
+
+
+def srpt(release: Floats, length: Floats) -> Floats:
+    """Completion times of preemptive shortest-remaining-first on one machine of speed 1; jobs sorted by release."""
+    return _preemptive(release, length, by_remaining=True)[0]
+
+
+def _mean_busy_times(release: Floats, length: Floats) -> Floats:
+    """The mean instant at which each job is served by preemptive shortest-length-first; its release if length 0."""
+    return _preemptive(release, length, by_remaining=False)[1]
+
+
+def _preemptive(release: Floats, length: Floats, by_remaining: bool) -> tuple[Floats, Floats]:
+    """Completion and mean busy time of each job under preemptive priorities: work left, or whole length."""
+    releases, lengths = release.tolist(), length.tolist()
+    left, busy = list(lengths), [0.0] * len(lengths)
+    ends = list(releases)
+    heap: list[tuple[float, int]] = []
+    clock, arrived = 0.0, 0
+    while heap or arrived < len(releases):
+        if not heap:
+            clock = releases[arrived]
+        while arrived < len(releases) and releases[arrived] <= clock:
+            heapq.heappush(heap, (lengths[arrived], arrived))
+            arrived += 1
+        job = heap[0][1]
+        until = releases[arrived] if arrived < len(releases) else float("inf")
+        done = clock + left[job] <= until
+        served = left[job] if done else until - clock
+        busy[job] += served * (clock + served / 2)
+        left[job] -= served
+        clock = clock + served if done else until
+        if done:
+            heapq.heappop(heap)
+            ends[job] = clock
+        elif by_remaining:
+            heapq.heapreplace(heap, (left[job], job))
+    whole = np.asarray(length)
+    means = np.divide(np.array(busy), whole, out=np.array(ends), where=whole > 0)
+    return np.array(ends), means

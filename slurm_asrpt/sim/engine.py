@@ -1,0 +1,216 @@
+"""The event engine: plays a table of jobs through any policy, in continuous time.
+
+Three things happen: jobs arrive, started jobs end after n_i alpha seconds of the placement that they were given, and
+policies wake up. At one instant ends come before arrivals, arrivals in the order of the table, and then the policy
+decides once. The engine reads no clock and rolls no dice: the same table and policy give the same result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slurm_asrpt.core.cluster import Fabric, Node, Placement
+from slurm_asrpt.core.freeindex import IndexedView
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
+
+PERFECT = "-perfect"
+Progress = Callable[[int, int, float], None]
+"""Called now and then with the jobs that have ended, the jobs in all, and the simulated time in seconds."""
+OnStart = Callable[[int, float, Placement], None]
+"""Called for each start with the job's row, the time and the placement: for charts that need the nodes."""
+
+_PROGRESS_EVERY = 1000  # ended jobs
+_NEVER = float("inf")
+
+
+class PolicyError(ValueError):
+    """The policy did what no scheduler may: started a job twice, or with other GPUs than it asked for."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of each job, in columns of shape (n,) as in the table.
+
+    start, end: seconds, nan for a job that never started; alpha: seconds per iteration where it ran, else nan.
+    nodes: servers used, 0 if never started. clock: the time of the last event, seconds. events: instants processed.
+    interrupted: by Ctrl-C; jobs with an end after ``clock`` were still running then.
+    """
+
+    table: JobTable
+    start: Floats
+    end: Floats
+    alpha: Floats
+    nodes: Ints
+    clock: float
+    events: int
+    interrupted: bool
+
+    @property
+    def never_started(self) -> Ints:
+        """Rows of the jobs that the policy never started, or that had not arrived when the run was interrupted."""
+        return np.flatnonzero(np.isnan(self.start))
+
+    @property
+    def ended(self) -> Ints:
+        """Rows of the jobs that have run to their end."""
+        return np.flatnonzero(self.end <= self.clock)
+
+    @property
+    def completion_times(self) -> Floats:
+        """Seconds from submission to end of each job that has ended, in the order of ``ended``."""
+        return np.asarray((self.end - self.table.submit)[self.ended])
+
+    @property
+    def waits(self) -> Floats:
+        """Seconds from submission to start, nan for jobs that never started."""
+        return self.start - self.table.submit
+
+
+def simulate(
+    policy: Policy,
+    nodes: Sequence[Node],
+    table: JobTable,
+    progress: Progress | None = None,
+    on_start: OnStart | None = None,
+) -> Result:
+    """Play the whole table. Ctrl-C gives the result so far. Raises PolicyError or ValueError for a policy that errs."""
+    run = _Run(policy, nodes, table, progress, on_start)
+    interrupted = False
+    try:
+        run.to_the_end()
+    except KeyboardInterrupt:
+        interrupted = True
+    return run.result(interrupted)
+
+
+def simulate_named(
+    name: str,
+    nodes: Sequence[Node],
+    table: JobTable,
+    fabric: Fabric,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Play the table through a policy by name; ``NAME-perfect`` feeds policy NAME with true iterations.
+
+    The result then refers to the table with those predictions. Raises ValueError for an unknown name.
+    """
+    if name.endswith(PERFECT):
+        name, table = name.removesuffix(PERFECT), table.perfect()
+    made = dict(settings or {})
+    if name == "easy-backfill":
+        made.setdefault("time_limit", table.limit_of)
+    return simulate(make_policy(name, fabric=fabric, **made), nodes, table, progress)
+
+
+class _Run:
+    """One simulation under way."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        nodes: Sequence[Node],
+        table: JobTable,
+        progress: Progress | None,
+        on_start: OnStart | None,
+    ) -> None:
+        self.policy, self.table = policy, table
+        self.progress, self.on_start = progress, on_start
+        self.view = IndexedView(nodes)
+        self.submits: list[float] = table.submit.tolist()
+        self.iterations: list[float] = table.iterations.tolist()
+        self.arrived = self.done = self.events = 0
+        self.waiting: dict[JobId, int] = {}
+        self.running: list[tuple[float, int]] = []  # heap of (end, row)
+        self.held: dict[int, tuple[Job, Mapping[str, int]]] = {}  # what each running job has
+        self.clock = self.submits[0] if self.submits else 0.0
+        # as compact as numpy's arrays, and much quicker to set one by one
+        self.start, self.end, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(3))
+        self.nodes = array("q", [0]) * len(table)
+        policy.cluster_changed(nodes, self.clock)
+
+    def to_the_end(self) -> None:
+        """Event after event until nothing can happen any more."""
+        idle = 0  # wake-ups in a row that led to nothing, with nothing running and nobody to come
+        while True:
+            now = self._next_event()
+            # a policy that wakes up for ever without starting anything must not keep the simulation from ending
+            if now is None or idle > 1000 + 2 * len(self.waiting):
+                break
+            self.clock = now
+            self.events += 1
+            self._ends(now)
+            self._arrivals(now)
+            started = self._decide(now)
+            idle = 0 if started or self.running or self.arrived < len(self.submits) else idle + 1
+        if self.progress:
+            self.progress(self.done, len(self.table), self.clock)
+
+    def _next_event(self) -> float | None:
+        """The next instant at which something happens. A wake-up that is not in the future is no event."""
+        soonest = self.submits[self.arrived] if self.arrived < len(self.submits) else _NEVER
+        if self.running and self.running[0][0] < soonest:
+            soonest = self.running[0][0]
+        wake = self.policy.next_wakeup(self.clock) if self.waiting else None
+        if wake is not None and self.clock < wake < soonest:
+            soonest = wake
+        return None if soonest == _NEVER else soonest
+
+    def _ends(self, now: float) -> None:
+        while self.running and self.running[0][0] <= now:
+            _, row = heapq.heappop(self.running)
+            job, gpus = self.held.pop(row)
+            self.view.give(gpus, job.request)
+            self.policy.finished(job.id, now)
+            self.done += 1
+            if self.progress and self.done % _PROGRESS_EVERY == 0:
+                self.progress(self.done, len(self.table), now)
+
+    def _arrivals(self, now: float) -> None:
+        while self.arrived < len(self.submits) and self.submits[self.arrived] <= now:
+            job = self.table.job(self.arrived)
+            self.waiting[job.id] = self.arrived
+            self.arrived += 1
+            self.policy.submitted(job, now)
+
+    def _decide(self, now: float) -> int:
+        """Ask the policy and start what it starts; the number of starts."""
+        if not self.waiting:
+            return 0
+        started = 0
+        for decision in self.policy.decide(self.view, now):
+            if isinstance(decision, Start):
+                self._begin(decision.job, decision.placement, now)
+                started += 1
+        return started
+
+    def _begin(self, job: Job, placement: Placement, now: float) -> None:
+        row = self.waiting.pop(job.id, None)
+        if row is None:
+            raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
+        given = sum(placement.gpus.values())
+        if given != job.gpus:
+            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {given}")
+        self.view.take(placement.gpus, job.request)  # raises if a GPU were given twice
+        end = now + self.iterations[row] * placement.alpha
+        self.held[row] = (job, placement.gpus)
+        heapq.heappush(self.running, (end, row))
+        self.start[row], self.end[row] = now, end
+        self.alpha[row], self.nodes[row] = placement.alpha, len(placement.gpus)
+        if self.on_start:
+            self.on_start(row, now, placement)
+
+    def result(self, interrupted: bool) -> Result:
+        start, end, alpha = (np.array(column) for column in (self.start, self.end, self.alpha))
+        nodes = np.array(self.nodes, dtype=np.int64)
+        return Result(self.table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)

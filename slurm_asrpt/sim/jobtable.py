@@ -1,0 +1,90 @@
+"""The jobs of one simulation as columns: what the policy may see of each, and what it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
+from slurm_asrpt.core.placement.selection import best_alpha, fits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """n jobs in columns of shape (n,), in the order of submission; a job's id is its row number.
+
+    submit: seconds. profile: index into ``profiles``. iterations: n_i, what the job really runs; predicted: ñ_i.
+    time_limit: seconds that the user asked for, inf for none; empty if nobody did.
+    users, groups: one name per job, or none at all.
+
+    Raises ValueError for columns of different lengths, times that run backwards, or figures that cannot be.
+    """
+
+    profiles: tuple[JobProfile, ...]
+    submit: Floats
+    profile: Ints
+    iterations: Floats
+    predicted: Floats
+    time_limit: Floats = field(default_factory=lambda: np.empty(0))
+    users: Sequence[str] = ()
+    groups: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("profile", "iterations", "predicted", "time_limit", "users", "groups"):
+            column = getattr(self, name)
+            optional = name in ("time_limit", "users", "groups") and len(column) == 0
+            if len(column) != len(self) and not optional:
+                raise ValueError(f"column {name} has {len(column)} rows, submit {len(self)}")
+        for name in ("submit", "iterations", "predicted"):
+            column = getattr(self, name)
+            if not np.all(np.isfinite(column)) or (name != "submit" and np.any(column < 0)):
+                raise ValueError(f"column {name} must hold finite numbers, and no negative iterations")
+        if np.any(np.diff(self.submit) < 0):
+            raise ValueError("jobs must be in the order of submission")
+        if np.any((self.profile < 0) | (self.profile >= len(self.profiles))):
+            raise ValueError(f"column profile must name one of {len(self.profiles)} profiles")
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    @property
+    def gpus(self) -> Ints:
+        """g_i of each job."""
+        return np.array([p.gpus for p in self.profiles], dtype=np.int64)[self.profile]
+
+    def perfect(self) -> JobTable:
+        """The same jobs with true iterations for predicted ones: with it A-SRPT is the paper's A-SRPT-Perfect."""
+        return replace(self, predicted=self.iterations)
+
+    def job(self, row: int) -> Job:
+        """What a policy sees of the job in this row."""
+        profile = self.profiles[self.profile[row]]
+        return Job(
+            id=JobId(str(row)),
+            user=self.users[row] if self.users else "",
+            gpus=profile.gpus,
+            profile=profile,
+            predicted_iterations=float(self.predicted[row]),
+            submit_time=float(self.submit[row]),
+            group=self.groups[row] if self.groups else "",
+        )
+
+    def limit_of(self, job: Job) -> float:
+        """The user's time limit of one of these jobs, seconds; inf if there is none."""
+        return float(self.time_limit[int(job.id)]) if len(self.time_limit) else float("inf")
+
+    def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
+        """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""
+        per_profile = np.full(len(self.profiles), np.nan)
+        for number, profile in enumerate(self.profiles):
+            job = Job(JobId("0"), "", profile.gpus, profile, request=ANYWHERE)
+            if fits(job, nodes):
+                per_profile[number] = best_alpha(job, nodes, fabric)
+        return np.asarray(per_profile[self.profile])
