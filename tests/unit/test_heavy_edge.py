@@ -54,6 +54,18 @@ def test_a_ring_is_cut_into_runs():
     assert cuts == 2
 
 
+def test_among_equal_edges_the_ends_of_the_pipeline_are_left_for_the_single_gpus():
+    chain = JobProfile("chain", tuple(Stage(1, 1, 1, bytes_in=MB * (s > 0), bytes_out=MB * (s < 5)) for s in range(6)))
+    assert heavy_edge(chain, (4, 1, 1)) == (1, 0, 0, 0, 0, 2)
+
+
+def test_among_equal_edges_the_vertex_with_more_of_them_into_the_set_comes_first():
+    # every cut edge is 2 MB, the last stage's two replicas are joined by 1 MB more: they go with stage 2, not stage 1
+    last = Stage(2, 1, 1, bytes_in=MB, param_bytes=MB)
+    profile = JobProfile("p", (Stage(1, 1, 1, bytes_out=MB), Stage(1, 1, 1, bytes_in=MB, bytes_out=2 * MB), last))
+    assert heavy_edge(profile, (3, 1)) == (1, 0, 0, 0)
+
+
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 8, 13])
 def test_double_tree_is_two_spanning_trees_of_half_the_ring_weight(k):
     profile = JobProfile("tree", (Stage(k, 1, 1, param_bytes=MB),), AllReduce.TREE)

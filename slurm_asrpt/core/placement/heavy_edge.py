@@ -1,4 +1,9 @@
-"""Heavy-Edge: which replica goes to which server, so that what talks much sits together (paper, section IV-B)."""
+"""Heavy-Edge: which replica goes to which server, so that what talks much sits together (paper, section IV-B).
+
+The paper does not say which of several equally heavy edges comes first, and most models have many. Here it is the one
+to the vertex with the most bytes into the set, then with the most bytes in all, then of the lowest number. So the ends
+of a pipeline, which lose least by sitting alone, are left for the small servers (benchmarks/README.md has the gain).
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,12 @@ def heavy_edge(profile: JobProfile, counts: tuple[int, ...], seed: int = 0) -> t
     Raises ValueError for counts that do not fit the profile, or would part the tensor slices of a replica.
     """
     room = replica_counts(profile, counts)
-    weights = edge_weights(profile)
     heaviest = iter(_by_weight(profile))
     ranks = [0] * profile.replicas
     left = set(range(profile.replicas))
     random = Random(seed)  # noqa: S311  (not for secrets)
     for server in sorted(range(len(room)), key=lambda m: -room[m]):
-        for replica in _pick(weights, heaviest, left, room[server], random):
+        for replica in _pick(profile, heaviest, left, room[server], random):
             ranks[replica] = server
             left.discard(replica)
     return gpu_ranks(profile, ranks)
@@ -52,35 +56,52 @@ Edge = tuple[int, int]
 
 @lru_cache(maxsize=4096)
 def _by_weight(profile: JobProfile) -> tuple[Edge, ...]:
-    """All edges, the heaviest first, the lowest numbers first among equals."""
-    edges = ((-weight, a, b) for a, row in enumerate(edge_weights(profile)) for b, weight in row.items() if a < b)
-    return tuple((a, b) for _, a, b in sorted(edges))
+    """All edges, the heaviest first; among equals those between the vertices with the most bytes in all."""
+    total = _totals(profile)
+    edges = (
+        (-weight, -total[a] - total[b], a, b)
+        for a, row in enumerate(edge_weights(profile))
+        for b, weight in row.items()
+        if a < b
+    )
+    return tuple((a, b) for _, _, a, b in sorted(edges))
 
 
-def _pick(weights: Weights, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> Sequence[int]:
+@lru_cache(maxsize=4096)
+def _totals(profile: JobProfile) -> tuple[float, ...]:
+    """The total edge weight of each vertex."""
+    return tuple(sum(row.values()) for row in edge_weights(profile))
+
+
+def _pick(profile: JobProfile, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> Sequence[int]:
     """The replicas for one server that gives ``size`` GPUs."""
     if size == len(left):
         return sorted(left)
+    total = _totals(profile)
     if size == 1:
-        return [min(left, key=lambda v: (sum(weights[v].values()), v))]
-    return _grow(weights, heaviest, left, size, random)
+        return [min(left, key=lambda v: (total[v], v))]
+    return _grow(edge_weights(profile), total, heaviest, left, size, random)
 
 
-def _grow(weights: Weights, heaviest: Iterator[Edge], left: set[int], size: int, random: Random) -> list[int]:
+def _grow(
+    weights: Weights, total: Sequence[float], heaviest: Iterator[Edge], left: set[int], size: int, random: Random
+) -> list[int]:
     """Start with the heaviest edge among ``left``, then keep adding the vertex with the heaviest edge into the set."""
     chosen: list[int] = []
-    pull: dict[int, float] = {}  # unassigned vertex -> its heaviest edge into the set
+    # unassigned vertex -> its heaviest edge into the set, all its edges into the set, all its edges; negative
+    pull: dict[int, tuple[float, float, float]] = {}
 
     def take(vertex: int) -> None:
         chosen.append(vertex)
         pull.pop(vertex, None)
         for other, weight in weights[vertex].items():
             if other in left and other not in chosen:
-                pull[other] = max(weight, pull.get(other, 0.0))
+                largest, into, _ = pull.get(other, (0.0, 0.0, 0.0))
+                pull[other] = (min(-weight, largest), into - weight, -total[other])
 
     while len(chosen) < size:
         if pull:
-            take(min(pull, key=lambda v: (-pull[v], v)))
+            take(min(pull, key=lambda v: (pull[v], v)))
             continue
         free = left.difference(chosen)
         edge = _next_edge(heaviest, free) if size - len(chosen) >= 2 else None
