@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,16 +20,41 @@ class AllReduce(StrEnum):
     TREE = "tree"
 
 
+class Pipeline(StrEnum):
+    """When a stage may go on to the next mini-batch."""
+
+    ASYNCHRONOUS = "asynchronous"  # at once: an iteration takes as long as the slowest stage
+    SYNCHRONOUS = "synchronous"  # when all stages are through: the pipeline fills and drains in every iteration
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What is left of a time when backward computation and all-reduce run at once (paper, section III-B).
+
+    backward, allreduce: factors of p_s^b and of (6), per model; 1 without overlap, 0 for a time fully hidden.
+    """
+
+    backward: float = 1.0
+    allreduce: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("backward", "allreduce"):
+            _check_amount(name, getattr(self, name))
+
+
 @dataclass(frozen=True)
 class Stage:
-    """One pipeline stage of a model (paper, section III-A).
+    """One pipeline stage of a model (paper, section III-A; the last three: section VI).
 
     replicas: k_s, data-parallel replicas, one GPU each.
     forward_s, backward_s: p_s^f, p_s^b, seconds for one mini-batch on one replica.
     bytes_in, bytes_out: d_s^in, d_s^out, activation bytes per iteration and replica (0 at the ends).
     param_bytes: h_s, bytes of trainable parameters.
+    tensor_bytes: bytes that each tensor slice of a replica all-reduces with the others per iteration.
+    routed_bytes: bytes of tokens that one replica sends to the experts of the stage per iteration, one way.
+    routing: average share of all tokens that go to the expert group on replica 1..k_s; empty without experts.
 
-    Raises ValueError for a replica count below one or a negative figure.
+    Raises ValueError for a replica count below one, a negative figure, or shares that are not k_s summing to 1.
     """
 
     replicas: int
@@ -37,36 +63,74 @@ class Stage:
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     param_bytes: float = 0.0
+    tensor_bytes: float = 0.0
+    routed_bytes: float = 0.0
+    routing: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise ValueError(f"a stage needs at least one replica, not {self.replicas}")
-        for name in ("forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes"):
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} must be a finite number >= 0, not {value}")
+        for name in _AMOUNTS:
+            _check_amount(name, getattr(self, name))
+        if self.routing:
+            self._check_routing()
+
+    def _check_routing(self) -> None:
+        if len(self.routing) != self.replicas:
+            raise ValueError(f"{len(self.routing)} routing shares for {self.replicas} replicas")
+        if min(self.routing) < 0 or not math.isclose(sum(self.routing), 1, abs_tol=1e-6):
+            raise ValueError(f"routing shares must be >= 0 and sum to 1, not {self.routing}")
+
+
+_AMOUNTS = ("forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes", "tensor_bytes", "routed_bytes")
+
+
+def _check_amount(name: str, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be a finite number >= 0, not {value}")
 
 
 @dataclass(frozen=True)
 class JobProfile:
-    """A model cut into stages: what Heavy-Edge and the timing formulas need to know of a job."""
+    """A model cut into stages: what Heavy-Edge and the timing formulas need to know of a job.
+
+    tensor: GPUs that share each replica (tensor-parallel slices, the same number in every stage, as in
+        Megatron-LM); they must be on one server.
+    micro_batches: pieces of a mini-batch in a synchronous pipeline.
+    """
 
     name: str
     stages: tuple[Stage, ...]
     allreduce: AllReduce = AllReduce.RING
+    tensor: int = 1
+    pipeline: Pipeline = Pipeline.ASYNCHRONOUS
+    micro_batches: int = 1
+    overlap: Overlap = Overlap()
 
     def __post_init__(self) -> None:
         if not self.stages:
             raise ValueError("a profile needs at least one stage")
+        if self.tensor < 1 or self.micro_batches < 1:
+            raise ValueError(f"tensor and micro_batches must be at least 1, not {self.tensor} and {self.micro_batches}")
 
     @cached_property
     def gpus(self) -> int:
         """g_i, the GPUs of the whole job."""
+        return self.tensor * self.replicas
+
+    @cached_property
+    def replicas(self) -> int:
+        """Replicas of all stages together."""
         return sum(stage.replicas for stage in self.stages)
 
     @cached_property
     def stage_of(self) -> tuple[int, ...]:
-        """The stage of each replica; replicas are numbered stage by stage, and replica i is rank i."""
+        """The stage of each GPU, which is the rank: stage by stage, replica by replica, slice by slice."""
+        return tuple(s for s in self.stage_of_replica for _ in range(self.tensor))
+
+    @cached_property
+    def stage_of_replica(self) -> tuple[int, ...]:
+        """The stage of each replica; replicas are numbered stage by stage."""
         return tuple(s for s, stage in enumerate(self.stages) for _ in range(stage.replicas))
 
     @cached_property

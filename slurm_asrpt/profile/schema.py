@@ -245,7 +245,8 @@ def _profile(table: _Table) -> JobProfile:
 
 def _stage(table: _Table) -> Stage:
     table.only(_STAGE_KEYS)
-    stage = Stage(table.whole("replicas"), *(table.number(key) for key in _STAGE_KEYS[1:]))
+    forward_s, backward_s, bytes_in, bytes_out, param_bytes = (table.number(key) for key in _STAGE_KEYS[1:])
+    stage = Stage(table.whole("replicas"), forward_s, backward_s, bytes_in, bytes_out, param_bytes)
     if stage.forward_s + stage.backward_s <= 0:
         raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
     return stage

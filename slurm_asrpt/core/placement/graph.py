@@ -1,4 +1,8 @@
-"""The job graph (paper, section IV-B): a vertex per replica, an edge per pair that talks, weighted in bytes."""
+"""The job graph (paper, section IV-B): a vertex per replica, an edge per pair that talks, weighted in bytes.
+
+With tensor parallelism a vertex per slice of a replica (section VI). The slices of a replica must share a server, so
+Heavy-Edge works on the graph in which they are contracted to one vertex, ``edge_weights``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from functools import lru_cache
 
 import networkx as nx
 
-from slurm_asrpt.core.job import AllReduce, JobProfile
+from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
 
 Weights = tuple[dict[int, float], ...]
 """Adjacency: for each replica its neighbours and the bytes per iteration between them."""
@@ -15,8 +19,8 @@ Weights = tuple[dict[int, float], ...]
 
 @lru_cache(maxsize=4096)
 def edge_weights(profile: JobProfile) -> Weights:
-    """The job graph as adjacency dictionaries, in replica order; parallel edges are summed."""
-    adjacency: Weights = tuple({} for _ in range(profile.gpus))
+    """The graph between replicas as adjacency dictionaries, in replica order; parallel edges are summed."""
+    adjacency: Weights = tuple({} for _ in range(profile.replicas))
     for a, b, weight in _edges(profile):
         if weight > 0:
             adjacency[a][b] = adjacency[a].get(b, 0.0) + weight
@@ -25,11 +29,23 @@ def edge_weights(profile: JobProfile) -> Weights:
 
 
 def job_graph(profile: JobProfile) -> nx.Graph[int]:
-    """The same graph for inspection: vertices carry ``stage``, edges carry ``weight`` in bytes."""
+    """The graph between GPUs, for inspection: vertices carry ``stage`` and ``replica``, edges ``weight`` in bytes.
+
+    Slice i of a replica talks to the slices i of others, 1/t of the replicas' bytes, and to the next slice of its own
+    replica, 2 (t-1)/t tensor_bytes: a ring all-reduce.
+    """
     graph: nx.Graph[int] = nx.Graph(name=profile.name)
-    graph.add_nodes_from((replica, {"stage": stage}) for replica, stage in enumerate(profile.stage_of))
+    slices = profile.tensor
+    for gpu, stage in enumerate(profile.stage_of):
+        graph.add_node(gpu, stage=stage, replica=gpu // slices)
     for a, neighbours in enumerate(edge_weights(profile)):
-        graph.add_weighted_edges_from((a, b, weight) for b, weight in neighbours.items())
+        for b, weight in neighbours.items():
+            for i in range(slices):
+                graph.add_edge(a * slices + i, b * slices + i, weight=weight / slices)
+    for replica, stage in enumerate(profile.stage_of_replica):
+        weight = 2 * (slices - 1) / slices * profile.stages[stage].tensor_bytes
+        for i, j in _ring(slices):
+            graph.add_edge(replica * slices + i, replica * slices + j, weight=weight)
     return graph
 
 
@@ -44,7 +60,15 @@ def _edges(profile: JobProfile) -> Iterator[tuple[int, int, float]]:
         pairs = _ring(k) if profile.allreduce is AllReduce.RING else _double_tree(k)
         weight = (2 if profile.allreduce is AllReduce.RING else 1) * (k - 1) / k * stage.param_bytes
         yield from ((first + a, first + b, weight) for a, b in pairs)
+        yield from ((first + a, first + b, weight) for a, b, weight in _routes(stage))
         first += k
+
+
+def _routes(stage: Stage) -> Iterator[tuple[int, int, float]]:
+    """Between experts i and j: 4 b (w_i + w_j), tokens there and back, forward and backward (section VI)."""
+    for i, own in enumerate(stage.routing):
+        for j, other in enumerate(stage.routing[:i]):
+            yield j, i, 4 * stage.routed_bytes * (own + other)
 
 
 def _ring(k: int) -> Iterator[tuple[int, int]]:

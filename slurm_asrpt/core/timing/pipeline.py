@@ -1,60 +1,71 @@
-"""Asynchronous pipeline: one iteration takes as long as its slowest stage (paper, section III-B)."""
+"""Seconds per iteration: the slowest stage of an asynchronous pipeline, or fill and drain of a synchronous one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.job import JobProfile
+from slurm_asrpt.core.job import JobProfile, Pipeline
+from slurm_asrpt.core.timing.stage import StageCost, stage_cost
+from slurm_asrpt.core.timing.synchronous import fill_and_drain
 
 
 def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric) -> float:
     """alpha, seconds per iteration (7): the largest comp + comm + all-reduce over stages and servers.
 
-    ranks: the server of each replica, shape (profile.gpus,), values are indexes into server_gpus.
+    ranks: the server of each GPU, shape (profile.gpus,), values are indexes into server_gpus.
     server_gpus: g of each server, all GPUs it has; a job reserves x/g of a server's NIC.
-    Raises ValueError if ranks does not place every replica once.
+    Raises ValueError if ranks does not place every GPU once, or parts the tensor slices of a replica.
     """
-    if len(ranks) != profile.gpus:
-        raise ValueError(f"{len(ranks)} ranks for {profile.gpus} replicas of {profile.name}")
-    placed: dict[int, list[int]] = {}
-    for stage, server in zip(profile.stage_of, ranks, strict=True):
-        placed.setdefault(server, [0] * len(profile.stages))[stage] += 1
-    return max(
-        _stage_time(profile, stage, counts, fabric.inter / server_gpus[server], fabric.intra)
-        for server, counts in placed.items()
-        for stage in range(len(counts))
-        if counts[stage]
-    )
+    costs = _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric)
+    if profile.pipeline is Pipeline.ASYNCHRONOUS:
+        return max(cost.total for _, cost in costs)
+    return fill_and_drain(_worst_per_stage(len(profile.stages), costs), profile.micro_batches)
 
 
 def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric) -> float:
-    """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for itself."""
-    return iteration_time(profile, range(profile.gpus), [server_gpus] * profile.gpus, fabric)
+    """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for each of its slices."""
+    ranks = [replica for replica in range(profile.replicas) for _ in range(profile.tensor)]
+    return iteration_time(profile, ranks, [server_gpus] * profile.replicas, fabric)
 
 
-def _stage_time(profile: JobProfile, stage: int, counts: Sequence[int], gpu_share: float, intra: float) -> float:
-    """beta_s^m: comp (4) + comm (5) + all-reduce (6) of one stage on one server that hosts some of it.
-
-    counts: x_s^m of this server for every stage. gpu_share: B_inter/g, the NIC share of one GPU.
-    """
-    this = profile.stages[stage]
-    outside = inside = 0.0  # bytes per replica that leave the server, and that stay
-    for neighbour, size in ((stage - 1, this.bytes_in), (stage + 1, this.bytes_out)):
-        if 0 <= neighbour < len(counts):
-            near = counts[neighbour] / profile.stages[neighbour].replicas
-            outside += 2 * size * (1 - near)
-            inside += 2 * size * near
-    # (5): the replicas' bytes over their reserved share, x (...) / ((x/g) B_inter): x cancels
-    communication = outside / gpu_share + inside / intra
-    return this.forward_s + this.backward_s + communication + _allreduce_time(profile, stage, counts, gpu_share, intra)
+def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]:
+    if len(ranks) != profile.gpus:
+        raise ValueError(f"{len(ranks)} ranks for {profile.gpus} replicas of {profile.name}")
+    if profile.tensor == 1:
+        return ranks
+    groups = [ranks[i : i + profile.tensor] for i in range(0, len(ranks), profile.tensor)]
+    if any(len(set(group)) > 1 for group in groups):
+        raise ValueError(f"the {profile.tensor} tensor slices of a replica of {profile.name} are on several servers")
+    return [group[0] for group in groups]
 
 
-def _allreduce_time(profile: JobProfile, stage: int, counts: Sequence[int], gpu_share: float, intra: float) -> float:
-    """(6): 2 (k-1) h / k over the NIC share x/g B_inter if the stage is split, over B_intra if it is not."""
-    this = profile.stages[stage]
-    if this.replicas == 1:
-        return 0.0
-    volume = 2 * (this.replicas - 1) * this.param_bytes / this.replicas
-    whole = counts[stage] == this.replicas
-    return volume / (intra if whole else counts[stage] * gpu_share)
+def _costs(
+    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
+) -> Iterator[tuple[int, StageCost]]:
+    """(stage, its cost on one of its servers), for each stage and each of its servers."""
+    hosted: dict[int, list[list[int]]] = {}
+    seen = [0] * len(profile.stages)
+    for stage, server in zip(profile.stage_of_replica, servers, strict=True):
+        hosted.setdefault(server, [[] for _ in profile.stages])[stage].append(seen[stage])
+        seen[stage] += 1
+    for server, replicas in hosted.items():
+        counts = [len(here) for here in replicas]
+        share = fabric.inter / server_gpus[server]
+        for stage, here in enumerate(replicas):
+            if here:
+                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, here)
+
+
+def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> list[StageCost]:
+    """A barrier waits for the slowest server of a stage: each stage's largest communication and all-reduce."""
+    worst: list[StageCost | None] = [None] * stages
+    for stage, cost in costs:
+        other = worst[stage] or cost
+        worst[stage] = StageCost(
+            forward=cost.forward,
+            backward=cost.backward,
+            communication=max(cost.communication, other.communication),
+            allreduce=max(cost.allreduce, other.allreduce),
+        )
+    return [cost for cost in worst if cost is not None]

@@ -1,0 +1,79 @@
+"""The exact oracle against brute force, and heavy-edge+ between the two, on random small jobs."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import JobProfile, Overlap, Pipeline, Stage
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
+from slurm_asrpt.core.placement.refine import heavy_edge_plus
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from tests.placements import least_alpha
+
+FABRIC = Fabric(1.25e9, 300e9)
+seconds = st.floats(0.001, 1)
+sizes = st.floats(0, 1e9)
+stages = st.builds(Stage, st.integers(1, 3), seconds, seconds, sizes, sizes, sizes, sizes)
+# solver tolerances are absolute, about 1e-6 s
+CLOSE = {"rel": 10 * RELATIVE_GAP, "abs": 1e-5}
+
+
+@st.composite
+def cases(draw, kinds=stages, most=4):
+    """A profile, GPUs on each server, and the servers' sizes."""
+    profile = JobProfile(
+        "p",
+        tuple(draw(st.lists(kinds, min_size=1, max_size=most))),
+        tensor=draw(st.sampled_from([1, 1, 2])),
+        overlap=Overlap(draw(st.floats(0, 2)), draw(st.floats(0, 1))),
+    )
+    counts, left = [], profile.replicas
+    while left:
+        counts.append(draw(st.integers(1, left)))
+        left -= counts[-1]
+    counts = tuple(count * profile.tensor for count in counts)
+    return profile, counts, tuple(count + draw(st.integers(0, 8)) for count in counts)
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases(most=3))
+def test_the_oracle_finds_what_brute_force_finds(case):
+    profile, counts, servers = case
+    found = optimal_placement(profile, counts, servers, FABRIC)
+    assert found.proven
+    assert Counter(found.ranks) == dict(enumerate(counts))
+    assert found.alpha == pytest.approx(iteration_time(profile, found.ranks, servers, FABRIC))
+    assert found.alpha == pytest.approx(least_alpha(profile, counts, servers, FABRIC), **CLOSE)
+    assert found.bound <= found.alpha + CLOSE["abs"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases(most=3))
+def test_a_known_alpha_changes_the_effort_but_not_the_optimum(case):
+    profile, counts, servers = case
+    known = iteration_time(profile, heavy_edge(profile, counts), servers, FABRIC)
+    bounded = optimal_placement(profile, counts, servers, FABRIC, at_most=known)
+    assert bounded.alpha == pytest.approx(least_alpha(profile, counts, servers, FABRIC), **CLOSE)
+
+
+@settings(deadline=None)
+@given(cases(), st.sampled_from(Pipeline))
+def test_heavy_edge_plus_is_a_placement_no_worse_than_heavy_edge(case, pipeline):
+    profile, counts, servers = case
+    profile = JobProfile("p", profile.stages, tensor=profile.tensor, pipeline=pipeline, micro_batches=3)
+    ranks = heavy_edge_plus(profile, counts, servers, FABRIC)
+    assert Counter(ranks) == dict(enumerate(counts))
+    plain = iteration_time(profile, heavy_edge(profile, counts), servers, FABRIC)
+    assert iteration_time(profile, ranks, servers, FABRIC) <= plain
+
+
+@settings(deadline=None)
+@given(cases(most=3))
+def test_heavy_edge_plus_is_never_below_the_optimum(case):
+    profile, counts, servers = case
+    alpha = iteration_time(profile, heavy_edge_plus(profile, counts, servers, FABRIC), servers, FABRIC)
+    assert alpha >= least_alpha(profile, counts, servers, FABRIC) * (1 - 1e-9)
