@@ -11,7 +11,7 @@ from types import FrameType
 
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.core.policies import Policy, make_policy, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
@@ -140,10 +140,12 @@ class Daemon:
 
 
 def _policy(settings: Settings) -> Policy:
+    """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    chosen = settings.policy
+    taken = policy_settings(settings.policy.name)
+    chosen = settings.policy.model_dump(include=set(taken))
     try:
-        return make_policy(chosen.name, fabric=fabric, tau=chosen.tau, comm_heavy=chosen.comm_heavy, delay=chosen.delay)
+        return make_policy(settings.policy.name, fabric=fabric, **chosen)
     except ValueError as error:
         raise InputError(f"policy.name: {error}") from None
 

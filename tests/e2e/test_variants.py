@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 
 @contextmanager
-def other_cluster(port: int, **options: Any) -> Iterator[Cluster]:
+def other_cluster(port: int, policy: str = "asrpt", **options: Any) -> Iterator[Cluster]:
     """A lab of its own with asrptd in mode enforce."""
     why_not = can_run_slurm()
     if why_not:
@@ -26,7 +26,8 @@ def other_cluster(port: int, **options: Any) -> Iterator[Cluster]:
     directory = Path(tempfile.mkdtemp(prefix="asrpt-var-", dir="/tmp"))
     directory.chmod(0o755)
     directory.rmdir()
-    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
+    daemon = {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}
+    settings = {"daemon": daemon, "policy": {"name": policy}}
     lab = up(LabSpec(directory=directory, nodes="2x4", base_port=BASE_PORT + port, settings=settings, **options))
     cluster = Cluster(lab)
     try:
@@ -49,6 +50,18 @@ def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all
         asrpt.lab.run(["scancel", blocker])
         jobs = asrpt.wait_all([big, small], "COMPLETED", timeout=40)
         assert jobs[big].start_time <= jobs[small].start_time
+
+
+@pytest.mark.parametrize("policy", ["wcs-workload", "wcs-subtime"])
+def test_another_policy_by_name_schedules_too(policy: str):
+    with other_cluster(80, policy=policy) as asrpt:
+        blocker = asrpt.block("n1", 4)
+        big = asrpt.submit("-n8", "--gpus-per-task=1", "--time=5", script="sleep 1")
+        wait_for(lambda: asrpt.state_of(big) == "waiting", "the big job waits", 15)
+        small = asrpt.submit("-n1", "--gpus-per-task=1", "--time=1", script="sleep 1")
+        asrpt.wait(small, "COMPLETED")  # work-conserving: it does not stand behind the big one
+        asrpt.lab.run(["scancel", blocker])
+        asrpt.wait(big, "COMPLETED")
 
 
 def test_with_accounting_the_tag_and_the_gpus_reach_sacct():

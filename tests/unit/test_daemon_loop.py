@@ -2,6 +2,8 @@
 
 import pytest
 
+from slurm_asrpt.config import parse_settings
+from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -123,3 +125,10 @@ def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monke
     wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
     with pytest.raises(AsrptError, match=r"policy\.name: no policy is called 'lottery'; known: .*asrpt"):
         Daemon(wrong)
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_every_policy_by_name_drives_the_daemon(name):
+    """Each takes those of the settings that it knows."""
+    settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
+    assert loop._policy(settings).next_wakeup(0.0) is None

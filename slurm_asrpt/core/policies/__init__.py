@@ -3,7 +3,7 @@
 from slurm_asrpt.core.policies import asrpt as _asrpt  # these register themselves
 from slurm_asrpt.core.policies import backfill as _backfill
 from slurm_asrpt.core.policies import baselines as _baselines
-from slurm_asrpt.core.policies.base import Policy, make_policy, policy_names
+from slurm_asrpt.core.policies.base import Policy, make_policy, policy_names, policy_settings
 
-__all__ = ["Policy", "make_policy", "policy_names"]
+__all__ = ["Policy", "make_policy", "policy_names", "policy_settings"]
 del _asrpt, _backfill, _baselines

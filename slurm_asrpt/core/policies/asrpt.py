@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, Request
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
@@ -24,10 +24,11 @@ class Delay:
 
 @dataclass(frozen=True)
 class Alphas:
-    """Seconds per iteration: best is α̃_min, worst α_max."""
+    """Seconds per iteration: best is α̃_min, worst α_max. fits: whether the present nodes can hold the job at all."""
 
     best: float
     worst: float
+    fits: bool = True
 
 
 @register("asrpt")
@@ -44,7 +45,7 @@ class ASrpt:
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._jobs: dict[JobId, Job] = {}
-        self._alphas: dict[JobId, Alphas] = {}
+        self._alphas: dict[tuple[JobProfile, Request], Alphas] = {}  # recurrent jobs share them
         self._machine = VirtualMachine()
         self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
@@ -75,7 +76,6 @@ class ASrpt:
         self._advance(now)
         if job.id in self._jobs:
             self._jobs[job.id] = job
-            self._alphas.pop(job.id, None)
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._advance(now)
@@ -87,15 +87,17 @@ class ASrpt:
         self._fifo.update(dict.fromkeys(self._machine.advance(now)))
 
     def _forget(self, job_id: JobId) -> None:
-        for table in (self._jobs, self._alphas, self._fifo, self._delays, self._last):
+        for table in (self._jobs, self._fifo, self._delays, self._last):
             table.pop(job_id, None)
 
     def _alpha(self, job: Job) -> Alphas:
-        if job.id not in self._alphas:
-            there = (job, self._nodes) if fits(job, self._nodes) else _imagined(job, self._nodes)
-            best = best_alpha(*there, self.fabric)
-            self._alphas[job.id] = Alphas(best, max(best, worst_alpha(job, self._nodes, self.fabric)))
-        return self._alphas[job.id]
+        key = (job.profile, job.request)
+        if key not in self._alphas:
+            there = fits(job, self._nodes)
+            best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
+            worst = max(best, worst_alpha(job, self._nodes, self.fabric))
+            self._alphas[key] = Alphas(best, worst, there)
+        return self._alphas[key]
 
     # decisions
 
@@ -127,7 +129,7 @@ class ASrpt:
 
     def _consider(self, job: Job, view: ClusterView, now: float) -> Decision:
         """Lines 5-23 for one job."""
-        if not fits(job, self._nodes):
+        if not self._alpha(job).fits:
             return Wait(job, reason(Phase.WAITING, "capacity", need=job.gpus))
         heavy = self.communication_heavy(job)
         placement = place(view, job, self._strategy(job, heavy), self.fabric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,7 +95,10 @@ class Policy(Protocol):
         """A waiting job asks for something else now, or other nodes may serve it; it keeps its place."""
 
     def finished(self, job_id: JobId, now: float) -> None:
-        """A waiting job has left: cancelled, or taken by Slurm itself. Unknown ids are ignored."""
+        """A job is gone: a started one has ended, a waiting one was cancelled or taken by Slurm itself.
+
+        Ids that the policy does not know are ignored.
+        """
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         """What starts now, and why the jobs looked at do not. A started job is gone from the policy."""
@@ -130,6 +134,11 @@ def register(name: str) -> Callable[[P], P]:
 
 def policy_names() -> list[str]:
     return sorted(_REGISTRY)
+
+
+def policy_settings(name: str) -> frozenset[str]:
+    """The names of the settings that a policy takes; empty for an unknown policy."""
+    return frozenset(inspect.signature(_REGISTRY[name]).parameters) if name in _REGISTRY else frozenset()
 
 
 def make_policy(name: str, **settings: Any) -> Policy:
