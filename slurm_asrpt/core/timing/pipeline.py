@@ -44,17 +44,22 @@ def _costs(
     profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
 ) -> Iterator[tuple[int, StageCost]]:
     """(stage, its cost on one of its servers), for each stage and each of its servers."""
-    hosted: dict[int, list[list[int]]] = {}
-    seen = [0] * len(profile.stages)
+    placed: dict[int, list[int]] = {}
     for stage, server in zip(profile.stage_of_replica, servers, strict=True):
-        hosted.setdefault(server, [[] for _ in profile.stages])[stage].append(seen[stage])
-        seen[stage] += 1
-    for server, replicas in hosted.items():
-        counts = [len(here) for here in replicas]
+        placed.setdefault(server, [0] * len(profile.stages))[stage] += 1
+    experts = any(stage.routing for stage in profile.stages)
+    for server, counts in placed.items():
         share = fabric.inter / server_gpus[server]
-        for stage, here in enumerate(replicas):
+        for stage, here in enumerate(counts):
             if here:
-                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, here)
+                hosted = _hosted(profile, stage, server, servers) if experts else ()
+                yield stage, stage_cost(profile, stage, counts, share, fabric.intra, hosted)
+
+
+def _hosted(profile: JobProfile, stage: int, server: int, servers: Sequence[int]) -> list[int]:
+    """Which replicas of the stage are on the server, 0..k_s-1."""
+    first = profile.stage_of_replica.index(stage)
+    return [i for i in range(profile.stages[stage].replicas) if servers[first + i] == server]
 
 
 def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> list[StageCost]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slurm_asrpt.core.job import JobProfile, Stage
 
 
-@dataclass(frozen=True, slots=True)
-class StageCost:
+class StageCost(NamedTuple):  # half the cost of a frozen dataclass, and placing makes thousands
     """Seconds per iteration of one stage on one server: p_s^f, p_s^b, (5) and (6)."""
 
     forward: float
