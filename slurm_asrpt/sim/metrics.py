@@ -1,0 +1,63 @@
+"""Figures of one simulation: what reports, benchmarks and tests compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slurm_asrpt.sim.bound import design_bound, sound_bound
+from slurm_asrpt.sim.engine import Result
+from slurm_asrpt.sim.jobtable import Floats
+from slurm_asrpt.sim.workload import Cluster
+
+
+def bounds(result_table: Any, cluster: Cluster) -> dict[str, float]:
+    """Lower bounds on the mean job completion time (from submission to end), seconds; docs/decisions/0006."""
+    submitted, jobs = float(result_table.submit.sum()), max(1, len(result_table))
+    return {
+        "design": (design_bound(result_table, cluster.nodes, cluster.fabric) - submitted) / jobs,
+        "sound": (sound_bound(result_table, cluster.nodes, cluster.fabric) - submitted) / jobs,
+    }
+
+
+def slowdowns(result: Result, cluster: Cluster) -> Floats:
+    """Completion time over the time in the best placement with no wait, of each job that has ended, shape (ended,)."""
+    alone = result.table.iterations * result.table.best_alphas(cluster.nodes, cluster.fabric)
+    return np.asarray(result.completion_times / alone[result.ended])
+
+
+def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
+    """Mean and percentiles of completion time, wait and slowdown; makespan; GPU-seconds used and lost to placement."""
+    jct, wait, slow = result.completion_times, result.waits[result.ended], slowdowns(result, cluster)
+    alphas = result.table.best_alphas(cluster.nodes, cluster.fabric)[result.ended]
+    gpus, iterations = result.table.gpus[result.ended], result.table.iterations[result.ended]
+    used = float((gpus * iterations * result.alpha[result.ended]).sum())
+    best = float((gpus * iterations * alphas).sum())
+    first = float(result.table.submit[0]) if len(result.table) else 0.0
+    makespan = float(result.end[result.ended].max() - first) if len(jct) else 0.0
+    capacity = cluster.servers * cluster.gpus * makespan
+    return {
+        "jobs": len(result.table),
+        "ended": len(result.ended),
+        "never_started": len(result.never_started),
+        "mean_jct_s": _mean(jct),
+        "median_jct_s": _percentile(jct, 50),
+        "p99_jct_s": _percentile(jct, 99),
+        "mean_wait_s": _mean(wait),
+        "max_wait_s": _percentile(wait, 100),
+        "mean_slowdown": _mean(slow),
+        "p99_slowdown": _percentile(slow, 99),
+        "p999_slowdown": _percentile(slow, 99.9),
+        "makespan_s": makespan,
+        "utilisation": used / capacity if capacity else 0.0,
+        "placement_loss": used / best - 1 if best else 0.0,
+    }
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _percentile(values: Floats, share: float) -> float | None:
+    return float(np.percentile(values, share)) if len(values) else None

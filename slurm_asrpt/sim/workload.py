@@ -1,0 +1,212 @@
+"""From a trace to what is simulated: models for its groups, a cluster, a load, predictions (paper, section V-A.1-b)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import JobProfile, unprofiled
+from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.predictors import PREDICTORS, predict
+from slurm_asrpt.sim.traces.base import Trace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MODELS = ("table1", "none")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """servers of gpus GPUs each; nic_gbit: each server's NIC, Gbit/s; intra_gbyte: GPU to GPU in a server, GB/s."""
+
+    servers: int = 250
+    gpus: int = 8
+    nic_gbit: float = 10.0
+    intra_gbyte: float = 300.0
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(Node(f"n{i:04}", self.gpus, i) for i in range(self.servers))
+
+    @property
+    def fabric(self) -> Fabric:
+        return Fabric(inter=self.nic_gbit * 1e9 / 8, intra=self.intra_gbyte * 1e9)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is made of a trace.
+
+    models: "table1" gives each group a model of Table I; "none" leaves all jobs without a profile.
+    single_gpu: share of the jobs that use one GPU; None as in the trace.
+    load: GPU-seconds that arrive (in the best placement) over those there are; None keeps the trace's arrival times.
+    jobs: how many consecutive jobs are simulated, those that follow the history; None for all.
+    history: share of the trace, from its beginning, that only the predictor learns from.
+    predictor: one of PREDICTORS.
+    """
+
+    models: str = "table1"
+    single_gpu: float | None = None
+    load: float | None = None
+    jobs: int | None = None
+    history: float = 0.5
+    predictor: str = "forest"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.models not in MODELS:
+            raise ValueError(f"models must be one of {', '.join(MODELS)}, not {self.models!r}")
+        if self.predictor not in PREDICTORS:
+            raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, not {self.predictor!r}")
+        if self.single_gpu is not None and not 0 <= self.single_gpu <= 1:
+            raise ValueError(f"the share of single-GPU jobs is between 0 and 1, not {self.single_gpu:g}")
+        if not 0 <= self.history < 1:
+            raise ValueError(f"history is a share of the trace, at least 0 and below 1, not {self.history:g}")
+        if self.load is not None and not 0 < self.load < 1000:
+            raise ValueError(f"load must be above 0, not {self.load:g}")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs to simulate on a cluster. notes: what was done to the trace, for reports; JSON values."""
+
+    table: JobTable
+    cluster: Cluster
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options()) -> Workload:
+    """The jobs after the history, with models, load and predictions. Raises ValueError if no job is left."""
+    rng = np.random.default_rng(options.seed)
+    jobs = trace.jobs
+    key = recurrence_key(jobs)
+    gpus = _sizes(jobs, key, options.single_gpu, rng)
+    profiles, profile, moved = _models(key, gpus, options, rng)
+    draft = JobTable(profiles, jobs["submit_s"].to_numpy(), profile, np.ones(len(jobs)), np.zeros(len(jobs)))
+    alpha = draft.best_alphas(cluster.nodes, cluster.fabric)
+    # a job that the cluster cannot hold stays in the table: policies must say "capacity" and go on
+    iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
+    first = int(len(jobs) * options.history)
+    last = len(jobs) if options.jobs is None else min(len(jobs), first + options.jobs)
+    if first >= last:
+        raise ValueError(f"no job is left to simulate of {len(jobs)} in {trace.name}")
+    past = _past(jobs, key, iterations, first)
+    names = key.iloc[first:last].tolist()
+    predicted = predict(options.predictor, past, names, iterations[first:last], options.seed)
+    table = JobTable(
+        profiles,
+        jobs["submit_s"].to_numpy()[first:last] - jobs["submit_s"].iloc[first],
+        profile[first:last],
+        iterations[first:last],
+        predicted,
+        jobs["time_limit_s"].to_numpy()[first:last],
+        jobs["user"].iloc[first:last].tolist(),
+        names,
+    )
+    own_load = offered_load(table, cluster)
+    if options.load is not None:
+        table = replace(table, submit=table.submit * (own_load / options.load))
+    return Workload(table, cluster, _notes(trace, table, cluster, own_load, first, moved))
+
+
+def recurrence_key(jobs: pd.DataFrame) -> pd.Series:
+    """The group of each job: the source's, else user and GPUs, else queue and GPUs."""
+    owner = jobs["user"].where(jobs["user"] != "", jobs["queue"])
+    proxy = owner + "/" + jobs["gpus"].astype(str)
+    return pd.Series(jobs["group"].where(jobs["group"] != "", proxy))
+
+
+def offered_load(table: JobTable, cluster: Cluster) -> float:
+    """GPU-seconds of all jobs in their best placement, over GPUs times the span of the submissions."""
+    work = table.gpus * table.iterations * np.nan_to_num(table.best_alphas(cluster.nodes, cluster.fabric))
+    span = float(table.submit[-1] - table.submit[0]) if len(table) else 0.0
+    capacity = cluster.servers * cluster.gpus * span
+    return float(work.sum() / capacity) if capacity > 0 else float("inf")
+
+
+def _past(jobs: pd.DataFrame, key: pd.Series, iterations: Floats, first: int) -> pd.DataFrame:
+    """What had ended when the first simulated job came: nothing of the future."""
+    begin = jobs["submit_s"].iloc[first]
+    wait = jobs["wait_s"].fillna(0.0).to_numpy()[:first]
+    ended = jobs["submit_s"].to_numpy()[:first] + wait + jobs["duration_s"].to_numpy()[:first] <= begin
+    group, user = key.to_numpy()[:first], jobs["user"].to_numpy()[:first]
+    return pd.DataFrame({"group": group[ended], "user": user[ended], "iterations": iterations[:first][ended]})
+
+
+def _sizes(jobs: pd.DataFrame, key: pd.Series, single: float | None, rng: np.random.Generator) -> Ints:
+    """GPUs of each job. With a share of single-GPU jobs, whole groups are made single or distributed, at random."""
+    gpus = jobs["gpus"].to_numpy(dtype=np.int64)
+    if single is None:
+        return gpus
+    codes, names = pd.factorize(key)
+    runs = np.bincount(codes)
+    order = rng.permutation(len(names))
+    is_single = np.zeros(len(names), dtype=bool)
+    is_single[order[np.cumsum(runs[order]) <= single * len(jobs)]] = True
+    several = gpus[gpus > 1]
+    drawn = rng.choice(several if len(several) else np.array([2, 4, 8]), len(names))
+    return np.asarray(np.where(is_single[codes], 1, np.where(gpus > 1, gpus, drawn[codes])), dtype=np.int64)
+
+
+@cache
+def _library() -> Mapping[int, Mapping[str, tuple[JobProfile, ...]]]:
+    """Table I's configurations by GPUs, then by model."""
+    found: dict[int, dict[str, tuple[JobProfile, ...]]] = {}
+    for name in library_names():
+        profile = load_profile(name, ())
+        model = name.rsplit("-", 1)[0]
+        by_model = found.setdefault(profile.gpus, {})
+        by_model[model] = (*by_model.get(model, ()), profile)
+    return found
+
+
+def _models(
+    key: pd.Series, gpus: Ints, options: Options, rng: np.random.Generator
+) -> tuple[tuple[JobProfile, ...], Ints, int]:
+    """Profiles, the profile of each job, and how many jobs got another number of GPUs than they asked for.
+
+    Each group and size draws a model, then one of its configurations of that size. Sizes that no configuration has
+    take the nearest that one has, in ratio (the larger of two equally near).
+    """
+    codes, kinds = pd.factorize(pd.MultiIndex.from_arrays([key, gpus]))
+    library = _library()
+    profiles: list[JobProfile] = []
+    number: dict[JobProfile, int] = {}
+    chosen = np.empty(len(kinds), dtype=np.int64)
+    for kind, (_, size) in enumerate(kinds):
+        profile = unprofiled(int(size)) if options.models == "none" else _draw(library, int(size), rng)
+        chosen[kind] = number.setdefault(profile, len(number))
+        if len(number) > len(profiles):
+            profiles.append(profile)
+    sizes = np.array([profile.gpus for profile in profiles])[chosen[codes]]
+    return tuple(profiles), chosen[codes], int((sizes != gpus).sum())
+
+
+def _draw(library: Mapping[int, Mapping[str, Sequence[JobProfile]]], size: int, rng: np.random.Generator) -> JobProfile:
+    near = min(library, key=lambda k: (max(k / size, size / k), -k))
+    models = library[near]
+    configurations = models[sorted(models)[int(rng.integers(len(models)))]]
+    return configurations[int(rng.integers(len(configurations)))]
+
+
+def _notes(
+    trace: Trace, table: JobTable, cluster: Cluster, own_load: float, history: int, moved: int
+) -> dict[str, Any]:
+    return {
+        "trace": trace.name,
+        "jobs": len(table),
+        "history_jobs": history,
+        "load": offered_load(table, cluster),
+        "load_of_trace": own_load,
+        "single_gpu": float((table.gpus == 1).mean()),
+        "unseen": float((table.predicted == 0).mean()),
+        "other_size": moved,
+    }
