@@ -43,6 +43,7 @@ def pai_like(jobs: int = 100_000, days: float = DAYS, seed: int = 0) -> Trace:
     groups = len(runs)
     group = np.repeat(np.arange(groups), runs)
     submit = _arrivals(runs, group, days * 86400, rng)
+    submit[submit.argmin()] = 0.0  # midnight: traces are clocked from their first job
     user = _users(groups, rng)
     size = np.array(SIZES)[np.searchsorted(np.cumsum(SIZE_SHARE[:-1]), _even(runs, rng), side="right")]
     typical = MEDIAN_S * np.exp(SPREAD * np.array([_NORMAL.inv_cdf(u) for u in _even(runs, rng)]))
