@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
 from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.sim.predictors import Learning
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,6 +24,7 @@ class JobTable:
     submit: seconds. profile: index into ``profiles``. iterations: n_i, what the job really runs; predicted: ñ_i.
     time_limit: seconds that the user asked for, inf for none; empty if nobody did.
     users, groups: one name per job, or none at all.
+    learning: how the predictions go on after the first job; None if ``predicted`` is all there is.
 
     Raises ValueError for columns of different lengths, times that run backwards, or figures that cannot be.
     """
@@ -35,6 +37,7 @@ class JobTable:
     time_limit: Floats = field(default_factory=lambda: np.empty(0))
     users: Sequence[str] = ()
     groups: Sequence[str] = ()
+    learning: Learning | None = None
 
     def __post_init__(self) -> None:
         for name in ("profile", "iterations", "predicted", "time_limit", "users", "groups"):
@@ -61,7 +64,7 @@ class JobTable:
 
     def perfect(self) -> JobTable:
         """The same jobs with true iterations for predicted ones: with it A-SRPT is the paper's A-SRPT-Perfect."""
-        return replace(self, predicted=self.iterations)
+        return replace(self, predicted=self.iterations, learning=None)
 
     def job(self, row: int) -> Job:
         """What a policy sees of the job in this row."""

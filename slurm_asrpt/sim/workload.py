@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.jobtable import JobTable
-from slurm_asrpt.sim.predictors import PREDICTORS, predict
+from slurm_asrpt.sim.predictors import PREDICTORS, RETRAIN_S, learning, predict
 from slurm_asrpt.sim.traces.base import Trace
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ class Options:
     single_gpu: share of the jobs that use one GPU; None as in the trace.
     load: GPU-seconds that arrive (in the best placement) over those there are; None keeps the trace's arrival times.
     jobs: how many consecutive jobs are simulated, those that follow the history; None for all.
-    history: share of the trace, from its beginning, that only the predictor learns from.
-    predictor: one of PREDICTORS.
+    history: share of the trace, from its beginning, that the predictor has learned from when the simulation begins.
+    predictor: one of PREDICTORS. retrain_s: seconds between its retrainings on what has ended meanwhile; 0 for never.
     """
 
     models: str = "table1"
@@ -59,6 +59,7 @@ class Options:
     jobs: int | None = None
     history: float = 0.5
     predictor: str = "forest"
+    retrain_s: float = RETRAIN_S
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -110,6 +111,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
         jobs["time_limit_s"].to_numpy()[first:last],
         jobs["user"].iloc[first:last].tolist(),
         names,
+        learning(options.predictor, past, names, options.retrain_s) if options.retrain_s > 0 else None,
     )
     own_load = offered_load(table, cluster)
     if options.load is not None:
