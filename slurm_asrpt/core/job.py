@@ -180,6 +180,9 @@ class Job:
     """One job as a policy sees it. Times are seconds on the caller's clock.
 
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
+    time_limit: the user's limit on the run time, seconds; inf for none.
+
+    Raises ValueError for GPUs that are not the profile's, or figures that cannot be.
     """
 
     id: JobId
@@ -190,6 +193,7 @@ class Job:
     submit_time: float = 0.0
     group: str = ""
     request: Request = field(default=ANYWHERE)
+    time_limit: float = math.inf
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -198,6 +202,8 @@ class Job:
             )
         if not 0 <= self.predicted_iterations < float("inf"):
             raise ValueError(f"predicted iterations must be finite and >= 0, not {self.predicted_iterations}")
+        if not self.time_limit > 0:
+            raise ValueError(f"a time limit must be above 0 s, not {self.time_limit}")
 
     @property
     def profiled(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
@@ -64,6 +65,7 @@ def make_job(record: JobRecord, tag: Tag, ask: Ask, profiles: Profiles) -> Job:
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
         request=ask.request,
+        time_limit=record.time_limit or math.inf,
     )
 
 

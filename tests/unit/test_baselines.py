@@ -126,21 +126,17 @@ def test_a_form_of_request_that_does_not_fit_is_told_apart():
     assert decisions[-1].reason.kind == "gpus"
 
 
-def limits(**table):
-    return lambda j: table.get(f"j{j.id}", float("inf"))
-
-
 def test_backfill_starts_what_ends_before_the_reservation_or_leaves_room():
     view = cluster(4, 4)
-    made = policy("easy-backfill", view, time_limit=limits(j1=100, j3=101, j4=99, j5=1000, j6=1000, j7=10))
-    made.submitted(job(1, 6), 0.0)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 6, time_limit=100), 0.0)
     (start,) = made.decide(view, 0.0)
     view.take(start.placement.gpus)
     made.submitted(job(2, 7), 1.0)  # fits at 100, and leaves one GPU then
-    made.submitted(job(3, 2), 1.0)  # one second too long, and too wide
-    made.submitted(job(4, 1), 1.0)  # ends in time
-    made.submitted(job(5, 1), 1.0)  # too long, but the GPU beside the head is free
-    made.submitted(job(6, 1), 1.0)
+    made.submitted(job(3, 2, time_limit=101), 1.0)  # one second too long, and too wide
+    made.submitted(job(4, 1, time_limit=99), 1.0)  # ends in time
+    made.submitted(job(5, 1, time_limit=1000), 1.0)  # too long, but the GPU beside the head is free
+    made.submitted(job(6, 1, time_limit=1000), 1.0)
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4", "5"]
     assert decisions[-1].until == 100.0
@@ -154,13 +150,13 @@ def test_backfill_starts_what_ends_before_the_reservation_or_leaves_room():
 
 def test_backfill_keeps_a_reservation_of_whole_servers():
     view = cluster(4, 4)
-    made = policy("easy-backfill", view, time_limit=limits(j1=100, j3=1000, j4=50))
-    made.submitted(job(1, 1), 0.0)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 1, time_limit=100), 0.0)
     (start,) = made.decide(view, 0.0)
     view.take(start.placement.gpus)
     made.submitted(job(2, 8, request=Request(per_node=4)), 1.0)
-    made.submitted(job(3, 1), 1.0)
-    made.submitted(job(4, 3, request=Request(max_nodes=1)), 1.0)
+    made.submitted(job(3, 1, time_limit=1000), 1.0)
+    made.submitted(job(4, 3, request=Request(max_nodes=1), time_limit=50), 1.0)
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4"]
     assert made.reservation.time == 100.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,16 +114,14 @@ Shape = tuple[int, Request | None]
 
 @register("easy-backfill")
 class EasyBackfill:
-    """FIFO with a reservation for the head and backfill behind it.
+    """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
-    time_limit: the user's limit of a job in seconds, inf for none. A running job that outlives its limit (Slurm would
-    have killed it) is taken to end any moment. ``finished`` must also be told of running jobs that end; those it does
-    not hear of are taken to hold their GPUs up to their limits.
+    A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
+    also be told of running jobs that end; those it does not hear of are taken to hold their GPUs up to their limits.
     """
 
-    def __init__(self, fabric: Fabric, time_limit: Callable[[Job], float] | None = None) -> None:
+    def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._time_limit = time_limit or (lambda job: _INF)
         self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
@@ -173,7 +171,7 @@ class EasyBackfill:
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._alone.fits(job):
             tree = self._shapes.setdefault(_shape(job), LimitTree())
-            tree.add(seat, job.id, self.limit(job))
+            tree.add(seat, job.id, _limit(job))
             heapq.heappush(self._order, (seat, job.id))
         else:
             self._misfits.add(job.id)
@@ -190,12 +188,8 @@ class EasyBackfill:
             if not len(self._shapes[shape]):
                 del self._shapes[shape]
 
-    def limit(self, job: Job) -> float:
-        """The job's time limit, seconds; ANY for none."""
-        return min(self._time_limit(job), ANY)
-
     def _start_running(self, job: Job, placement: Placement, now: float) -> None:
-        end = now + self.limit(job)
+        end = now + _limit(job)
         self._running[job.id] = Running(end, placement.gpus, job.request)
         insort(self._ends, (end, job.id))
 
@@ -275,9 +269,9 @@ class EasyBackfill:
             placement = self._place(plan, job)
             if placement is None:
                 closed.add(shape)
-            elif self.limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
+            elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
                 decisions.append(self._start(job, placement, plan, now))
-                _count_in(kept, job, placement, long=self.limit(job) > short)
+                _count_in(kept, job, placement, long=_limit(job) > short)
             else:  # nor does any other long job of this shape
                 short_only.add(shape)
 
@@ -335,6 +329,11 @@ class EasyBackfill:
 
 def _request(job_id: JobId, jobs: Mapping[JobId, Job]) -> Request:
     return jobs[job_id].request if job_id in jobs else ANYWHERE
+
+
+def _limit(job: Job) -> float:
+    """The job's time limit, seconds; ANY for none."""
+    return min(job.time_limit, ANY)
 
 
 def _shape(job: Job) -> Shape:
