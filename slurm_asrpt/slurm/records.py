@@ -20,7 +20,8 @@ class JobRecord:
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     array: a task of an array, or the bare record of tasks not yet split off.
     dependency: what is still to be fulfilled.
-    time_limit: seconds (Slurm counts minutes). max_nodes: 0 without an upper bound. gpus_by_node: what was really allocated, by node.
+    time_limit: seconds, 0 without one. max_nodes: 0 without an upper bound.
+    gpus_by_node: what was really allocated, by node.
     """
 
     job_id: str

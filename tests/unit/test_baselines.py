@@ -8,7 +8,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.backfill import ANY, LimitTree
-from slurm_asrpt.core.policies.base import Start, Wait
+from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["fifo", "spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime", "easy-backfill"]
@@ -160,6 +160,39 @@ def test_backfill_keeps_a_reservation_of_whole_servers():
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4"]
     assert made.reservation.time == 100.0
+
+
+def test_what_backfill_refuses_for_the_reservation_is_said():
+    view = cluster(4, 4)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 3, request=Request(candidates=frozenset({"n1"})), time_limit=100), 0.0)
+    made.submitted(job(2, 2, request=Request(candidates=frozenset({"n2"})), time_limit=1000), 0.0)
+    for start in made.decide(view, 0.0):
+        view.take(start.placement.gpus)
+    made.submitted(job(3, 4, request=Request(per_node=4)), 1.0)  # on n1 at 100; two GPUs are left beside it then
+    made.submitted(job(4, 2, request=Request(min_nodes=2), time_limit=500), 1.0)  # would take one of n1
+    made.submitted(job(5, 3, time_limit=500), 1.0)
+    made.submitted(job(6, 1, time_limit=50), 1.0)
+    decisions = made.decide(view, 1.0)
+    assert started(decisions) == ["6"]
+    wait = decisions[1]
+    assert (wait.job.id, wait.reason.kind) == ("4", "reservation")
+    assert wait.reason.facts == {"head": "3", "need": 4, "in_s": 99.0}
+    assert wait.reason.text == "would delay job 3, which has 4 GPUs reserved at about 99 s from now"
+    kinds = {job_id: why.kind for job_id, why in made.queue(1.0)}
+    assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # 5 does not even fit into what is free
+
+
+@pytest.mark.parametrize("in_s", [None, float("inf")])
+def test_a_reservation_of_unknown_time_has_a_text(in_s):
+    why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
+    assert why.text == "would delay job 7, which has 8 GPUs reserved as soon as they are free"
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_time_limit_that_cannot_be(limit):
+    with pytest.raises(ValueError, match="time limit"):
+        job(1, time_limit=limit)
 
 
 def test_the_limit_tree_finds_the_first_under_a_bound():
