@@ -11,7 +11,7 @@ from types import FrameType
 
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, make_policy, policy_settings
+from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
@@ -141,13 +141,13 @@ class Daemon:
 
 def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
+    name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    taken = policy_settings(settings.policy.name)
-    chosen = settings.policy.model_dump(include=set(taken))
+    chosen = settings.policy.model_dump(include=set(policy_settings(name)) - {"name", "fabric"})
     try:
-        return make_policy(settings.policy.name, fabric=fabric, **chosen)
+        return make_policy(name, fabric=fabric, **chosen)
     except ValueError as error:
-        raise InputError(f"policy.name: {error}") from None
+        raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
 
 
 def _make_folders(settings: Settings) -> None:

@@ -1,9 +1,12 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
+import inspect
+
 import pytest
 
-from slurm_asrpt.config import parse_settings
+from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, parse_settings
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.base import _REGISTRY
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -132,3 +135,27 @@ def test_every_policy_by_name_drives_the_daemon(name):
     """Each takes those of the settings that it knows."""
     settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
     assert loop._policy(settings).next_wakeup(0.0) is None
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_what_a_policy_takes_is_a_setting_with_the_same_default(name):
+    """Else asrptd would run another policy than the simulator does under the same name."""
+    taken = inspect.signature(_REGISTRY[name]).parameters
+    settings = PolicySettings().model_dump()
+    assert {key: settings.get(key) for key in taken if key != "fabric"} == {
+        key: value.default for key, value in taken.items() if key != "fabric"
+    }
+
+
+def test_the_default_policy_is_one():
+    assert PolicySettings().name == DEFAULT_POLICY
+    assert DEFAULT_POLICY in policy_names()
+
+
+def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
+    def picky(fabric, tau=1.0):
+        raise ValueError("tau is too large")
+
+    monkeypatch.setitem(_REGISTRY, "picky", picky)
+    with pytest.raises(InputError, match="policy: tau is too large"):
+        loop._policy(parse_settings({"policy": {"name": "picky"}}, "test"))

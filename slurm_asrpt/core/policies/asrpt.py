@@ -193,10 +193,6 @@ class ASrpt:
             rows.append((job_id, reason(Phase.VIRTUAL, "virtual", **facts)))
         return rows
 
-    def alphas(self, job: Job) -> Alphas:
-        """α̃_min and α_max of a job on the present nodes."""
-        return self._alpha(job)
-
     def dump(self) -> dict[str, Any]:
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
