@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
@@ -14,30 +15,41 @@ from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
 LoadProfile = Callable[[str], JobProfile]
+MOST_PROFILES = 4096
 
 
 class Profiles:
-    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why."""
+    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why.
 
-    def __init__(self, load: LoadProfile) -> None:
-        self._load = load
-        self._known: dict[str, JobProfile | None] = {}
+    Names are what users wrote: of more than ``most`` the one that was asked for longest ago is forgotten.
+    """
+
+    def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
+        self._load, self._most = load, most
+        self._known: OrderedDict[str, JobProfile | None] = OrderedDict()
         self.problems: dict[str, str] = {}
 
     def get(self, name: str, gpus: int) -> JobProfile:
         """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
-        if name and name not in self._known:
-            try:
-                self._known[name] = self._load(name)
-            except InputError as error:
-                self._known[name], self.problems[name] = None, str(error)
-        profile = self._known.get(name)
+        profile = self._named(name) if name else None
         if profile is None:
             return unprofiled(gpus)
         if profile.gpus != gpus:
             self.problems[name] = f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}"
             return unprofiled(gpus)
         return profile
+
+    def _named(self, name: str) -> JobProfile | None:
+        if name not in self._known:
+            try:
+                self._known[name] = self._load(name)
+            except InputError as error:
+                self._known[name], self.problems[name] = None, str(error)
+        self._known.move_to_end(name)
+        if len(self._known) > self._most:
+            oldest, _ = self._known.popitem(last=False)
+            self.problems.pop(oldest, None)
+        return self._known[name]
 
 
 def admit(

@@ -116,6 +116,12 @@ def format_profile(document: ProfileFile, comment: str = "") -> str:
     return "\n".join(top) + "\n"
 
 
+def load_named(name: str, folders: Sequence[Path]) -> JobProfile:
+    """A profile by name only, for a daemon that passes on what users wrote: see ``find_profile``. Raises InputError."""
+    path = find_profile(name, folders)
+    return parse_profile(_read(path), str(path))
+
+
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
     """A profile by path (it has a ``/``) or by name. Raises InputError."""
     return load_file(name_or_path, folders).profile
