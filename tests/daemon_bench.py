@@ -28,7 +28,8 @@ TAIL = JobProfile(
     "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
 )
 FLAT = JobProfile("flat", (Stage(4, 1.0, 1.0),))
-KNOWN = {"tail": TAIL, "flat": FLAT}
+SLICED = JobProfile("sliced", (Stage(4, 1.0, 1.0, param_bytes=1e9),), tensor=2)  # 8 GPUs in pairs
+KNOWN = {"tail": TAIL, "flat": FLAT, "sliced": SLICED}
 
 
 def load(name: str) -> JobProfile:

@@ -7,7 +7,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
@@ -64,15 +66,37 @@ def admit(
     if tag.left:
         raise LeftToSlurm(tag.left)
     ask = read_ask(record, nodes, partitions)
-    return ask, make_job(record, tag, ask, profiles)
+    return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
 
 
-def make_job(record: JobRecord, tag: Tag, ask: Ask, profiles: Profiles) -> Job:
+def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
+    """The named profile, if request and nodes can keep its tensor slices together."""
+    profile = profiles.get(tag.profile, ask.gpus)
+    if profile.tensor == 1 or _keeps_slices(profile, ask, nodes):
+        return profile
+    profiles.problems[tag.profile] = (
+        f"profile {tag.profile} has {profile.tensor} GPUs a replica on one server, which a job's request or nodes part"
+    )
+    return unprofiled(ask.gpus)
+
+
+def _keeps_slices(profile: JobProfile, ask: Ask, nodes: Sequence[NodeRecord]) -> bool:
+    """Whether Slurm would split the GPUs so if all nodes were free; else such a job would wait for ever."""
+    allowed = ask.request.candidates or frozenset()
+    empty = ClusterView([Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed])
+    try:
+        job = Job(JobId(""), "", ask.gpus, profile, request=ask.request)
+    except ValueError:  # so many GPUs on each node part them
+        return False
+    return place(empty, job, Strategy.MOST_FREE, Fabric(1.0, 1.0)) is not None  # whatever alpha is there
+
+
+def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job:
     return Job(
         id=JobId(record.job_id),
         user=record.user,
         gpus=ask.gpus,
-        profile=profiles.get(tag.profile, ask.gpus),
+        profile=profile,
         predicted_iterations=float(tag.iterations),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,

@@ -53,7 +53,10 @@ class Writer:
                 if not placing.could_be(tracked, gpus):
                     continue  # read back once it runs
                 placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
-                rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
+                if placement is None:
+                    rankmap.withdraw(self.settings.paths.spool, tracked.record.number)
+                else:
+                    rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
             if left:
                 self.parts.clock.sleep(0.1)
 

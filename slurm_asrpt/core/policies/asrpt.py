@@ -167,8 +167,7 @@ class ASrpt:
         free = sum(usable for _, usable in offers(view, job.request))
         if free < job.gpus:
             return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-        shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
-        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
 
     def next_wakeup(self, now: float) -> float | None:
         times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]
