@@ -166,6 +166,6 @@ def test_parted_tensor_slices_are_one_clear_line(tmp_path):
     path.write_text(text.replace("allreduce =", "tensor = 2\nallreduce =", 1), encoding="utf-8")
     options = train._options([])
     uneven = Allocation(("n1", "n2"), (3, 1), (4, 4))
-    with pytest.raises(InputError, match="tensor slices of a replica of .* several servers; leave the placement"):
+    with pytest.raises(InputError, match=r"tensor slices of a replica of .* several servers; leave the placement"):
         train.alpha_here(str(path), uneven, (0, 0, 0, 1), options)
     assert train.alpha_here(str(path), uneven, (0, 0, 1, 1), options) > 0
