@@ -30,6 +30,7 @@ def asrptd(
         Path | None, typer.Option(help="Settings file; default $ASRPT_CONFIG, /etc/slurm/asrpt.toml.")
     ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Overrides daemon.mode of the settings.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Overrides policy.name of the settings.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then leave.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -42,6 +43,8 @@ def asrptd(
     _check_slurm_conf(settings.slurm.conf)
     if mode is not None:
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})
+    if policy is not None:
+        settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": policy})})
     daemon = Daemon(settings)
     daemon.stop_on_signals()
     _announce(settings)

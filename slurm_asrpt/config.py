@@ -14,6 +14,8 @@ from slurm_asrpt.errors import InputError
 
 DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
 ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
+DEFAULT_POLICY = "asrpt"
+"""The policy of those who name none: a name of ``core.policies`` (not imported here, commands start quicker)."""
 
 
 class Mode(StrEnum):
@@ -77,7 +79,7 @@ class PathSettings(Section):
 class PolicySettings(Section):
     """Which policy decides, and its settings."""
 
-    name: str = Field("asrpt", description="Policy by name; a wrong name lists those known.")
+    name: str = Field(DEFAULT_POLICY, description="Policy by name; a wrong name lists those known.")
     tau: Annotated[float, Field(ge=0, le=1e6)] = Field(
         1.0, description="A-SRPT's tau: a job waits for a better placement at most tau (g_i/G) n_i alpha_i seconds."
     )

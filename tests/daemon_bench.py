@@ -10,7 +10,7 @@ from typing import Any
 from slurm_asrpt.config import Settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
-from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies import make_policy, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
@@ -28,7 +28,8 @@ TAIL = JobProfile(
     "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
 )
 FLAT = JobProfile("flat", (Stage(4, 1.0, 1.0),))
-KNOWN = {"tail": TAIL, "flat": FLAT}
+SLICED = JobProfile("sliced", (Stage(4, 1.0, 1.0, param_bytes=1e9),), tensor=2)  # 8 GPUs in pairs
+KNOWN = {"tail": TAIL, "flat": FLAT, "sliced": SLICED}
 
 
 def load(name: str) -> JobProfile:
@@ -53,18 +54,20 @@ class Clock:
         self.slurm.tick(seconds)
 
 
-def make_settings(folder: Path, mode: str = "enforce", **daemon: Any) -> Settings:
+def make_settings(folder: Path, mode: str = "enforce", policy: str = "asrpt", **daemon: Any) -> Settings:
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(exist_ok=True)
     values = {"mode": mode, "interval_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
-    return parse_settings({"daemon": values, "paths": {**paths, "profiles": []}}, "test")
+    tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": {"name": policy}}
+    return parse_settings(tables, "test")
 
 
 class Bench:
     """The daemon's scheduler and the Slurm that it drives."""
 
     def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
+        """Policy asrpt with that tau, or the one that ``policy`` names."""
         self.folder, self.slurm, self.tau = folder, slurm, tau
         self.settings = make_settings(folder, mode, **daemon)
         self.history = History(folder / "state" / "history.sqlite")
@@ -73,6 +76,8 @@ class Bench:
     def start(self) -> None:
         """A new daemon on the same folders."""
         state, spool = self.settings.paths.state, self.settings.paths.spool
+        name = self.settings.policy.name
+        more = {"tau": self.tau} if "tau" in policy_settings(name) else {}
         self.store = Store(state)
         profiles = Profiles(load)
         self.scheduler = Scheduler(
@@ -80,7 +85,7 @@ class Bench:
                 settings=self.settings,
                 client=self.slurm,
                 slurm=self.slurm.config(),
-                policy=make_policy("asrpt", fabric=Fabric(1.25e9, 300e9), tau=self.tau),
+                policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **more),
                 profiles=profiles,
                 store=self.store,
                 audit=Audit(state),

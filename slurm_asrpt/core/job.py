@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NewType
@@ -156,7 +156,8 @@ class Request:
     per_node: None if Slurm may split the GPUs unevenly (``--gpus``, ``--gpus-per-task``), else the
         fixed number of GPUs on every node (``--gres=gpu:k``, ``--gpus-per-node``).
     min_nodes, max_nodes: the user's ``-N`` bounds; max_nodes None means no upper bound.
-    unit: GPUs that must share a node, because one task uses them (``--gpus-per-task=k``).
+    unit: GPUs that must share a node, because one task uses them (``--gpus-per-task=k``), or tensor slices do.
+    step: GPUs in which Slurm itself gives them where that is less than unit, else 0.
     cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
         (CPUs, MiB); 0 where the job did not ask.
     candidates: the nodes that may serve the job (partition, GPU type), None for all.
@@ -170,6 +171,23 @@ class Request:
     memory_per_gpu: float = 0.0
     memory_per_node: float = 0.0
     candidates: frozenset[str] | None = None
+    step: int = 0
+
+    @property
+    def shape(self) -> str:
+        """What keeps enough free GPUs from serving it, in words."""
+        if self.per_node:
+            return f"{self.per_node} per node"
+        return f"groups of {self.unit} on one server" if self.unit > 1 else "bound by -N"
+
+    def in_groups(self, size: int) -> Request:
+        """The same request for GPUs of which ``size`` must share a node. Raises ValueError if it parts them."""
+        if self.per_node is not None:
+            if self.per_node % size:
+                raise ValueError(f"{self.per_node} GPUs per node part groups of {size}")
+            return self
+        unit = math.lcm(self.unit, size)
+        return self if unit == self.unit else replace(self, unit=unit, step=self.step or self.unit)
 
 
 ANYWHERE = Request()
@@ -180,6 +198,10 @@ class Job:
     """One job as a policy sees it. Times are seconds on the caller's clock.
 
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
+    time_limit: the user's limit on the run time, seconds; inf for none.
+    request: kept in whole groups of the profile's tensor slices, whatever was given.
+
+    Raises ValueError for GPUs that are not the profile's, a request that parts its slices, or figures that cannot be.
     """
 
     id: JobId
@@ -190,6 +212,7 @@ class Job:
     submit_time: float = 0.0
     group: str = ""
     request: Request = field(default=ANYWHERE)
+    time_limit: float = math.inf
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -198,6 +221,10 @@ class Job:
             )
         if not 0 <= self.predicted_iterations < float("inf"):
             raise ValueError(f"predicted iterations must be finite and >= 0, not {self.predicted_iterations}")
+        if not self.time_limit > 0:
+            raise ValueError(f"a time limit must be above 0 s, not {self.time_limit}")
+        if self.profile.tensor > 1:  # slices share a server (paper, section VI)
+            object.__setattr__(self, "request", self.request.in_groups(self.profile.tensor))
 
     @property
     def profiled(self) -> bool:

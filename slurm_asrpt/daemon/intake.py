@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
@@ -13,30 +17,41 @@ from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
 LoadProfile = Callable[[str], JobProfile]
+MOST_PROFILES = 4096
 
 
 class Profiles:
-    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why."""
+    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why.
 
-    def __init__(self, load: LoadProfile) -> None:
-        self._load = load
-        self._known: dict[str, JobProfile | None] = {}
+    Names are what users wrote: of more than ``most`` the one that was asked for longest ago is forgotten.
+    """
+
+    def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
+        self._load, self._most = load, most
+        self._known: OrderedDict[str, JobProfile | None] = OrderedDict()
         self.problems: dict[str, str] = {}
 
     def get(self, name: str, gpus: int) -> JobProfile:
         """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
-        if name and name not in self._known:
-            try:
-                self._known[name] = self._load(name)
-            except InputError as error:
-                self._known[name], self.problems[name] = None, str(error)
-        profile = self._known.get(name)
+        profile = self._named(name) if name else None
         if profile is None:
             return unprofiled(gpus)
         if profile.gpus != gpus:
             self.problems[name] = f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}"
             return unprofiled(gpus)
         return profile
+
+    def _named(self, name: str) -> JobProfile | None:
+        if name not in self._known:
+            try:
+                self._known[name] = self._load(name)
+            except InputError as error:
+                self._known[name], self.problems[name] = None, str(error)
+        self._known.move_to_end(name)
+        if len(self._known) > self._most:
+            oldest, _ = self._known.popitem(last=False)
+            self.problems.pop(oldest, None)
+        return self._known[name]
 
 
 def admit(
@@ -51,19 +66,42 @@ def admit(
     if tag.left:
         raise LeftToSlurm(tag.left)
     ask = read_ask(record, nodes, partitions)
-    return ask, make_job(record, tag, ask, profiles)
+    return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
 
 
-def make_job(record: JobRecord, tag: Tag, ask: Ask, profiles: Profiles) -> Job:
+def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
+    """The named profile, if request and nodes can keep its tensor slices together."""
+    profile = profiles.get(tag.profile, ask.gpus)
+    if profile.tensor == 1 or _keeps_slices(profile, ask, nodes):
+        return profile
+    profiles.problems[tag.profile] = (
+        f"profile {tag.profile} has {profile.tensor} GPUs a replica on one server, which a job's request or nodes part"
+    )
+    return unprofiled(ask.gpus)
+
+
+def _keeps_slices(profile: JobProfile, ask: Ask, nodes: Sequence[NodeRecord]) -> bool:
+    """Whether Slurm would split the GPUs so if all nodes were free; else such a job would wait for ever."""
+    allowed = ask.request.candidates or frozenset()
+    empty = ClusterView([Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed])
+    try:
+        job = Job(JobId(""), "", ask.gpus, profile, request=ask.request)
+    except ValueError:  # so many GPUs on each node part them
+        return False
+    return place(empty, job, Strategy.MOST_FREE, Fabric(1.0, 1.0)) is not None  # whatever alpha is there
+
+
+def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job:
     return Job(
         id=JobId(record.job_id),
         user=record.user,
         gpus=ask.gpus,
-        profile=profiles.get(tag.profile, ask.gpus),
+        profile=profile,
         predicted_iterations=float(tag.iterations),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
         request=ask.request,
+        time_limit=record.time_limit or math.inf,
     )
 
 

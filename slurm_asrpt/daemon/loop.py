@@ -11,7 +11,7 @@ from types import FrameType
 
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, make_policy, policy_settings
+from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
@@ -19,12 +19,13 @@ from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.errors import AsrptError, InputError, one_line, printable
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.profile.schema import load_profile
+from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.spool import hosts_dir, progress_dir
 from slurm_asrpt.status import write_status
 
@@ -40,23 +41,27 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stopping = threading.Event()
-        policy = _policy(settings)
+        self.policy = _policy(settings)
         render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)  # refuses what hook.conf cannot hold
         _make_folders(settings)
         self.store = Store(settings.paths.state)
-        self.profiles = Profiles(lambda name: load_profile(name, settings.paths.profiles))
+        self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
-        client = CliClient(settings.slurm)
-        config = client.config()
+        self.client = CliClient(settings.slurm)
+        self.history = History(settings.paths.state / HISTORY_FILE)
+        self.scheduler: Scheduler  # as soon as Slurm has answered
+
+    def _scheduler(self, config: SlurmConfig) -> Scheduler:
+        """Raises InputError for a mode that this Slurm cannot have."""
+        settings = self.settings
         if settings.daemon.mode is Mode.ORDER and not config.multifactor:
             raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
-        self.history = History(settings.paths.state / HISTORY_FILE)
-        self.scheduler = Scheduler(
+        return Scheduler(
             Parts(
                 settings=settings,
-                client=client,
+                client=self.client,
                 slurm=config,
-                policy=policy,
+                policy=self.policy,
                 profiles=self.profiles,
                 store=self.store,
                 audit=Audit(settings.paths.state),
@@ -64,8 +69,30 @@ class Daemon:
             )
         )
 
+    def _wait_for_slurm(self, once: bool) -> SlurmConfig | None:
+        """Slurm's configuration as soon as slurmctld answers: at boot we may be there first. None: told to stop."""
+        failures = 0
+        while not self.stopping.is_set():
+            try:
+                return self.client.config()
+            except SlurmError as error:
+                if once:
+                    raise
+                failures += 1
+                pause = self._pause(0.0, None, failures)
+                LOG.error("Slurm does not answer yet (%s); asking again in %g s", one_line(error), pause)
+                self.stopping.wait(pause)
+        return None
+
     def run(self, once: bool = False) -> None:
-        """Cycle until told to stop. A Slurm that does not answer is asked again after growing pauses."""
+        """Cycle until told to stop. A Slurm that does not answer, now or later, is asked again after growing pauses.
+
+        Raises InputError for settings that this Slurm cannot follow, and with ``once`` whatever goes wrong.
+        """
+        config = self._wait_for_slurm(once)
+        if config is None:
+            return
+        self.scheduler = self._scheduler(config)
         failures = 0
         while not self.stopping.is_set():
             began = time.time()
@@ -101,8 +128,8 @@ class Daemon:
         """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""
         for name, problem in self.profiles.problems.items():
             if self._told.get(name) != problem:
-                self._told[name] = problem
                 LOG.warning("%s; such jobs count as unprofiled", printable(problem))
+        self._told = dict(self.profiles.problems)
 
     def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
         interval = self.settings.daemon.interval_s
@@ -141,13 +168,13 @@ class Daemon:
 
 def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
+    name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    taken = policy_settings(settings.policy.name)
-    chosen = settings.policy.model_dump(include=set(taken))
+    chosen = settings.policy.model_dump(include=set(policy_settings(name)) - {"name", "fabric"})
     try:
-        return make_policy(settings.policy.name, fabric=fabric, **chosen)
+        return make_policy(name, fabric=fabric, **chosen)
     except ValueError as error:
-        raise InputError(f"policy.name: {error}") from None
+        raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
 
 
 def _make_folders(settings: Settings) -> None:

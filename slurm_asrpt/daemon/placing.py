@@ -19,11 +19,19 @@ def _servers(gpus: Mapping[str, int], nodes: Sequence[NodeRecord]) -> list[Node]
     return [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in gpus]
 
 
-def placement_of(tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric) -> Placement:
-    """Heavy-Edge on the GPUs that were really given to a job of ours."""
+def placement_of(
+    tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric
+) -> Placement | None:
+    """Heavy-Edge on the GPUs that were really given to a job of ours; None where Slurm has parted tensor slices."""
     assert tracked.job is not None  # noqa: S101  (only admitted jobs are pinned)
     servers = _servers(gpus, nodes)
+    if _parts_slices(tracked.job.profile, gpus):
+        return None
     return placement_on(servers, tuple(gpus[n.name] for n in servers), tracked.job.profile, fabric)
+
+
+def _parts_slices(profile: JobProfile, gpus: Mapping[str, int]) -> bool:
+    return any(count % profile.tensor for count in gpus.values())
 
 
 def could_be(tracked: Tracked, gpus: Mapping[str, int]) -> bool:
@@ -35,7 +43,7 @@ def could_be(tracked: Tracked, gpus: Mapping[str, int]) -> bool:
 def real_placement(
     tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles
 ) -> Placement | None:
-    """Where a running job is and its alpha there; None where its nodes are no longer known.
+    """Where a running job is and its alpha there; None where its nodes are no longer known, or no alpha is.
 
     A job with a rank map runs as Heavy-Edge says; any other has its ranks in Slurm's block order.
     """
@@ -43,11 +51,20 @@ def real_placement(
     servers = _servers(gpus, nodes)
     if len(servers) != len(gpus):
         return None
-    profile = profiles.get(tracked.tag.profile if tracked.tag else "", sum(gpus.values()))
+    profile = _profile(tracked, sum(gpus.values()), profiles)
+    if _parts_slices(profile, gpus):  # Slurm started it itself: no formula says how fast that is
+        return None
     counts = {n.name: gpus[n.name] for n in servers}
     if tracked.mapped:
         return placement_on(servers, tuple(counts.values()), profile, fabric)
     return Placement(counts, block_order(counts), _block_alpha(profile, servers, counts, fabric))
+
+
+def _profile(tracked: Tracked, gpus: int, profiles: Profiles) -> JobProfile:
+    """That with which the job was planned, if it was."""
+    if tracked.job is not None and tracked.job.gpus == gpus:
+        return tracked.job.profile
+    return profiles.get(tracked.tag.profile if tracked.tag else "", gpus)
 
 
 def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:

@@ -26,7 +26,7 @@ class Recorder:
             return False  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
         iterations, source = self._iterations(tracked)
         placement = tracked.real
-        gpus = dict(placement.gpus) if placement else dict(tracked.pin.gpus) if tracked.pin else {}
+        gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
         run = Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
@@ -72,5 +72,5 @@ class Recorder:
         if tracked.job is not None:
             return tracked.job.profiled
         name = tracked.tag.profile if tracked.tag else ""
-        gpus = sum(tracked.real.gpus.values()) if tracked.real else 0
+        gpus = sum((tracked.real.gpus if tracked.real else tracked.read or {}).values())
         return bool(name and gpus) and self.profiles.get(name, gpus).name != UNPROFILED

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slurm_asrpt.config import Mode
+from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.parts import Parts
@@ -69,17 +70,26 @@ class Scheduler:
 
     def _resume(self, eligible: list[Tracked], now: float) -> None:
         jobs = {t.job.id: t.job for t in eligible if t.job is not None}
-        state = self._saved.get("policy")
-        self._cold = state is None
-        if state is not None and self._saved.get("policy_name") == self.settings.policy.name:
+        state = self._saved.get("policy") if self._saved.get("policy_name") == self.settings.policy.name else None
+        self._cold = state is None  # none was saved, or by another policy
+        if state is not None:
             try:
                 self.policy.load(state, jobs)
+                self._catch_up(now)
             except ValueError as error:
                 self._cold = True
                 self.parts.audit.record(now, "policy-state-lost", error=str(error))
         held = {job_id for job_id, _ in self.policy.queue(now)} if not self._cold else set()
         for tracked in eligible:
             tracked.place = Place.QUEUED if tracked.record.job_id in held else Place.APART
+
+    def _catch_up(self, now: float) -> None:
+        """What has ended or begun while no daemon was there."""
+        saved = self._saved.get("jobs")
+        for job_id in saved if isinstance(saved, dict) else ():
+            if job_id not in self.world.tracked:
+                self.policy.finished(JobId(job_id), now)
+        self.world.tell_all_running(now)
 
     def _decide(self, now: float) -> list[Tracked]:
         """Ask the policy; what it starts is pinned (in mode enforce only after it has been written)."""

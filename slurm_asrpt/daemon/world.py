@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha, fits
-from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.intake import admit, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
@@ -208,7 +209,7 @@ class World:
         self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
 
     def withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
-        if tracked.place is Place.QUEUED:
+        if tracked.place in (Place.QUEUED, Place.PINNED):  # in the policy's queue, or running as far as it knows
             self.policy.finished(JobId(tracked.record.job_id), now)
         tracked.place, tracked.why = place, why
 
@@ -264,7 +265,20 @@ class World:
             self.policy.finished(JobId(record.job_id), now)
         if tracked.place is not Place.RUNNING or (tracked.real is None and record.gpus_by_node != tracked.read):
             self._read_back(tracked, now)
+            self._tell_running(tracked, now)
         tracked.place, tracked.why = Place.RUNNING, None
+
+    def tell_all_running(self, now: float) -> None:
+        """The policy has just taken up a saved state: what it says of running jobs may be of yesterday."""
+        for tracked in self.tracked.values():
+            if tracked.place is Place.RUNNING:
+                self._tell_running(tracked, now)
+
+    def _tell_running(self, tracked: Tracked, now: float) -> None:
+        record = tracked.record
+        if isinstance(self.policy, SeesRunning) and record.gpus_by_node:
+            until = record.start_time + (record.time_limit or math.inf)
+            self.policy.running(JobId(record.job_id), record.gpus_by_node, until, now)
 
     def _read_back(self, tracked: Tracked, now: float) -> None:
         """What was really allocated, beside what was planned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon import placing, rankmap, writeback_order
 from slurm_asrpt.daemon.intake import unpinned
@@ -52,7 +53,10 @@ class Writer:
                 if not placing.could_be(tracked, gpus):
                     continue  # read back once it runs
                 placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
-                rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
+                if placement is None:
+                    rankmap.withdraw(self.settings.paths.spool, tracked.record.number)
+                else:
+                    rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
             if left:
                 self.parts.clock.sleep(0.1)
 
@@ -106,6 +110,7 @@ class Writer:
 
     def _did_not_start(self, tracked: Tracked, why: str, now: float) -> None:
         """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
+        self.world.policy.finished(JobId(tracked.record.job_id), now)  # it holds no GPUs; it returns when it may
         tracked.failures += 1
         at_once = tracked.failures == 1 and not _is_limit(why)
         pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (tracked.failures - 2))

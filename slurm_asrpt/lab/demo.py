@@ -1,7 +1,8 @@
-"""make demo: the same jobs on a real Slurm twice, once under its own backfill, once under asrptd.
+"""make demo: the same jobs on a real Slurm three times: under its own backfill, under asrpt, under the default policy.
 
-Round one is Slurm as it comes, with asrptd in mode shadow to learn from it; then the predictor is trained; round two
-is asrptd in mode enforce. Nothing else differs: same cluster, same slurm.conf, same submissions.
+Round one is Slurm as it comes, with asrptd in mode shadow to learn from it; then the predictor is trained, once; in
+the other rounds asrptd is in mode enforce, with the paper's policy first. Nothing else differs: same cluster, same
+slurm.conf, same submissions.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config import PolicySettings, load_settings, parse_settings
+from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, load_settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.lab import figures
 from slurm_asrpt.lab.cluster import Lab, tail, up
@@ -41,6 +43,9 @@ BASE_PORT = 16900
 NODES = "8x8"
 USERS = 4
 OUTPUT = Path("build/demo.json")
+PAPER = "asrpt"
+"""The policy of round two: A-SRPT as published, whatever the default has become."""
+ROUNDS = 3
 FABRIC = Fabric(inter=12.5e9, intra=300e9)
 """100 Gbit/s between servers, NVLink inside: a common cluster of today, and kind to scattered jobs."""
 LONGEST_ROUND_S = 600.0
@@ -55,13 +60,21 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Demo:
-    """What is asked for: how much work, where the figures go, which ports, whether the lab's files stay."""
+    """What is asked for: how much work, where the figures go, which ports, whether the lab's files stay.
+
+    tau: policy.tau, for the policies that have it. default_policy: that of the third round.
+    """
 
     shape: Shape
     output: Path
     base_port: int
     keep: bool
     tau: float = PolicySettings().tau
+    default_policy: str = DEFAULT_POLICY
+
+    @property
+    def default_title(self) -> str:
+        return self.default_policy if self.default_policy != PAPER else f"{PAPER} again"
 
 
 def submit(lab: Lab, job: DemoJob) -> str:
@@ -80,10 +93,10 @@ def submit(lab: Lab, job: DemoJob) -> str:
 
 
 @contextmanager
-def asrptd(lab: Lab, mode: str) -> Iterator[None]:
+def asrptd(lab: Lab, mode: str, policy: str = PAPER) -> Iterator[None]:
     """The daemon beside the lab; ended by SIGTERM, by force if that takes too long. Raises MachineError."""
-    command = [str(Path(sys.executable).parent / "asrptd"), "--mode", mode]
-    path = lab.directory / "log" / f"asrptd-{mode}.log"
+    command = [str(Path(sys.executable).parent / "asrptd"), "--mode", mode, "--policy", policy]
+    path = lab.directory / "log" / (f"asrptd-{mode}.log" if mode == "shadow" else f"asrptd-{mode}-{policy}.log")
     with path.open("ab") as log:
         # a session of its own: Ctrl-C is ours to hear, and we end the daemon in good order
         daemon = subprocess.Popen(command, env=lab.env, stdout=log, stderr=log, start_new_session=True)
@@ -136,20 +149,13 @@ def _going(record: JobRecord) -> bool:
 
 
 def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
-    """Both rounds; the figures as they go into demo.json."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        with asrptd(lab, "shadow"):
-            first = play(lab, jobs, progress, "Slurm's backfill")
-        admin = str(Path(sys.executable).parent / "asrpt-admin")
-        lab.run([admin, "retrain"], timeout_s=120)
-        with asrptd(lab, "enforce"):
-            second = play(lab, jobs, progress, "asrptd         ")
-    backfill = figures.measure(jobs, first, predicted=False)
-    asrpt = figures.measure(jobs, second, predicted=True)
-    Console().print(figures.table(backfill, asrpt))
-    print(figures.meaning(backfill, asrpt))
-    for name, found in (("backfill", backfill), ("asrptd", asrpt)):
+    """All rounds; the figures as they go into demo.json."""
+    backfill, asrpt, default = _rounds(lab, demo, jobs)
+    shown = {"backfill": backfill, PAPER: asrpt, demo.default_title: default}
+    Console().print(figures.table(shown))
+    for name, found in list(shown.items())[1:]:
+        print(figures.meaning(backfill, found, name))
+    for name, found in shown.items():
         if found.completed < len(jobs):
             lost = len(jobs) - found.completed
             print(f"demo: {lost} of {len(jobs)} jobs did not complete under {name}, and do not count", file=sys.stderr)
@@ -157,13 +163,38 @@ def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
         "jobs": len(jobs),
         "completed_backfill": backfill.completed,
         "completed_asrpt": asrpt.completed,
+        "completed_default": default.completed,
         "avg_jct_backfill_s": backfill.avg_jct_s,
         "avg_jct_asrpt_s": asrpt.avg_jct_s,
+        "avg_jct_default_s": default.avg_jct_s,
         "ratio": figures.ratio(backfill, asrpt),
+        "ratio_default": figures.ratio(backfill, default),
+        "policy_default": demo.default_policy,
         "backfill": asdict(backfill),
         "asrpt": asdict(asrpt),
+        "default": asdict(default),
         "made": _made(lab, demo.shape, jobs),
     }
+
+
+def _rounds(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> tuple[figures.Round, figures.Round, figures.Round]:
+    """Backfill, the paper's policy, the default policy; the last two with the same predictions."""
+    titles = [f"{title:<14}" for title in ("Slurm backfill", PAPER, demo.default_title)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        with asrptd(lab, "shadow"):
+            first = play(lab, jobs, progress, f"1/{ROUNDS} {titles[0]}")
+        admin = str(Path(sys.executable).parent / "asrpt-admin")
+        lab.run([admin, "retrain"], timeout_s=120)
+        with asrptd(lab, "enforce", PAPER):
+            second = play(lab, jobs, progress, f"2/{ROUNDS} {titles[1]}")
+        with asrptd(lab, "enforce", demo.default_policy):
+            third = play(lab, jobs, progress, f"3/{ROUNDS} {titles[2]}")
+    return (
+        figures.measure(jobs, first, predicted=False),
+        figures.measure(jobs, second, predicted=True),
+        figures.measure(jobs, third, predicted=True),
+    )
 
 
 def _made(lab: Lab, shape: Shape, jobs: Sequence[DemoJob]) -> dict[str, Any]:
@@ -199,6 +230,10 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
     parser.add_argument("--load", type=float, default=Shape.load, help="work over capacity (default %(default)s)")
     parser.add_argument("--span", type=float, default=Shape.span_s, help="seconds of arrivals (default %(default)s)")
     parser.add_argument("--tau", type=float, default=PolicySettings().tau, help="policy.tau (default %(default)s)")
+    names = ", ".join(policy_names())
+    parser.add_argument(
+        "--default-policy", default=DEFAULT_POLICY, metavar="NAME", help=f"round three: {names} (default %(default)s)"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where the figures go (default %(default)s)")
     parser.add_argument("--base-port", type=int, default=BASE_PORT, help="first of the ports (default %(default)s)")
     parser.add_argument("--keep", action="store_true", help="leave the cluster's files (logs, audit trail) behind")
@@ -211,7 +246,9 @@ def parse_options(arguments: Sequence[str] | None) -> Demo:
     if options.span > LONGEST_ROUND_S / 2:
         raise InputError(f"--span {options.span:g}: a round ends after {LONGEST_ROUND_S:g} s, so at most half of that")
     parse_settings({"policy": {"tau": options.tau}}, "--tau")
-    return Demo(shape, options.output, options.base_port, options.keep, options.tau)
+    if options.default_policy not in policy_names():
+        raise InputError(f"--default-policy {options.default_policy}: no such policy; known: {names}")
+    return Demo(shape, options.output, options.base_port, options.keep, options.tau, options.default_policy)
 
 
 def _check_output(path: Path) -> None:
@@ -227,10 +264,10 @@ def _check_output(path: Path) -> None:
 
 
 def _spec(demo: Demo, directory: Path) -> LabSpec:
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "daemon": {"interval_s": 0.5, "lease_s": 60},
         "fabric": {"inter_bytes_per_s": FABRIC.inter, "intra_bytes_per_s": FABRIC.intra},
-        "policy": {"tau": demo.tau},
+        "policy": {"name": PAPER, "tau": demo.tau},
     }
     return LabSpec(directory, NODES, demo.base_port, USERS, slurm_conf_extra=SLURM_CONF, settings=settings)
 
@@ -248,10 +285,10 @@ def plan(demo: Demo) -> str:
     """What is going to happen, and for how long."""
     shape = demo.shape
     work_off = max(0.0, shape.load - 1) * shape.span_s
-    minutes = max(1, round((2 * (shape.span_s + work_off + LONGEST_S) + UP_AND_DOWN_S) / 60))
+    minutes = max(1, round((ROUNDS * (shape.span_s + work_off + LONGEST_S) + UP_AND_DOWN_S) / 60))
     return (
-        f"{shape.jobs} jobs twice on a real Slurm of {NODES} GPUs on this machine: under Slurm's own\n"
-        f"backfill, then under asrptd. About {minutes} min; Ctrl-C ends all of it."
+        f"{shape.jobs} jobs {ROUNDS} times on a real Slurm of {NODES} GPUs on this machine: its own backfill,\n"
+        f"asrptd with {PAPER}, asrptd with {demo.default_policy}. About {minutes} min; Ctrl-C ends all of it."
     )
 
 

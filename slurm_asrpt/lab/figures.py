@@ -53,35 +53,43 @@ def _prediction(record: JobRecord) -> int:
     return tag.iterations if tag else 0
 
 
-def table(backfill: Round, asrpt: Round) -> Table:
-    """Both rounds side by side."""
-    shown = Table(title="Same jobs, same Slurm, two schedulers")
-    for title in ("", "Slurm backfill", "asrptd", "ratio"):
-        shown.add_column(title, justify="left" if not title else "right")
-    rows: dict[str, tuple[float, float, str]] = {
-        "jobs completed": (backfill.completed, asrpt.completed, "d"),
-        "average completion time, s": (backfill.avg_jct_s, asrpt.avg_jct_s, ".1f"),
-        "total completion time, s": (backfill.total_jct_s, asrpt.total_jct_s, ".0f"),
-        "makespan, s": (backfill.makespan_s, asrpt.makespan_s, ".0f"),
-        "GPU hours beyond the best placement": (backfill.lost_gpu_hours, asrpt.lost_gpu_hours, ".3f"),
+def table(rounds: Mapping[str, Round]) -> Table:
+    """The rounds side by side by name; in brackets over the first one. Readable from 40 columns on."""
+    first = next(iter(rounds.values()))
+    shown = Table(title="Same jobs, same Slurm", caption="in brackets: over the first column")
+    shown.add_column("", overflow="fold")
+    for name in rounds:
+        shown.add_column(name, justify="right", overflow="fold")
+    rows: dict[str, tuple[str, str]] = {
+        "jobs completed": ("completed", "d"),
+        "average completion time, s": ("avg_jct_s", ".1f"),
+        "total completion time, s": ("total_jct_s", ".0f"),
+        "makespan, s": ("makespan_s", ".0f"),
+        "GPU hours lost to placement": ("lost_gpu_hours", ".3f"),
     }
-    for title, (before, after, form) in rows.items():
-        shown.add_row(title, format(before, form), format(after, form), f"{after / before:.2f}" if before else "-")
-    error = asrpt.prediction_error
-    shown.add_row("mean prediction error", "-", "-" if error is None else f"{error:.1%}", "-")
+    for title, (field, form) in rows.items():
+        shown.add_row(title, *(_cell(found, first, field, form) for found in rounds.values()))
+    errors = [found.prediction_error for found in rounds.values()]
+    shown.add_row("mean prediction error", *("-" if error is None else f"{error:.1%}" for error in errors))
     return shown
 
 
-def ratio(backfill: Round, asrpt: Round) -> float:
-    """Average completion time under asrptd over that under backfill; below 1 asrptd is the better one."""
-    return asrpt.avg_jct_s / backfill.avg_jct_s
+def _cell(found: Round, first: Round, field: str, form: str) -> str:
+    value, before = getattr(found, field), getattr(first, field)
+    over = f" ({value / before:.2f})" if before and form != "d" and found is not first else ""
+    return format(value, form) + over
 
 
-def meaning(backfill: Round, asrpt: Round) -> str:
+def ratio(backfill: Round, other: Round) -> float:
+    """Average completion time of a round over that under backfill; below 1 backfill is the slower one."""
+    return other.avg_jct_s / backfill.avg_jct_s
+
+
+def meaning(backfill: Round, other: Round, name: str) -> str:
     """The ratio in words. Completion time: from a job's submission to its end, so waiting counts."""
-    change = ratio(backfill, asrpt) - 1
+    change = ratio(backfill, other) - 1
     if abs(change) < 0.005:
-        verdict = "as long under both"
+        verdict = f"as long under {name} as under backfill"
     else:
-        verdict = f"{abs(change):.0%} {'less' if change < 0 else 'more'} time under asrptd"
-    return f"ratio {1 + change:.2f}: from submission to end a job took {verdict} on average (below 1: asrptd is better)"
+        verdict = f"{abs(change):.0%} {'less' if change < 0 else 'more'} time under {name}"
+    return f"ratio {1 + change:.2f}: from submission to end a job took {verdict} on average (below 1: {name} is better)"

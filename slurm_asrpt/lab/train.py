@@ -92,7 +92,10 @@ def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], optio
         raise InputError(
             f"profile {profile} has {loaded.gpus} replicas, this job has {len(ranks)} GPUs; ask for as many"
         )
-    return iteration_time(loaded, ranks, allocation.totals, Fabric(options.inter, options.intra))
+    try:
+        return iteration_time(loaded, ranks, allocation.totals, Fabric(options.inter, options.intra))
+    except ValueError as error:  # tensor slices on several servers: no formula says how fast that is
+        raise InputError(f"profile {profile}: {error}; leave the placement to asrptd") from None
 
 
 def _refuse_broken(options: argparse.Namespace) -> None:

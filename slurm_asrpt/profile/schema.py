@@ -20,6 +20,21 @@
     bytes_out = 0                    # d_s^out, likewise; 0 in the last stage
     param_bytes = 574668960          # h_s, bytes of the stage's trainable parameters
 
+Optional, with these defaults (paper, sections III-B and VI):
+
+    tensor = 1                       # GPUs that share each replica, on one server; seconds and bytes are a replica's
+    pipeline = "asynchronous"        # or "synchronous": the pipeline fills and drains in every iteration
+    micro_batches = 1                # pieces of a mini-batch in a synchronous pipeline
+
+    [overlap]                        # what is left of these times when they run at once; 0 is fully hidden
+    backward = 1
+    allreduce = 1
+
+    [[stage]]                        # beside the keys above
+    tensor_bytes = 0                 # bytes that each tensor slice of a replica all-reduces an iteration
+    routed_bytes = 0                 # bytes of tokens that one replica sends to experts an iteration, one way
+    routing = [0.25, 0.75]           # share of all tokens for the experts on replica 1 .. replicas, 1 together
+
 A mini-batch is split over the replicas of a stage, so two neighbours agree on what crosses the cut between them:
 k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 """
@@ -27,6 +42,7 @@ k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -34,7 +50,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
+from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
 
 VERSION = 1
@@ -48,9 +64,15 @@ MAX_GPUS = 100_000
 # Files are written with nine digits; a mismatch at a cut beyond this is a wrong profile, not rounding.
 CUT_TOLERANCE = 1e-3
 
+MAX_MICRO_BATCHES = 1_000_000
+MAX_OVERLAP = 10.0
+
 _TOP_KEYS = ("version", "name", "model", "batch", "allreduce", "device", "provenance", "stage")
+_MORE_TOP_KEYS = ("tensor", "pipeline", "micro_batches", "overlap")
+_OVERLAP_KEYS = ("backward", "allreduce")
 _PROVENANCE_KEYS = ("kind", "origin", "formula")
 _STAGE_KEYS = ("replicas", "forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes")
+_MORE_STAGE_KEYS = ("tensor_bytes", "routed_bytes", "routing")
 _KINDS = ("analytic", "measured")
 
 
@@ -85,7 +107,7 @@ def parse_file(text: str, source: str) -> ProfileFile:
         table = _Table(tomllib.loads(text), source, "")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
-    table.only(_TOP_KEYS)
+    table.only((*_TOP_KEYS, *_MORE_TOP_KEYS))
     if table.whole("version") != VERSION:
         raise table.error("version", f"this release reads version {VERSION}; write the profile anew")
     return ProfileFile(
@@ -107,13 +129,33 @@ def format_profile(document: ProfileFile, comment: str = "") -> str:
         f"batch = {document.batch}",
         f"allreduce = {_quote(document.profile.allreduce.value)}",
         f"device = {_quote(document.device)}",
+        *_format_options(document.profile),
         "",
         "[provenance]",
         *(f"{key} = {_quote(getattr(document.provenance, key))}" for key in _PROVENANCE_KEYS),
     ]
     for stage in document.profile.stages:
         top += ["", "[[stage]]", *(f"{key} = {getattr(stage, key):.9g}" for key in _STAGE_KEYS)]
+        top += [f"{key} = {getattr(stage, key):.9g}" for key in ("tensor_bytes", "routed_bytes") if getattr(stage, key)]
+        if stage.routing:
+            top.append(f"routing = [{', '.join(f'{share:.9g}' for share in stage.routing)}]")
     return "\n".join(top) + "\n"
+
+
+def _format_options(profile: JobProfile) -> list[str]:
+    """What differs from the defaults of the optional keys."""
+    lines = [f"tensor = {profile.tensor}"] if profile.tensor > 1 else []
+    if profile.pipeline is Pipeline.SYNCHRONOUS:
+        lines += [f"pipeline = {_quote(profile.pipeline.value)}", f"micro_batches = {profile.micro_batches}"]
+    if profile.overlap != Overlap():
+        lines += ["", "[overlap]", *(f"{key} = {getattr(profile.overlap, key):.9g}" for key in _OVERLAP_KEYS)]
+    return lines
+
+
+def load_named(name: str, folders: Sequence[Path]) -> JobProfile:
+    """A profile by name only, for a daemon that passes on what users wrote: see ``find_profile``. Raises InputError."""
+    path = find_profile(name, folders)
+    return parse_profile(_read(path), str(path))
 
 
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
@@ -207,6 +249,17 @@ class _Table:
             raise self.error(key, f"must be a finite number of at least 0, found {_short(value)}")
         return float(value)
 
+    def shares(self, key: str, count: int) -> tuple[float, ...]:
+        """``count`` numbers >= 0 that sum to 1."""
+        value = self.get(key)
+        numbers = [isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v <= 1 for v in _list(value)]
+        if len(numbers) != count or not all(numbers) or not math.isclose(sum(value), 1, abs_tol=1e-6):
+            raise self.error(key, f"must be {count} numbers from 0 to 1 that sum to 1, one per replica")
+        return tuple(float(share) for share in value)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
     def child(self, key: str) -> _Table:
         value = self.get(key)
         if not isinstance(value, dict):
@@ -235,21 +288,53 @@ def _profile(table: _Table) -> JobProfile:
     allreduce = table.text("allreduce")
     if allreduce not in list(AllReduce):
         raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {_short(allreduce)}")
+    tensor = table.whole("tensor") if "tensor" in table else 1
     tables = table.children("stage")
-    stages = tuple(_stage(entry) for entry in tables)
-    if sum(stage.replicas for stage in stages) > MAX_GPUS:
-        raise table.error("stage", f"more than {MAX_GPUS} GPUs in all; check replicas")
+    stages = tuple(_stage(entry, tensor) for entry in tables)
+    if tensor * sum(stage.replicas for stage in stages) > MAX_GPUS:
+        raise table.error("stage", f"more than {MAX_GPUS} GPUs in all; check replicas and tensor")
     _check_cuts(tables, stages)
-    return JobProfile(name, stages, AllReduce(allreduce))
+    pipeline, micro_batches = _pipeline(table)
+    return JobProfile(name, stages, AllReduce(allreduce), tensor, pipeline, micro_batches, _overlap(table))
 
 
-def _stage(table: _Table) -> Stage:
-    table.only(_STAGE_KEYS)
-    forward_s, backward_s, bytes_in, bytes_out, param_bytes = (table.number(key) for key in _STAGE_KEYS[1:])
-    stage = Stage(table.whole("replicas"), forward_s, backward_s, bytes_in, bytes_out, param_bytes)
-    if stage.forward_s + stage.backward_s <= 0:
+def _pipeline(table: _Table) -> tuple[Pipeline, int]:
+    kind = table.text("pipeline") if "pipeline" in table else Pipeline.ASYNCHRONOUS.value
+    if kind not in list(Pipeline):
+        raise table.error("pipeline", f"must be one of {', '.join(Pipeline)}, found {_short(kind)}")
+    pieces = table.whole("micro_batches") if "micro_batches" in table else 1
+    if pieces > MAX_MICRO_BATCHES:
+        raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {_short(pieces)}")
+    if pieces > 1 and kind != Pipeline.SYNCHRONOUS:
+        raise table.error("micro_batches", 'only a synchronous pipeline has them; add pipeline = "synchronous"')
+    return Pipeline(kind), pieces
+
+
+def _overlap(table: _Table) -> Overlap:
+    if "overlap" not in table:
+        return Overlap()
+    inner = table.child("overlap")
+    inner.only(_OVERLAP_KEYS)
+    factors = {key: inner.number(key) for key in _OVERLAP_KEYS if key in inner}
+    for key, factor in factors.items():
+        if factor > MAX_OVERLAP:
+            raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {_short(factor)}")
+    return Overlap(**factors)
+
+
+def _stage(table: _Table, tensor: int) -> Stage:
+    table.only((*_STAGE_KEYS, *_MORE_STAGE_KEYS))
+    replicas = table.whole("replicas")
+    numbers = {key: table.number(key) for key in _STAGE_KEYS[1:]}
+    numbers |= {key: table.number(key) for key in ("tensor_bytes", "routed_bytes") if key in table}
+    if numbers["forward_s"] + numbers["backward_s"] <= 0:
         raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
-    return stage
+    if numbers.get("tensor_bytes") and tensor == 1:
+        raise table.error("tensor_bytes", "there is nobody to send them to; add tensor = 2 or more above the stages")
+    if numbers.get("routed_bytes") and "routing" not in table:
+        raise table.error("routed_bytes", "needs routing, the experts' shares of the tokens")
+    routing = table.shares("routing", replicas) if "routing" in table else ()
+    return Stage(replicas, **numbers, routing=routing)
 
 
 def _check_cuts(tables: Sequence[_Table], stages: Sequence[Stage]) -> None:
@@ -266,6 +351,10 @@ def _check_cuts(tables: Sequence[_Table], stages: Sequence[Stage]) -> None:
                 f"{received:g} bytes enter ({after.replicas} replicas together) but the stage before sends {sent:g}; "
                 "replicas x bytes_out there must equal replicas x bytes_in here",
             )
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _short(value: object) -> str:

@@ -107,10 +107,7 @@ def simulate_named(
     """
     if name.endswith(PERFECT):
         name, table = name.removesuffix(PERFECT), table.perfect()
-    made = dict(settings or {})
-    if name == "easy-backfill":
-        made.setdefault("time_limit", table.limit_of)
-    return simulate(make_policy(name, fabric=fabric, **made), nodes, table, progress)
+    return simulate(make_policy(name, fabric=fabric, **(settings or {})), nodes, table, progress)
 
 
 class _Run:

@@ -77,11 +77,8 @@ class JobTable:
             predicted_iterations=float(self.predicted[row]),
             submit_time=float(self.submit[row]),
             group=self.groups[row] if self.groups else "",
+            time_limit=float(self.time_limit[row]) if len(self.time_limit) else float("inf"),
         )
-
-    def limit_of(self, job: Job) -> float:
-        """The user's time limit of one of these jobs, seconds; inf if there is none."""
-        return float(self.time_limit[int(job.id)]) if len(self.time_limit) else float("inf")
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""

@@ -94,6 +94,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         eligible_time=number(raw.get("eligible_time")),
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),
+        time_limit=60 * number(raw.get("time_limit")),
         priority=int(number(raw.get("priority"))),
         dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),

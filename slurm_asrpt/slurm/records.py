@@ -20,7 +20,8 @@ class JobRecord:
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     array: a task of an array, or the bare record of tasks not yet split off.
     dependency: what is still to be fulfilled.
-    max_nodes: 0 without an upper bound. gpus_by_node: what was really allocated, by node.
+    time_limit: seconds, 0 without one. max_nodes: 0 without an upper bound.
+    gpus_by_node: what was really allocated, by node.
     """
 
     job_id: str
@@ -35,6 +36,7 @@ class JobRecord:
     eligible_time: float = 0.0
     start_time: float = 0.0
     end_time: float = 0.0
+    time_limit: float = 0.0
     priority: int = 0
     dependency: str = ""
     exit_code: int = 0

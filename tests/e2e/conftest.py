@@ -182,7 +182,7 @@ def session_lab() -> Iterator[Lab]:
     directory.rmdir()
     settings = {
         "daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0},
-        "policy": {"tau": 20.0},
+        "policy": {"name": "asrpt", "tau": 20.0},
         "paths": {"profiles": [str(directory / "profiles")]},
     }
     lab = up(LabSpec(directory=directory, nodes="4x4", base_port=BASE_PORT, users=2, settings=settings))

@@ -43,18 +43,21 @@ def left_of(demo):
 
 def test_a_tiny_demo(tmp_path):
     output = tmp_path / "new" / "demo.json"
-    demo = start("--output", str(output))
-    out, err = demo.communicate(timeout=120)
+    demo = start("--output", str(output), "--default-policy", "wcs-workload")
+    out, err = demo.communicate(timeout=180)
     assert demo.returncode == 0, err
     figures = json.loads(output.read_text())
     wanted = {"jobs", "completed_backfill", "completed_asrpt", "avg_jct_backfill_s", "avg_jct_asrpt_s", "ratio"}
     assert wanted <= figures.keys()
     assert (figures["jobs"], figures["completed_backfill"], figures["completed_asrpt"]) == (6, 6, 6)
+    assert figures["completed_default"] == 6
+    assert figures["ratio_default"] == figures["avg_jct_default_s"] / figures["avg_jct_backfill_s"] > 0
+    assert figures["policy_default"] == "wcs-workload"
     assert figures["ratio"] == figures["avg_jct_asrpt_s"] / figures["avg_jct_backfill_s"] > 0
     assert figures["made"]["slurm"]["SchedulerType"] == "sched/backfill"
     assert figures["made"]["shape"]["jobs"] == 6
     assert "ratio" in out
-    assert err.startswith("6 jobs twice on a real Slurm")
+    assert err.startswith("6 jobs 3 times on a real Slurm")
     assert left_of(demo) == []
 
 

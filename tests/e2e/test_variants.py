@@ -64,6 +64,23 @@ def test_another_policy_by_name_schedules_too(policy: str):
         asrpt.wait(big, "COMPLETED")
 
 
+def test_easy_backfill_goes_by_the_time_limits_of_slurm():
+    with other_cluster(80, policy="easy-backfill") as asrpt:
+        running = asrpt.submit("-n6", "--gpus-per-task=1", "--time=3", script="sleep 60")
+        asrpt.wait(running, "RUNNING")
+        head = asrpt.submit("-n8", "--gpus-per-task=1", "--time=3", script="sleep 1")
+        wait_for(lambda: asrpt.state_of(head) == "waiting", "the head waits", 15)
+        long = asrpt.submit("-n1", "--gpus-per-task=1", "--time=10", script="sleep 1")
+        short = asrpt.submit("-n1", "--gpus-per-task=1", "--time=1", script="sleep 1")
+        asrpt.wait(short, "COMPLETED")  # it ends before the head's reservation
+        asrpt.wait(head, "PENDING")
+        assert asrpt.job(long).state == "PENDING"
+        assert asrpt.text_of(long).startswith(f"would delay job {head}, which has 8 GPUs reserved at about 1")
+        asrpt.cancel(running)
+        jobs = asrpt.wait_all([head, long], "COMPLETED", timeout=40)
+        assert jobs[head].start_time <= jobs[long].start_time
+
+
 def test_with_accounting_the_tag_and_the_gpus_reach_sacct():
     missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
     if missing:

@@ -84,8 +84,7 @@ class Ledger:
 def test_every_job_runs_once_and_no_gpu_is_given_twice(name, table):
     ledger = Ledger()
     table = table.perfect() if name == "asrpt-perfect" else table
-    more = {"time_limit": table.limit_of} if name == "easy-backfill" else {}
-    policy = make_policy(name.removesuffix("-perfect"), fabric=FABRIC, **more)
+    policy = make_policy(name.removesuffix("-perfect"), fabric=FABRIC)
     result = simulate(policy, NODES, table, on_start=ledger)
     assert sorted(row for row, _, _ in ledger.starts) == list(range(len(table)))
     assert len(result.ended) == len(table)
@@ -134,8 +133,8 @@ def test_work_conserving_orders_leave_no_gpus_to_a_job_that_fits(table):
 class WatchedBackfill:
     """easy-backfill, with every reservation it makes written down."""
 
-    def __init__(self, table):
-        self.inner = make_policy("easy-backfill", fabric=FABRIC, time_limit=table.limit_of)
+    def __init__(self):
+        self.inner = make_policy("easy-backfill", fabric=FABRIC)
         self.promised = {}
 
     def __getattr__(self, name):
@@ -152,7 +151,7 @@ class WatchedBackfill:
 @settings(max_examples=200, deadline=None)
 @given(table=tables(limits=True))
 def test_backfill_never_delays_the_reservation_of_the_head(table):
-    policy = WatchedBackfill(table)
+    policy = WatchedBackfill()
     result = simulate(policy, NODES, table)
     for row, time in policy.promised.items():
         assert result.start[row] <= time + 1e-6
@@ -161,7 +160,7 @@ def test_backfill_never_delays_the_reservation_of_the_head(table):
 @settings(deadline=None)
 @given(table=tables(limits=True))
 def test_backfill_is_fifo_as_long_as_nobody_is_blocked(table):
-    policy = WatchedBackfill(table)
+    policy = WatchedBackfill()
     backfilled = simulate(policy, NODES, table)
     fifo = simulate_named("fifo", NODES, table, FABRIC)
     if not policy.promised:

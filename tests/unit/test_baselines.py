@@ -8,7 +8,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.backfill import ANY, LimitTree
-from slurm_asrpt.core.policies.base import Start, Wait
+from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["fifo", "spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime", "easy-backfill"]
@@ -126,21 +126,17 @@ def test_a_form_of_request_that_does_not_fit_is_told_apart():
     assert decisions[-1].reason.kind == "gpus"
 
 
-def limits(**table):
-    return lambda j: table.get(f"j{j.id}", float("inf"))
-
-
 def test_backfill_starts_what_ends_before_the_reservation_or_leaves_room():
     view = cluster(4, 4)
-    made = policy("easy-backfill", view, time_limit=limits(j1=100, j3=101, j4=99, j5=1000, j6=1000, j7=10))
-    made.submitted(job(1, 6), 0.0)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 6, time_limit=100), 0.0)
     (start,) = made.decide(view, 0.0)
     view.take(start.placement.gpus)
     made.submitted(job(2, 7), 1.0)  # fits at 100, and leaves one GPU then
-    made.submitted(job(3, 2), 1.0)  # one second too long, and too wide
-    made.submitted(job(4, 1), 1.0)  # ends in time
-    made.submitted(job(5, 1), 1.0)  # too long, but the GPU beside the head is free
-    made.submitted(job(6, 1), 1.0)
+    made.submitted(job(3, 2, time_limit=101), 1.0)  # one second too long, and too wide
+    made.submitted(job(4, 1, time_limit=99), 1.0)  # ends in time
+    made.submitted(job(5, 1, time_limit=1000), 1.0)  # too long, but the GPU beside the head is free
+    made.submitted(job(6, 1, time_limit=1000), 1.0)
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4", "5"]
     assert decisions[-1].until == 100.0
@@ -154,16 +150,49 @@ def test_backfill_starts_what_ends_before_the_reservation_or_leaves_room():
 
 def test_backfill_keeps_a_reservation_of_whole_servers():
     view = cluster(4, 4)
-    made = policy("easy-backfill", view, time_limit=limits(j1=100, j3=1000, j4=50))
-    made.submitted(job(1, 1), 0.0)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 1, time_limit=100), 0.0)
     (start,) = made.decide(view, 0.0)
     view.take(start.placement.gpus)
     made.submitted(job(2, 8, request=Request(per_node=4)), 1.0)
-    made.submitted(job(3, 1), 1.0)
-    made.submitted(job(4, 3, request=Request(max_nodes=1)), 1.0)
+    made.submitted(job(3, 1, time_limit=1000), 1.0)
+    made.submitted(job(4, 3, request=Request(max_nodes=1), time_limit=50), 1.0)
     decisions = made.decide(view, 1.0)
     assert started(decisions) == ["4"]
     assert made.reservation.time == 100.0
+
+
+def test_what_backfill_refuses_for_the_reservation_is_said():
+    view = cluster(4, 4)
+    made = policy("easy-backfill", view)
+    made.submitted(job(1, 3, request=Request(candidates=frozenset({"n1"})), time_limit=100), 0.0)
+    made.submitted(job(2, 2, request=Request(candidates=frozenset({"n2"})), time_limit=1000), 0.0)
+    for start in made.decide(view, 0.0):
+        view.take(start.placement.gpus)
+    made.submitted(job(3, 4, request=Request(per_node=4)), 1.0)  # on n1 at 100; two GPUs are left beside it then
+    made.submitted(job(4, 2, request=Request(min_nodes=2), time_limit=500), 1.0)  # would take one of n1
+    made.submitted(job(5, 3, time_limit=500), 1.0)
+    made.submitted(job(6, 1, time_limit=50), 1.0)
+    decisions = made.decide(view, 1.0)
+    assert started(decisions) == ["6"]
+    wait = decisions[1]
+    assert (wait.job.id, wait.reason.kind) == ("4", "reservation")
+    assert wait.reason.facts == {"head": "3", "need": 4, "in_s": 99.0}
+    assert wait.reason.text == "would delay job 3, which has 4 GPUs reserved at about 99 s from now"
+    kinds = {job_id: why.kind for job_id, why in made.queue(1.0)}
+    assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # 5 does not even fit into what is free
+
+
+@pytest.mark.parametrize("in_s", [None, float("inf")])
+def test_a_reservation_of_unknown_time_has_a_text(in_s):
+    why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
+    assert why.text == "would delay job 7, which has 8 GPUs reserved as soon as they are free"
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_time_limit_that_cannot_be(limit):
+    with pytest.raises(ValueError, match="time limit"):
+        job(1, time_limit=limit)
 
 
 def test_the_limit_tree_finds_the_first_under_a_bound():

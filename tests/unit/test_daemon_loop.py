@@ -1,12 +1,17 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
+import inspect
+
 import pytest
 
-from slurm_asrpt.config import parse_settings
+from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, parse_settings
+from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.base import _REGISTRY
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
+from slurm_asrpt.profile.schema import LIBRARY
 from slurm_asrpt.status import read_status
 from tests.daemon_bench import make_settings
 from tests.fake_slurm import FakeSlurm
@@ -100,7 +105,68 @@ def test_only_enforce_lets_the_hook_lease(make_daemon, slurm, mode):
 
 def test_mode_order_needs_multifactor(make_daemon):
     with pytest.raises(InputError, match="multifactor"):
-        make_daemon(mode="order")
+        make_daemon(mode="order").run()
+
+
+def waits(daemon, slurm, answers_after, stop_after=None):
+    """Run one cycle on a Slurm that is away for so many asks; the pauses."""
+    pauses = []
+
+    class Stopping:
+        def __init__(self, event):
+            self.is_set, self.set = event.is_set, event.set
+
+        def wait(self, seconds):
+            pauses.append(seconds)
+            slurm.answers = len(pauses) >= answers_after
+            if len(pauses) == stop_after:
+                self.set()
+
+    slurm.answers = False
+    daemon.stopping = Stopping(daemon.stopping)
+    cycle = daemon._cycle
+
+    def last_cycle(now):
+        daemon.stopping.set()
+        return cycle(now)
+
+    daemon._cycle = last_cycle
+    daemon.run()
+    return pauses
+
+
+def test_a_slurm_that_is_away_at_the_start_is_waited_for(make_daemon, slurm, caplog):
+    job_id = slurm.submit(4)
+    daemon = make_daemon()
+    assert waits(daemon, slurm, answers_after=3)[:3] == [2, 4, 8]
+    said = [record.message for record in caplog.records if "does not answer yet" in record.message]
+    assert said[0] == "Slurm does not answer yet (squeue failed: slurmctld is away); asking again in 2 s"
+    assert len(said) == 3
+    assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
+
+
+def test_who_waits_for_slurm_vouches_for_nothing_and_can_be_stopped(make_daemon, slurm):
+    daemon = make_daemon()
+    assert waits(daemon, slurm, answers_after=99, stop_after=7) == [2, 4, 8, 16, 32, 60, 60]
+    assert not (daemon.settings.paths.hook / "hook.conf").exists()
+
+
+def test_once_does_not_wait_for_slurm(make_daemon, slurm):
+    daemon = make_daemon()
+    slurm.answers = False
+    with pytest.raises(SlurmError, match="away"):
+        daemon.run(once=True)
+
+
+def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
+    """A name with a slash is no file of ours, whoever gets it into a tag."""
+    text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    profiles = make_daemon().profiles
+    assert profiles.get("vgg19-dp4", 4).name == "vgg19-dp4"
+    for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
+        assert profiles.get(name, 4).name == UNPROFILED
+        assert "is no profile name" in profiles.problems[name]
 
 
 def test_a_clean_stop_ends_the_hooks_leases(make_daemon):
@@ -132,3 +198,27 @@ def test_every_policy_by_name_drives_the_daemon(name):
     """Each takes those of the settings that it knows."""
     settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
     assert loop._policy(settings).next_wakeup(0.0) is None
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_what_a_policy_takes_is_a_setting_with_the_same_default(name):
+    """Else asrptd would run another policy than the simulator does under the same name."""
+    taken = inspect.signature(_REGISTRY[name]).parameters
+    settings = PolicySettings().model_dump()
+    assert {key: settings.get(key) for key in taken if key != "fabric"} == {
+        key: value.default for key, value in taken.items() if key != "fabric"
+    }
+
+
+def test_the_default_policy_is_one():
+    assert PolicySettings().name == DEFAULT_POLICY
+    assert DEFAULT_POLICY in policy_names()
+
+
+def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
+    def picky(fabric, tau=1.0):
+        raise ValueError("tau is too large")
+
+    monkeypatch.setitem(_REGISTRY, "picky", picky)
+    with pytest.raises(InputError, match="policy: tau is too large"):
+        loop._policy(parse_settings({"policy": {"name": "picky"}}, "test"))

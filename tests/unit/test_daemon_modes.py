@@ -5,11 +5,14 @@ import json
 import pytest
 
 from slurm_asrpt.config import Mode
+from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.daemon.writeback_order import factors
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import Source
 from slurm_asrpt.status import read_status, write_status
+from tests.daemon_bench import FLAT
 
 
 def test_shadow_decides_and_writes_nothing(make_bench):
@@ -108,6 +111,28 @@ def test_a_profile_for_other_gpus_or_of_no_file_counts_as_none(bench):
     problems = bench.scheduler.parts.profiles.problems
     assert "is for 4 GPUs" in problems["flat"]
     assert problems["nowhere"] == "no profile nowhere"
+
+
+def test_only_so_many_profiles_are_kept():
+    loaded = []
+
+    def load(name):
+        loaded.append(name)
+        if name.startswith("no"):
+            raise InputError(f"no profile {name}")
+        return FLAT
+
+    profiles = Profiles(load, most=3)
+    for name in ("flat", "no1", "no2", "flat", "no3"):
+        profiles.get(name, 4)
+    assert profiles.problems.keys() == {"no2", "no3"}  # no1 was asked for longest ago
+    assert profiles.get("flat", 4) is FLAT
+    assert loaded == ["flat", "no1", "no2", "no3"]
+    profiles.get("no1", 4)
+    assert loaded[-1] == "no1"
+    for number in range(100):
+        profiles.get(f"no{number}", 4)
+    assert len(profiles.problems) <= 3
 
 
 def test_what_was_cancelled_before_its_start_is_not_recorded(bench):

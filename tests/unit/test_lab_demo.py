@@ -1,7 +1,13 @@
 """The demo's figures from made-up records, and bad input: one line, exit code 2, nothing written."""
 
-import pytest
+from contextlib import contextmanager
+from io import StringIO
+from types import SimpleNamespace
 
+import pytest
+from rich.console import Console
+
+from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab import demo, figures
 from slurm_asrpt.lab.figures import Round, meaning, measure
@@ -71,23 +77,89 @@ def test_no_job_completed():
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (5.0, "ratio 0.50: from submission to end a job took 50% less time under asrptd"),
-        (15.0, "50% more time under asrptd"),
-        (10.0, "as long under both"),
+        (5.0, "ratio 0.50: from submission to end a job took 50% less time under asrpt-gated on average"),
+        (15.0, "50% more time under asrpt-gated"),
+        (10.0, "as long under asrpt-gated as under backfill"),
     ],
 )
 def test_the_ratio_in_words(after, says):
     before = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert says in meaning(before, Round(1, after, after, after, 0.0, 0.1))
-    assert figures.table(before, before).row_count == 6
+    assert says in meaning(before, Round(1, after, after, after, 0.0, 0.1), "asrpt-gated")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_table_is_readable_in_a_narrow_terminal(width):
+    rounds = {
+        "backfill": Round(80, 24.2, 1936.0, 112.4, 1.234, None),
+        "asrpt": Round(80, 13.0, 1040.0, 98.0, 0.1, 0.051),
+        "asrpt-gated": Round(80, 12.1, 968.0, 97.0, 0.05, 0.052),
+    }
+    out = StringIO()
+    Console(file=out, width=width).print(figures.table(rounds))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    words = out.getvalue()
+    for shown in ("24.2", "13.0", "(0.54)", "12.1", "(0.50)", "5.1%", "1.234"):
+        assert shown in words
+    if width >= 80:
+        assert any(all(w in line for w in ("average", "24.2 ", "13.0 (0.54)", "12.1 (0.50)")) for line in lines)
+
+
+def test_nothing_lost_under_backfill_is_no_division_by_zero():
+    nothing = Round(1, 10.0, 10.0, 10.0, 0.0, None)
+    assert figures.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
+
+
+def rounds_of(monkeypatch, options, lost=()):
+    """What ``demo.run`` makes of made-up rounds: the figures, and the daemons that it started."""
+    jobs, daemons, ends = [job("a"), job("b")], [], iter([30.0, 15.0, 12.0])
+
+    @contextmanager
+    def asrptd(lab, mode, policy="asrpt"):
+        daemons.append((mode, policy))
+        yield
+
+    def play(lab, jobs, progress, title):
+        end = next(ends)
+        return records(*(record(j.name, 0, 0, end, predicted=100) for j in jobs if (title[0], j.name) not in lost))
+
+    for name, stand_in in (("asrptd", asrptd), ("play", play), ("_made", lambda *_: {})):
+        monkeypatch.setattr(demo, name, stand_in)
+    lab = SimpleNamespace(run=lambda command, **_: daemons.append(command[1]))
+    return demo.run(lab, demo.parse_options(options), jobs), daemons
+
+
+def test_three_rounds_and_their_figures(monkeypatch, capsys):
+    found, daemons = rounds_of(monkeypatch, ["--default-policy", "wcs-workload"])
+    assert daemons == [("shadow", "asrpt"), "retrain", ("enforce", "asrpt"), ("enforce", "wcs-workload")]
+    assert (found["avg_jct_backfill_s"], found["avg_jct_asrpt_s"], found["avg_jct_default_s"]) == (30, 15, 12)
+    assert (found["ratio"], found["ratio_default"], found["policy_default"]) == (0.5, 0.4, "wcs-workload")
+    assert found["default"]["prediction_error"] == 0
+    out = capsys.readouterr().out
+    assert out.count("ratio 0.") == 2
+    assert "time under wcs-workload" in out
+
+
+def test_the_default_policy_is_played_even_if_it_is_the_papers(monkeypatch, capsys):
+    found, daemons = rounds_of(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
+    assert daemons[-1] == ("enforce", "asrpt")
+    assert (found["ratio"], found["ratio_default"]) == (0.5, 0.4)
+    assert found["completed_default"] == 1
+    shown = capsys.readouterr()
+    assert "asrpt again" in shown.out
+    assert "1 of 2 jobs did not complete under asrpt again" in shown.err
+
+
+def test_the_default_policy_of_the_demo_is_that_of_the_settings():
+    assert demo.parse_options([]).default_policy == PolicySettings().name
 
 
 def test_the_plan_fits_a_terminal(tmp_path):
     lines = demo.plan(demo.parse_options([])).splitlines()
     assert len(lines) <= 2
     assert max(map(len, lines)) <= 80
-    assert "80 jobs" in lines[0]
-    assert "About 4 min" in lines[1]
+    assert "80 jobs 3 times" in lines[0]
+    assert "About 5 min" in lines[1]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +173,7 @@ def test_the_plan_fits_a_terminal(tmp_path):
         (["--span", "0"], "--span 0"),
         (["--span", "1e9"], "--span 1e+09"),
         (["--base-port", "1"], "--base-port 1"),
+        (["--default-policy", "best"], "--default-policy best: no such policy; known: asrpt"),
         (["--nonsense"], "--nonsense"),
         (["--output", "/proc/nowhere/demo.json"], "/proc/nowhere/demo.json: cannot be written"),
         (["--output", "/"], "a directory"),

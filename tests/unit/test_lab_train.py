@@ -14,7 +14,7 @@ from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab import allocation, train
 from slurm_asrpt.lab.allocation import Allocation, expand, gpus_in, parse_job, parse_nodes
-from slurm_asrpt.profile.schema import load_profile
+from slurm_asrpt.profile.schema import LIBRARY, load_profile
 
 # Answers of Slurm 22.05.8 to "scontrol -d -o show job" and "scontrol -o show node", shortened in the middle
 JOB = (
@@ -158,3 +158,14 @@ def test_train_needs_the_standard_library_only():
 
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(train.__file__))))
+
+
+def test_parted_tensor_slices_are_one_clear_line(tmp_path):
+    text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8").replace("replicas = 4", "replicas = 2")
+    path = tmp_path / "pairs.toml"
+    path.write_text(text.replace("allreduce =", "tensor = 2\nallreduce =", 1), encoding="utf-8")
+    options = train._options([])
+    uneven = Allocation(("n1", "n2"), (3, 1), (4, 4))
+    with pytest.raises(InputError, match=r"tensor slices of a replica of .* several servers; leave the placement"):
+        train.alpha_here(str(path), uneven, (0, 0, 0, 1), options)
+    assert train.alpha_here(str(path), uneven, (0, 0, 1, 1), options) > 0

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
+from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.profile.schema import (
     LIBRARY,
@@ -102,6 +103,111 @@ def test_a_wrong_file_says_what_and_where(old: str, new: str, said: str) -> None
         parse_profile(GOOD.replace(old, new), "site.toml")
     assert str(caught.value).startswith("site.toml: ")
     assert said in str(caught.value)
+
+
+EXTENDED = """
+version = 1
+name = "moe-tp2"
+model = "a test"
+batch = 8
+allreduce = "ring"
+device = "none"
+tensor = 2
+pipeline = "synchronous"
+micro_batches = 4
+[overlap]
+backward = 1.25
+allreduce = 0.5
+[provenance]
+kind = "measured"
+origin = "made up"
+formula = "none"
+[[stage]]
+replicas = 3
+forward_s = 0.5
+backward_s = 1
+bytes_in = 0
+bytes_out = 0
+param_bytes = 1e6
+tensor_bytes = 2e6
+routed_bytes = 3e6
+routing = [0.5, 0.25, 0.25]
+"""
+
+
+def test_the_optional_keys_reach_the_profile_and_are_written_again() -> None:
+    profile = parse_profile(EXTENDED, "here")
+    stage = Stage(3, 0.5, 1.0, 0.0, 0.0, 1e6, 2e6, 3e6, (0.5, 0.25, 0.25))
+    overlap = Overlap(backward=1.25, allreduce=0.5)
+    assert profile == JobProfile("moe-tp2", (stage,), AllReduce.RING, 2, Pipeline.SYNCHRONOUS, 4, overlap)
+    assert profile.gpus == 6
+    assert parse_file(format_profile(parse_file(EXTENDED, "here")), "again") == parse_file(EXTENDED, "here")
+
+
+def test_without_them_nothing_new_is_written() -> None:
+    text = format_profile(parse_file(GOOD, "here"))
+    assert not any(key in text for key in ("tensor", "pipeline", "micro_batches", "overlap", "routed", "routing"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tensor = 2", "tensor = 0", "tensor: must be a whole number of at least 1"),
+        ("tensor = 2", "tensor = 2.0", "tensor: must be a whole number of at least 1"),
+        ("tensor = 2", "tensor = 50000", "more than 100000 GPUs in all"),
+        ("tensor = 2", f"tensor = {'9' * 3000}", "more than 100000 GPUs in all"),
+        ("tensor = 2", "", "stage 1: tensor_bytes: there is nobody to send them to"),
+        ('"synchronous"', '"sometimes"', "pipeline: must be one of asynchronous, synchronous"),
+        ('"synchronous"', "1", "pipeline: must be a text"),
+        ('pipeline = "synchronous"', "", "micro_batches: only a synchronous pipeline has them"),
+        ("micro_batches = 4", "micro_batches = 1000001", "micro_batches: must be at most 1000000"),
+        ("micro_batches = 4", "micro_batches = -1", "micro_batches: must be a whole number"),
+        ("backward = 1.25", "backward = -1", "overlap.backward: must be a finite number of at least 0"),
+        ("backward = 1.25", "backward = 11", "overlap.backward: must be a factor of at most 10"),
+        ("backward = 1.25", "backwards = 1", "overlap.backwards: unknown key; did you mean backward?"),
+        ("[overlap]\nbackward = 1.25\nallreduce = 0.5", "overlap = 1", "overlap: must be a table"),
+        ("tensor_bytes = 2e6", "tensor_bytes = inf", "tensor_bytes: must be a finite number"),
+        ("routed_bytes = 3e6", "routed_bytes = -1", "routed_bytes: must be a finite number"),
+        ("routing = [0.5, 0.25, 0.25]", "", "routed_bytes: needs routing"),
+        ("[0.5, 0.25, 0.25]", "[0.5, 0.5]", "routing: must be 3 numbers from 0 to 1 that sum to 1"),
+        ("[0.5, 0.25, 0.25]", "[0.5, 0.25, 0.2]", "routing: must be 3 numbers"),
+        ("[0.5, 0.25, 0.25]", "[1.5, -0.25, -0.25]", "routing: must be 3 numbers"),
+        ("[0.5, 0.25, 0.25]", "[nan, 0.5, 0.5]", "routing: must be 3 numbers"),
+        ("[0.5, 0.25, 0.25]", '["1", 0, 0]', "routing: must be 3 numbers"),
+        ("[0.5, 0.25, 0.25]", "0.5", "routing: must be 3 numbers"),
+    ],
+)
+def test_a_wrong_optional_key_says_what_and_where(old: str, new: str, said: str) -> None:
+    assert old in EXTENDED
+    with pytest.raises(InputError) as caught:
+        parse_profile(EXTENDED.replace(old, new), "site.toml")
+    assert str(caught.value).startswith("site.toml: ")
+    assert said in str(caught.value)
+
+
+shares = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any)
+
+
+@given(
+    shares,
+    st.sampled_from([1, 2, 8]),
+    st.one_of(st.just((Pipeline.ASYNCHRONOUS, 1)), st.tuples(st.just(Pipeline.SYNCHRONOUS), st.integers(1, 64))),
+    st.floats(0, 10),
+    st.floats(0, 10),
+    st.booleans(),
+)
+def test_every_profile_survives_a_round_trip(weights, tensor, schedule, backward, allreduce, experts) -> None:  # type: ignore[no-untyped-def]
+    routing = tuple(weight / sum(weights) for weight in weights) if experts else ()
+    stage = Stage(len(weights), 1.0, 1.0, 0.0, 0.0, 1e9, 1e6 if tensor > 1 else 0.0, 1e5 if experts else 0.0, routing)
+    profile = JobProfile("n", (stage,), AllReduce.TREE, tensor, *schedule, Overlap(backward, allreduce))
+    document = ProfileFile(profile, "m", 4, "d", Provenance("analytic", "o", "f"))
+    again = parse_file(format_profile(document), "x").profile
+    close = JobProfile(
+        "n", (replace(stage, routing=again.stages[0].routing),), AllReduce.TREE, tensor, *schedule, again.overlap
+    )
+    assert again == close
+    assert again.stages[0].routing == pytest.approx(routing, abs=1e-8)
+    assert (again.overlap.backward, again.overlap.allreduce) == pytest.approx((backward, allreduce), rel=1e-8)
 
 
 def test_stage_and_provenance_must_be_tables() -> None:

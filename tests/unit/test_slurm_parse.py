@@ -53,6 +53,14 @@ def test_the_spellings_of_newer_releases():
     assert job.exclusive
 
 
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(wrapped(90), 5400), (90, 5400), (None, 0), (wrapped(0, infinite=True), 0), (wrapped(0, given=False), 0)],
+)
+def test_a_time_limit_is_minutes_to_slurm_and_seconds_to_us(value, seconds):
+    assert one(time_limit=value).time_limit == seconds
+
+
 def test_a_job_that_is_no_array_task():
     assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
     assert one(array_job_id=0, array_task_id=None).job_id == "12"

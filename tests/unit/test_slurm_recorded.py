@@ -100,6 +100,8 @@ def test_an_exit_code_and_times(jobs):
     assert 0 < jobs["done"].submit_time <= jobs["done"].start_time <= jobs["done"].end_time
     assert jobs["leased"].eligible_time == pytest.approx(jobs["leased"].submit_time + 600, abs=2)
     assert jobs["cancelled-waiting"].nodes == ""
+    assert jobs["resources"].time_limit == 0  # none, in a partition without one
+    assert jobs["total"].time_limit == jobs["total"].end_time - jobs["total"].start_time == 365 * 86400  # once it runs
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -49,12 +50,32 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now."""
+    if job.request.step:
+        return _place_groups(view, job, strategy, fabric)
     chosen = _choose(offers(view, job.request), job, strategy)
     if chosen is None:
         return None
     chosen.sort(key=lambda offer: offer[0].index)
     counts = split(job.request, [usable for _, usable in chosen], job.gpus)
     return None if counts is None else placement_on([node for node, _ in chosen], counts, job.profile, fabric)
+
+
+def _place_groups(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """As ``place`` for groups of GPUs that must share a server although Slurm splits in smaller steps.
+
+    Only servers on which Slurm's split leaves each group whole: those that the strategy picks, else of the servers
+    whose free GPUs are whole groups, where the most free ones split well unless -N asks for more than needed.
+    """
+    loose = replace(job.request, unit=job.request.step, step=0)
+    usable = {node.name: count for node, count in offers(view, loose)}
+    available = offers(view, job.request)
+    whole = [offer for offer in available if usable[offer[0].name] == offer[1]]
+    for some, order in ((available, strategy), (whole, strategy), (whole, Strategy.MOST_FREE)):
+        nodes = sorted((node for node, _ in _choose(some, job, order) or ()), key=lambda node: node.index)
+        counts = split(loose, [usable[node.name] for node in nodes], job.gpus) if nodes else None
+        if counts is not None and not any(count % job.request.unit for count in counts):
+            return placement_on(nodes, counts, job.profile, fabric)
+    return None
 
 
 def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...] | None:

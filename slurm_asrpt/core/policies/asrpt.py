@@ -167,8 +167,7 @@ class ASrpt:
         free = sum(usable for _, usable in offers(view, job.request))
         if free < job.gpus:
             return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-        shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
-        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
 
     def next_wakeup(self, now: float) -> float | None:
         times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]
@@ -192,10 +191,6 @@ class ASrpt:
             facts = {"remaining_s": left / self._machine.speed, "work_s": work / self._machine.speed}
             rows.append((job_id, reason(Phase.VIRTUAL, "virtual", **facts)))
         return rows
-
-    def alphas(self, job: Job) -> Alphas:
-        """α̃_min and α_max of a job on the present nodes."""
-        return self._alpha(job)
 
     def dump(self) -> dict[str, Any]:
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,10 @@ class Reservation:
     view: ClusterView | None  # at that time; None if the head fits wherever enough GPUs are free
     extra: int
 
+    def short(self, now: float) -> float:
+        """Seconds that a job may run to end before it; a job without a time limit never does."""
+        return min(self.time - now, ANY / 2)
+
 
 Shape = tuple[int, Request | None]
 """GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
@@ -114,16 +118,14 @@ Shape = tuple[int, Request | None]
 
 @register("easy-backfill")
 class EasyBackfill:
-    """FIFO with a reservation for the head and backfill behind it.
+    """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
-    time_limit: the user's limit of a job in seconds, inf for none. A running job that outlives its limit (Slurm would
-    have killed it) is taken to end any moment. ``finished`` must also be told of running jobs that end; those it does
-    not hear of are taken to hold their GPUs up to their limits.
+    A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
+    also be told of running jobs that end; those it does not hear of are taken to hold their GPUs up to their limits.
     """
 
-    def __init__(self, fabric: Fabric, time_limit: Callable[[Job], float] | None = None) -> None:
+    def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._time_limit = time_limit or (lambda job: _INF)
         self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
@@ -134,6 +136,7 @@ class EasyBackfill:
         self._running: dict[JobId, Running] = {}
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
         self._blocked: Wait | None = None
+        self._left: Plan | None = None  # what the last decision left free, if it left the head waiting
         self.reservation: Reservation | None = None  # the head's, after the last decision
 
     # events
@@ -151,6 +154,7 @@ class EasyBackfill:
             self._enter(self._jobs[job_id], seat)
 
     def submitted(self, job: Job, now: float) -> None:
+        self._stop_running(job.id)  # requeued while the daemon was away
         self._enter(job, self._next_seat)
         self._next_seat += 1
 
@@ -169,11 +173,16 @@ class EasyBackfill:
         self._leave(job_id)
         self._stop_running(job_id)
 
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        known = self._running.get(job_id)
+        self._stop_running(job_id)
+        self._run(job_id, Running(min(until, ANY), dict(gpus), known.request if known else ANYWHERE))
+
     def _enter(self, job: Job, seat: int) -> None:
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._alone.fits(job):
             tree = self._shapes.setdefault(_shape(job), LimitTree())
-            tree.add(seat, job.id, self.limit(job))
+            tree.add(seat, job.id, _limit(job))
             heapq.heappush(self._order, (seat, job.id))
         else:
             self._misfits.add(job.id)
@@ -190,14 +199,12 @@ class EasyBackfill:
             if not len(self._shapes[shape]):
                 del self._shapes[shape]
 
-    def limit(self, job: Job) -> float:
-        """The job's time limit, seconds; ANY for none."""
-        return min(self._time_limit(job), ANY)
-
     def _start_running(self, job: Job, placement: Placement, now: float) -> None:
-        end = now + self.limit(job)
-        self._running[job.id] = Running(end, placement.gpus, job.request)
-        insort(self._ends, (end, job.id))
+        self._run(job.id, Running(now + _limit(job), placement.gpus, job.request))
+
+    def _run(self, job_id: JobId, run: Running) -> None:
+        self._running[job_id] = run
+        insort(self._ends, (run.end, job_id))
 
     def _stop_running(self, job_id: JobId) -> None:
         run = self._running.pop(job_id, None)
@@ -210,13 +217,14 @@ class EasyBackfill:
         plan = Plan(cluster)
         decisions: list[Decision] = []
         head = self._start_from_head(plan, now, decisions)
-        self.reservation = self._blocked = None
+        self.reservation = self._blocked = self._left = None
         if head is not None:
             self.reservation = self._reserve(head, plan, now)
             until = self.reservation.time if now < self.reservation.time < ANY else None
             self._blocked = Wait(head, no_room(head, plan), until)
-            self._backfill(self.reservation, plan, now, decisions)
+            decisions.extend(self._backfill(self.reservation, plan, now, decisions))
             decisions.append(self._blocked)
+            self._left = plan
         return decisions
 
     def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
@@ -262,24 +270,27 @@ class EasyBackfill:
                 return Reservation(head, max(now, end), later, later.total_free - head.gpus)
         return Reservation(head, ANY, later, 0)
 
-    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> None:
-        """Start jobs behind the head, in order, as long as they leave it its reservation."""
+    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
+        """Start jobs behind the head, in order, as long as they leave it its reservation. Those refused for it."""
+        refused: list[Wait] = []
         closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
         short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
-        short = min(kept.time - now, ANY / 2)  # a job without a limit is never short
+        short = kept.short(now)
         while plan.free:
             found = self._candidate(kept, plan.free, short, closed, short_only)
             if found is None:
-                return
+                break
             job, shape = found
             placement = self._place(plan, job)
             if placement is None:
                 closed.add(shape)
-            elif self.limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
+            elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
                 decisions.append(self._start(job, placement, plan, now))
-                _count_in(kept, job, placement, long=self.limit(job) > short)
+                _count_in(kept, job, placement, long=_limit(job) > short)
             else:  # nor does any other long job of this shape
                 short_only.add(shape)
+                refused.append(Wait(job, _would_delay(kept, now)))
+        return refused
 
     def _candidate(
         self, kept: Reservation, free: int, short: float, closed: set[Shape], short_only: set[Shape]
@@ -302,13 +313,25 @@ class EasyBackfill:
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = sorted(self._seats, key=lambda job_id: self._seats[job_id])
         head = next((job_id for job_id in order if job_id not in self._misfits), None)
-        return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
+        room = self._shapes_with_room()
+        return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
 
-    def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
+    def _shapes_with_room(self) -> set[Shape]:
+        """Of which shapes a job would fit into what the last decision left free."""
+        if self._left is None:
+            return set()
+        firsts = [self._jobs[row[1]] for tree in self._shapes.values() if (row := tree.first(ANY)) is not None]
+        return {_shape(job) for job in firsts if self._place(self._left, job) is not None}
+
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None, room: set[Shape], now: float) -> Reason:
+        job = self._jobs[job_id]
         if job_id in self._misfits:
-            return reason(Phase.WAITING, "capacity", need=self._jobs[job_id].gpus)
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._blocked is not None and self._blocked.job.id == job_id:
             return self._blocked.reason
+        kept = self.reservation
+        if kept is not None and _shape(job) in room and _limit(job) > kept.short(now):
+            return _would_delay(kept, now)
         return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
@@ -319,7 +342,7 @@ class EasyBackfill:
         try:
             seats = {JobId(j): int(seat) for j, seat in state["seats"].items() if j in jobs}
             running = {
-                JobId(j): Running(float(end), {str(n): int(g) for n, g in gpus.items()}, _request(j, jobs))
+                JobId(j): Running(float(end), {str(n): int(g) for n, g in gpus.items()}, ANYWHERE)
                 for end, j, gpus in state["running"]
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -329,12 +352,13 @@ class EasyBackfill:
         self._ends = sorted((run.end, job_id) for job_id, run in running.items())
         self._next_seat = max(seats.values(), default=-1) + 1
         self._front_seat = min([0, *seats.values()]) - 1
-        self._blocked = self.reservation = None
+        self._blocked = self.reservation = self._left = None
         self._take_seats()
 
 
-def _request(job_id: JobId, jobs: Mapping[JobId, Job]) -> Request:
-    return jobs[job_id].request if job_id in jobs else ANYWHERE
+def _limit(job: Job) -> float:
+    """The job's time limit, seconds; ANY for none."""
+    return min(job.time_limit, ANY)
 
 
 def _shape(job: Job) -> Shape:
@@ -361,6 +385,11 @@ def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabr
     beside = kept.view.copy()
     beside.take(placement.gpus, job.request)
     return quick_place(beside, kept.job, Strategy.MOST_FREE, fabric) is not None
+
+
+def _would_delay(kept: Reservation, now: float) -> Reason:
+    in_s = max(0.0, kept.time - now) if kept.time < ANY else None
+    return reason(Phase.WAITING, "reservation", head=kept.job.id, need=kept.job.gpus, in_s=in_s)
 
 
 def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:

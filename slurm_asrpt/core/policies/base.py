@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -33,7 +34,13 @@ class Reason:
 
     @property
     def text(self) -> str:
-        return _WORDS[self.kind].format(**self.facts)
+        return _WORDS[self.kind].format(**self.facts, when=_when(self.facts.get("in_s")))
+
+
+def _when(in_s: float | None) -> str:
+    """When a reservation begins. No time is known while jobs without a time limit are in its way."""
+    known = in_s is not None and math.isfinite(in_s)
+    return f"at about {in_s:.0f} s from now" if known else "as soon as they are free"
 
 
 _WORDS = {
@@ -42,6 +49,7 @@ _WORDS = {
     "shape": "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
     "capacity": "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
     "behind": "{ahead} job(s) ahead; job {head} is next",
+    "reservation": "would delay job {head}, which has {need} GPUs reserved {when}",
     "placement": "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
     "dependency": "Slurm holds it for a dependency",
     "begin": "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
@@ -54,7 +62,10 @@ _WORDS = {
 
 
 def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
-    """A reason of a known kind. Raises KeyError for an unknown one."""
+    """A reason of a known kind. Raises KeyError for an unknown one.
+
+    Facts are JSON values. "reservation": head, the job that holds it; need, its GPUs; in_s, seconds, None if unknown.
+    """
     _WORDS[kind]
     return Reason(phase, kind, facts)
 
@@ -114,6 +125,17 @@ class Policy(Protocol):
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         """Take up a dumped state; jobs no longer in ``jobs`` are dropped. Raises ValueError if it is no dump."""
+
+
+@runtime_checkable
+class SeesRunning(Protocol):
+    """A policy that reckons with the ends of running jobs, also of those that it has not started."""
+
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        """A job runs on these GPUs per node, until its time limit at the latest (seconds; inf without one).
+
+        Told of every running job, those of the policy's own starts too, before ``decide``; ``finished`` ends it.
+        """
 
 
 P = TypeVar("P", bound=Callable[..., Policy])

@@ -227,8 +227,7 @@ def no_room(job: Job, plan: Plan) -> Reason:
     free = plan.free if plain else sum(usable for _, usable in offers(plan.view(), job.request))
     if free < job.gpus:
         return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-    shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
-    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
 
 
 @register("fifo")
