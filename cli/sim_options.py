@@ -117,10 +117,10 @@ GIVES_WAY = ("USED", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "W
 
 
 def ratio(value: float | None) -> str:
-    """A factor with three or four digits; ``-`` where there is none."""
+    """A factor with three digits or more; ``-`` where there is none."""
     if value is None:
         return UNKNOWN
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.3g}"
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.report import style
 from slurm_asrpt.sim.report.digest import Digest, digest
+from slurm_asrpt.sim.report.grid import GRID, grid_keys
 from slurm_asrpt.sim.report.page import page
-from slurm_asrpt.sim.report.pictures import PICTURES
+from slurm_asrpt.sim.report.pictures import PICTURES, Picture
 from slurm_asrpt.sim.results import load, read_meta, write_atomically
 from slurm_asrpt.sim.scenario import Scenario, scenario_of
 from slurm_asrpt.sim.sweep import describe, varying
@@ -60,14 +61,20 @@ def _write(found: Sequence[Digest], drawn: Sequence[Digest], output: Path) -> li
     output.parent.mkdir(parents=True, exist_ok=True)
     images, written = [], []
     with style.looks():
-        for picture in PICTURES:
-            figure = picture.draw(drawn)
+        for picture, shown in _pictures(found, drawn):
+            figure = picture.draw(shown)
             images.append((picture, _image(figure, "svg")))
             path = output.with_name(f"{output.stem}-{picture.name}.png")
             write_atomically(path, _image(figure, "png"))
             written.append(path)
     write_atomically(output, page(found, drawn, images).encode("utf-8", errors="backslashreplace"))
     return written
+
+
+def _pictures(found: Sequence[Digest], drawn: Sequence[Digest]) -> list[tuple[Picture, Sequence[Digest]]]:
+    """Each picture with the results that it shows."""
+    grid = [(GRID, found)] if grid_keys(found) else []
+    return [*grid, *((picture, drawn) for picture in PICTURES)]
 
 
 def _image(figure: Figure, kind: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.errors import printable
 from slurm_asrpt.sim.report.digest import Digest
-from slurm_asrpt.sim.report.pictures import Picture
+from slurm_asrpt.sim.report.pictures import Picture, plain
 from slurm_asrpt.sim.report.style import duration
 
 _HEAD = """<!DOCTYPE html>
@@ -55,7 +55,7 @@ def _time(name: str) -> Cell:
 
 
 def _factor(name: str) -> Cell:
-    return lambda digest: _or_dash(digest.summary[name], lambda value: f"{value:.4g}")
+    return lambda digest: _or_dash(digest.summary[name], plain)
 
 
 def _or_dash(value: float | None, show: Callable[[float], str]) -> str:

@@ -30,6 +30,11 @@ class Picture:
     draw: Callable[[Digests], Figure]
 
 
+def plain(value: float, place: object = None) -> str:
+    """A factor without an exponent: 1,130 and not 1.13e+03."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.4g}"
+
+
 def over_bounds(found: Digests) -> Figure:
     """Mean completion time over the lower bounds: a bar to the sound bound, a mark for the other."""
     shown = [digest for digest in found if digest.summary["over_sound"]]
@@ -39,16 +44,14 @@ def over_bounds(found: Digests) -> Figure:
         value, other = digest.summary["over_sound"], digest.summary["over_design"]
         axes.barh(place, value - 1, left=1, color=style.COLOURS[found.index(digest) % style.MOST], height=0.62)
         axes.plot([other], [place], marker="D", color="white", markeredgecolor="black", markersize=6, linestyle="")
-        axes.annotate(
-            f"{value:.3g}", (max(value, other), place), xytext=(8, 0), textcoords="offset points", va="center"
-        )
+        axes.annotate(plain(value), (max(value, other), place), xytext=(8, 0), textcoords="offset points", va="center")
     most = max((digest.summary["over_sound"] for digest in shown), default=1.0)
     axes.set_yticks(range(len(shown)), [style.label(digest.label) for digest in shown])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     if most > 10:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(plain))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlim(1, most**1.15)
     else:
@@ -202,7 +205,7 @@ def slowdown(found: Digests) -> Figure:
         )
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.9)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(list(places.values()), [sizes[most] for most in places])
     axes.grid(visible=False, axis="x")

@@ -50,8 +50,11 @@ _LOOKS: dict[str, Any] = {
     "figure.constrained_layout.use": True,
 }
 
-_TIMES = [(1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36000, "10 h"), (86400, "1 d")]
-_TIMES += [(864_000, "10 d"), (8_640_000, "100 d"), (86_400_000, "1000 d")]
+_TIMES = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h"}
+_TIMES.update({86400 * days: f"{days} d" for days in (1, 10, 100, 1000, 10_000)})
+_FINE = {at * size: f"{at} {unit}" for unit, size in (("s", 1), ("min", 60)) for at in (1, 2, 5, 10, 20, 30)}
+_FINE.update({3600 * hours: f"{hours} h" for hours in (1, 2, 3, 4, 6, 8, 12, 18)})
+_FINE.update({86400 * days: f"{days} d" for days in (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 200, 300, 500, 1000)})
 
 
 @contextmanager
@@ -59,7 +62,8 @@ def looks() -> Iterator[None]:
     """matplotlib without a display, in our style, whatever this machine's matplotlibrc says."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_LOOKS)
+        for name, value in _LOOKS.items():
+            mpl.rcParams[name] = value  # type: ignore[index,unused-ignore]
         yield
 
 
@@ -92,12 +96,14 @@ def seconds_axis(axes: Axes, which: str, low: float, high: float) -> None:
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     low, high = max(low, 1e-3) / 1.3, max(high, 1e-3) * 1.3
     (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
-    ticks = {at: word for at, word in _TIMES if low <= at <= high}
+    ticks: dict[float, str] = {at: word for at, word in _TIMES.items() if low <= at <= high}
+    if len(ticks) < 4:
+        ticks = {at: word for at, word in _FINE.items() if low <= at <= high}
     if len(ticks) < 2:
-        ticks = {low * (high / low) ** (step / 4): "" for step in range(5)}
+        ticks = {at: duration(at) for at in (low * (high / low) ** (step / 4) for step in range(5))}
     axis.set_major_locator(FixedLocator(list(ticks)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda at, _: ticks.get(at) or duration(at)))
+    axis.set_major_formatter(FuncFormatter(lambda at, _: ticks.get(at, duration(at))))
 
 
 def duration(seconds: float) -> str:
