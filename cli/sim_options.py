@@ -34,6 +34,7 @@ def _scenario(
     jobs: Annotated[int | None, typer.Option(help="Simulate this many jobs, those after the history.")] = None,
     single_gpu: Annotated[float | None, typer.Option(help="Share of single-GPU jobs.")] = None,
     nic: Annotated[float, typer.Option(help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
+    intra: Annotated[float, typer.Option(help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
     servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
     predictor: Annotated[str, typer.Option(help="forest, mean, median or perfect.")] = DEFAULTS.predictor,
@@ -42,7 +43,7 @@ def _scenario(
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = DEFAULTS.seed,
 ) -> Scenario:
     """The workload of these options; the policy is still to be named. Raises InputError."""
-    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic}
+    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra}
     options = {
         "models": models,
         "single_gpu": single_gpu,
