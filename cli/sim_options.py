@@ -156,4 +156,4 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """A fact a line."""
     console = Console(highlight=False)
     for label, text in facts:
-        console.print(Text(f"{label:<16} {text}"), soft_wrap=True)
+        console.print(Text(f"{label:<18} {text}"), soft_wrap=True)

@@ -213,4 +213,4 @@ Recorder.started = started
     found = json.loads((tmp_path / "out" / "result.json").read_text())
     assert found["interrupted"]
     assert 0 < found["summary"]["ended"] < 120
-    assert "Over bound       -" in done.stdout
+    assert "Over bound         -" in done.stdout
