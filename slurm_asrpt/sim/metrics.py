@@ -8,17 +8,31 @@ import numpy as np
 
 from slurm_asrpt.sim.bound import design_bound, sound_bound
 from slurm_asrpt.sim.engine import Result
-from slurm_asrpt.sim.jobtable import Floats
+from slurm_asrpt.sim.jobtable import Floats, JobTable
 from slurm_asrpt.sim.workload import Cluster
 
 
-def bounds(result_table: Any, cluster: Cluster) -> dict[str, float]:
-    """Lower bounds on the mean job completion time (from submission to end), seconds; docs/decisions/0006."""
-    submitted, jobs = float(result_table.submit.sum()), max(1, len(result_table))
+def bounds(table: JobTable, cluster: Cluster) -> dict[str, float]:
+    """Lower bounds on the mean job completion time (from submission to end), seconds; docs/decisions/0006.
+
+    Over the jobs that this cluster can hold: of the others there is no completion time.
+    """
+    can_run = ~np.isnan(table.best_alphas(cluster.nodes, cluster.fabric))
+    submitted, jobs = float(table.submit[can_run].sum()), max(1, int(can_run.sum()))
     return {
-        "design": (design_bound(result_table, cluster.nodes, cluster.fabric) - submitted) / jobs,
-        "sound": (sound_bound(result_table, cluster.nodes, cluster.fabric) - submitted) / jobs,
+        "design": (design_bound(table, cluster.nodes, cluster.fabric) - submitted) / jobs,
+        "sound": (sound_bound(table, cluster.nodes, cluster.fabric) - submitted) / jobs,
     }
+
+
+def over_bounds(result: Result, lower: dict[str, float], cluster: Cluster) -> dict[str, float | None]:
+    """Mean completion time over each bound; None unless every job that the cluster can hold has ended.
+
+    The jobs of a run that was cut short are not those of the bound, so their ratio would say nothing.
+    """
+    can_run = int((~np.isnan(result.table.best_alphas(cluster.nodes, cluster.fabric))).sum())
+    mean = _mean(result.completion_times) if len(result.ended) == can_run else None
+    return {f"over_{name}": mean / bound if mean and bound > 0 else None for name, bound in lower.items()}
 
 
 def slowdowns(result: Result, cluster: Cluster) -> Floats:
@@ -45,8 +59,13 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
         "median_jct_s": _percentile(jct, 50),
         "p99_jct_s": _percentile(jct, 99),
         "mean_wait_s": _mean(wait),
+        "median_wait_s": _percentile(wait, 50),
+        "p90_wait_s": _percentile(wait, 90),
+        "p99_wait_s": _percentile(wait, 99),
         "max_wait_s": _percentile(wait, 100),
         "mean_slowdown": _mean(slow),
+        "median_slowdown": _percentile(slow, 50),
+        "p90_slowdown": _percentile(slow, 90),
         "p99_slowdown": _percentile(slow, 99),
         "p999_slowdown": _percentile(slow, 99.9),
         "makespan_s": makespan,

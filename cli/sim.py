@@ -1,0 +1,36 @@
+"""asrpt-sim: replay traces through the policies that asrptd runs, compare them, and draw what comes out."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+
+import typer
+from slurm_asrpt_cli import sim_runs, sim_sweep
+from slurm_asrpt_cli.common import run_app
+
+app = typer.Typer(
+    help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+sim_runs.add_commands(app)
+sim_sweep.add_commands(app)
+for _name in ("sim_traces", "sim_whatif", "sim_reproduce"):
+    try:
+        importlib.import_module(f"slurm_asrpt_cli.{_name}").add_commands(app)
+    except ModuleNotFoundError as _error:  # these come with other branches
+        if _error.name != f"slurm_asrpt_cli.{_name}":
+            raise
+
+
+def main() -> None:
+    """Entry point of asrpt-sim."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
+    run_app(app)

@@ -1,0 +1,159 @@
+"""What the simulating commands share: the options that make a workload, progress, tables of figures."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
+
+from slurm_asrpt.sim.scenario import Scenario, make_scenario
+from slurm_asrpt.sim.workload import MODELS, Cluster, Options
+
+TRACE_HELP = "A trace file, or pai-like[:jobs[:days]] for a generated one."
+DEFAULTS = Options()
+
+Trace = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE_HELP, show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Processes = Annotated[int, typer.Option("--processes", "-j", min=-1, help="Processes; -1: one per core.")]
+
+
+def _scenario(
+    trace: Trace,
+    form: Annotated[str, typer.Option("--format", help="The trace's format; told from the file if not given.")] = "",
+    load: Annotated[float | None, typer.Option(help="GPU-seconds that arrive over those there are.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Simulate this many jobs, those after the history.")] = None,
+    single_gpu: Annotated[float | None, typer.Option(help="Share of single-GPU jobs.")] = None,
+    nic: Annotated[float, typer.Option(help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
+    intra: Annotated[float, typer.Option(help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
+    servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
+    gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
+    predictor: Annotated[str, typer.Option(help="forest, mean, median or perfect.")] = DEFAULTS.predictor,
+    models: Annotated[str, typer.Option(help=f"Models of the jobs: {' or '.join(MODELS)}.")] = DEFAULTS.models,
+    history: Annotated[float, typer.Option(help="Share of the trace to learn from.")] = DEFAULTS.history,
+    seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = DEFAULTS.seed,
+) -> Scenario:
+    """The workload of these options; the policy is still to be named. Raises InputError."""
+    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra}
+    options = {
+        "models": models,
+        "single_gpu": single_gpu,
+        "load": load,
+        "jobs": jobs,
+        "history": history,
+        "predictor": predictor,
+        "seed": seed,
+    }
+    return make_scenario(trace, None, cluster, options, form)
+
+
+def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable[..., None]:
+    """Give a command the trace and the workload's options in place of its first parameter, ``scenario``.
+
+    needed: else TRACE may be left out, and the command then gets None.
+    """
+    shared = dict(inspect.signature(_scenario, eval_str=True).parameters)
+    first, *own = inspect.signature(command, eval_str=True).parameters.values()
+    if not needed:
+        shared["trace"] = shared["trace"].replace(default="")
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        given = {name: values.pop(name) for name in shared}
+        command(**{first.name: _scenario(**given) if given["trace"] else None}, **values)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    together = [parameter.replace(kind=keyword) for parameter in (*shared.values(), *own)]
+    run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
+    return run
+
+
+@contextmanager
+def progress(text: str, total: int | None) -> Iterator[Callable[[float, str], None]]:
+    """A bar on standard error, only on a terminal; call it with what is done and a word on where it stands."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(safe(text), total=total)
+        yield lambda done, note: bar.update(task, completed=done, description=safe(f"{text} {note}".strip()))
+
+
+def say(text: str) -> None:
+    """A remark, on standard error."""
+    print(f"asrpt-sim: {text}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+Row = Mapping[str, Any]
+
+FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("MEAN_JCT", lambda row: slurm_time(row["mean_jct_s"])),
+    ("/SOUND", lambda row: ratio(row["over_sound"])),
+    ("/DESIGN", lambda row: ratio(row["over_design"])),
+    ("WAIT_P50", lambda row: slurm_time(row["median_wait_s"])),
+    ("WAIT_P90", lambda row: slurm_time(row["p90_wait_s"])),
+    ("WAIT_P99", lambda row: slurm_time(row["p99_wait_s"])),
+    ("SLOW_P50", lambda row: ratio(row["median_slowdown"])),
+    ("SLOW_P90", lambda row: ratio(row["p90_slowdown"])),
+    ("SLOW_P99", lambda row: ratio(row["p99_slowdown"])),
+    ("USED", lambda row: f"{100 * row['utilisation']:.0f}%"),
+    ("ENDED", lambda row: f"{row['ended']}/{row['jobs']}" if row["ended"] != row["jobs"] else "all"),
+)
+"""Columns of the tables, by title: what they show of a summary. Least needed first in GIVES_WAY."""
+
+GIVES_WAY = ("USED", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "WAIT_P99", "/DESIGN")
+
+
+def ratio(value: float | None) -> str:
+    """A factor with three digits or more; ``-`` where there is none."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:
+    """A line per row: columns that say which it is, then its figures; on a terminal, what does not fit is left out."""
+    console = Console(highlight=False)
+    columns = [Column(title, [safe(cell) for cell in cells]) for title, cells in names.items()]
+    columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
+    width = console.width if sys.stdout.isatty() else None
+    if width:
+        columns = _fit(columns, width, len(names))
+    print_table(columns, True, console, width)
+
+
+def _fit(columns: Sequence[Column], width: int, names: int) -> list[Column]:
+    """Leave figures out, then narrow the first column: what is shown is shown whole."""
+    kept = list(columns)
+    for title in GIVES_WAY:
+        if _width(kept) <= width:
+            return kept
+        kept = [column for number, column in enumerate(kept) if number < names or column.title != title]
+    if _width(kept) > width:
+        room = max(12, kept[0].width - (_width(kept) - width))
+        kept[0] = Column(kept[0].title, kept[0].cells, cap=room)
+    return kept
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """A fact a line."""
+    console = Console(highlight=False)
+    for label, text in facts:
+        console.print(Text(f"{label:<18} {text}"), soft_wrap=True)

@@ -1,0 +1,116 @@
+"""Who runs the cells of a sweep: this machine's cores, a Dask cluster, or a Slurm job array."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, printable
+from slurm_asrpt.sim.engine import Progress
+from slurm_asrpt.sim.results import write_atomically
+from slurm_asrpt.sim.scenario import Scenario
+from slurm_asrpt.sim.sweep import run_cell
+
+Done = Callable[[Scenario, str], None]
+"""Called as each cell ends, with an empty text or the reason why it failed."""
+
+SCRIPT = """\
+#!/bin/sh
+# A cell of a sweep of asrpt-sim; the command line comes as arguments.
+exec "$@" "$SLURM_ARRAY_TASK_ID"
+"""
+SBATCH_LIMIT_S = 60.0
+
+
+def run_local(
+    folder: Path, cells: Sequence[Scenario], processes: int, done: Done, progress: Progress | None = None
+) -> None:
+    """In this process, which tells of its progress, or in several. Raises KeyboardInterrupt; what is done stays."""
+    if processes == 1 or len(cells) < 2:
+        for cell in cells:
+            done(cell, run_cell(folder, cell, progress=progress))
+        return
+    _parallel(folder, cells, joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered"), done)
+
+
+def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done) -> None:
+    """On a running Dask cluster whose workers see the folder and the trace under the same names. Raises InputError."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("--backend dask needs the package distributed: pip install 'slurm-asrpt[dask]'") from error
+    try:
+        client: Any = Client(scheduler, timeout=10, set_as_default=True)  # type: ignore[no-untyped-call,unused-ignore]
+    except (OSError, ValueError, TimeoutError):
+        raise AsrptError(f"no Dask scheduler answers at {scheduler}; is it running?") from None
+    with client, joblib.parallel_config(backend="dask"):
+        _parallel(folder, cells, joblib.Parallel(batch_size=1, return_as="generator_unordered"), done)
+
+
+def _parallel(folder: Path, cells: Sequence[Scenario], pool: joblib.Parallel, done: Done) -> None:
+    by_name = {cell.name: cell for cell in cells}
+    calls = (joblib.delayed(_named)(str(folder), cell, os.getpid()) for cell in cells)
+    with contextlib.closing(_outcomes(pool, calls)) as outcomes:
+        for name, error in outcomes:
+            done(by_name[name], error)
+
+
+def _outcomes(pool: joblib.Parallel, calls: Iterator[object]) -> Generator[tuple[str, str], None, None]:
+    try:
+        yield from pool(calls)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except Exception as error:  # a worker that was killed, say for memory; joblib has several names for it
+        raise AsrptError("a worker was lost; run the same command again to go on, perhaps with a lower -j") from error
+
+
+def _named(folder: str, cell: Scenario, launcher: int) -> tuple[str, str]:
+    return cell.name, run_cell(Path(folder), cell, launcher)
+
+
+def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str] = ()) -> str:
+    """One Slurm job array with a task per cell; its job id.
+
+    options: further ones for sbatch, each one argument. The folder, the trace and this Python must be the same on the
+    nodes. Nothing of it passes through a shell: the script is constant and gets its command line as arguments.
+    Raises SlurmError with Slurm's own words.
+    """
+    number = 1 + max((int(path.stem) for path in folder.glob("arrays/*.json") if path.stem.isdigit()), default=0)
+    listed, script, logs = folder / "arrays" / f"{number}.json", folder / "task.sh", folder / "logs"
+    for place in (listed.parent, logs):
+        place.mkdir(parents=True, exist_ok=True)
+    write_atomically(listed, json.dumps([cell.name for cell in cells]).encode())
+    write_atomically(script, SCRIPT.encode())
+    command = [
+        "sbatch",
+        "--parsable",
+        "--job-name=asrpt-sweep",
+        f"--array=0-{len(cells) - 1}",
+        f"--output={str(logs).replace('%', '%%')}/%A_%a.log",
+        *options,
+        str(script),
+        *(sys.executable, "-P", "-m", "slurm_asrpt.sim.sweep", str(folder), str(listed)),
+    ]
+    return _sbatch(command, folder).partition(";")[0].strip()
+
+
+def _sbatch(command: Sequence[str], folder: Path) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=SBATCH_LIMIT_S, check=False, cwd=folder)
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"sbatch did not answer within {SBATCH_LIMIT_S:g} s") from error
+    except OSError as error:
+        raise SlurmError(f"sbatch cannot be run ({error.strerror}); is Slurm on PATH?") from error
+    if done.returncode:
+        text = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
+        hint = "; MaxArraySize in slurm.conf limits a sweep's cells" if "array" in text.lower() else ""
+        raise SlurmError(f"sbatch failed: {printable(text)}{hint}")
+    return done.stdout.decode(errors="replace")

@@ -1,0 +1,135 @@
+"""Watches a simulation: where each job's GPUs were, and why the policy made it wait."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_asrpt.core.cluster import ClusterView, Node, Placement
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.core.policies.base import Decision, Reason, Wait
+from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
+from slurm_asrpt.sim.scenario import PolicySpec
+from slurm_asrpt.sim.workload import Workload
+
+Ints = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Where n jobs ran, compactly: job i had gpus[e] GPUs of server node[e] for e in first[i]:first[i+1].
+
+    first: shape (n + 1,). node, gpus: shape (k,), k entries in all; node is the server's place in the node table.
+    """
+
+    first: Ints
+    node: Ints
+    gpus: Ints
+
+    @property
+    def columns(self) -> dict[str, Ints]:
+        return {"first": self.first, "node": self.node, "gpus": self.gpus}
+
+    @property
+    def job(self) -> Ints:
+        """The job of each entry, shape (k,)."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
+
+class Recorder:
+    """Notes starts as they come, in the order of starts; ``placements`` sorts them by job."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._index: Mapping[str, int] = {node.name: number for number, node in enumerate(nodes)}
+        self._job, self._count = array("q"), array("q")
+        self._node, self._gpus = array("i"), array("i")
+        self._why: dict[JobId, str] = {}
+
+    def started(self, row: int, now: float, placement: Placement) -> None:
+        """The engine's ``on_start``."""
+        for name, gpus in placement.gpus.items():
+            self._node.append(self._index[name])
+            self._gpus.append(gpus)
+        self._job.append(row)
+        self._count.append(len(placement.gpus))
+
+    def waits(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Wait):
+                self._why[decision.job.id] = decision.reason.kind
+
+    def reasons(self, jobs: int) -> list[str]:
+        """The kind of the last reason of each of ``jobs`` jobs, empty where the policy named none."""
+        return [self._why.get(JobId(str(row)), "") for row in range(jobs)]
+
+    def placements(self, jobs: int) -> Placements:
+        """Of ``jobs`` jobs, in the order of the table."""
+        counts = np.zeros(jobs, dtype=np.int64)
+        counts[np.array(self._job)] = np.array(self._count)
+        entry_job = np.repeat(np.array(self._job, dtype=np.int64), np.array(self._count, dtype=np.int64))
+        order = np.argsort(entry_job, kind="stable")
+        first = np.concatenate([[0], np.cumsum(counts)])
+        return Placements(first, np.array(self._node, dtype=np.int32)[order], np.array(self._gpus, np.int32)[order])
+
+
+class Watched:
+    """A policy whose decisions a recorder sees; it decides as the policy does."""
+
+    def __init__(self, policy: Policy, recorder: Recorder) -> None:
+        self._policy, self._recorder = policy, recorder
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._policy.cluster_changed(nodes, now)
+
+    def submitted(self, job: Job, now: float) -> None:
+        self._policy.submitted(job, now)
+
+    def returned(self, job: Job, now: float) -> None:
+        self._policy.returned(job, now)
+
+    def changed(self, job: Job, now: float) -> None:
+        self._policy.changed(job, now)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._policy.finished(job_id, now)
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        decisions = self._policy.decide(cluster, now)
+        self._recorder.waits(decisions)
+        return decisions
+
+    def next_wakeup(self, now: float) -> float | None:
+        return self._policy.next_wakeup(now)
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        return self._policy.queue(now)
+
+    def dump(self) -> dict[str, Any]:
+        return self._policy.dump()
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        self._policy.load(state, jobs)
+
+
+def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None) -> Result:
+    """``engine.simulate_named`` with a recorder. Raises InputError for settings that are no good, AsrptError for a
+    policy that errs."""
+    table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table
+    name, settings = spec.name.removesuffix(PERFECT), dict(spec.settings)
+    if name == "easy-backfill":
+        settings["time_limit"] = table.limit_of
+    try:
+        policy = make_policy(name, fabric=workload.cluster.fabric, **settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"policy {spec.text}") from error
+    try:
+        return simulate(Watched(policy, recorder), workload.cluster.nodes, table, progress, recorder.started)
+    except PolicyError as error:
+        raise AsrptError(f"policy {spec.text} errs") from error

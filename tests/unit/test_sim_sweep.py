@@ -1,0 +1,221 @@
+"""Sweeps: each cell once, the same figures whoever runs it, and failures by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
+from slurm_asrpt.sim import backends, sweep
+from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies
+from slurm_asrpt.sim.sweep import collect, make_sweep, parse_grid, read_sweep, run_cell, to_run, write_sweep
+
+BASE = make_scenario("pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8})
+
+
+def small(policies: str = "fifo,asrpt", **grid: list[Any]) -> sweep.Sweep:
+    return make_sweep(BASE, parse_policies(policies), grid or {"seed": [0, 1]})
+
+
+def made(folder: Path, cells: sweep.Sweep) -> sweep.Sweep:
+    write_sweep(folder, cells)
+    return cells
+
+
+def ignore(cell: Scenario, error: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("load=0.8,1.1", {"load": [0.8, 1.1]}),
+        ("seed=0..3", {"seed": [0, 1, 2, 3]}),
+        ("seed=5,0..1,5", {"seed": [5, 0, 1]}),
+        ("load=none,1", {"load": [None, 1.0]}),
+        ("predictor=mean,forest", {"predictor": ["mean", "forest"]}),
+    ],
+)
+def test_grids_by_text(text: str, expected: dict[str, list[Any]]) -> None:
+    assert parse_grid([text]) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["load", "x=1", "load=", "load=a", "seed=3..1", "seed=0..99999999", "seed=1.5", "nic=none"]
+)
+def test_wrong_grids_are_one_clear_error(text: str) -> None:
+    with pytest.raises(InputError, match=f"--grid {text}"):
+        parse_grid([text])
+
+
+def test_a_key_given_twice_and_a_sweep_too_large_are_refused() -> None:
+    with pytest.raises(InputError, match="twice"):
+        parse_grid(["load=1", "load=2"])
+    with pytest.raises(InputError, match="at most"):
+        small(seed=list(range(1000)), jobs=list(range(1, 1001)))
+
+
+def test_values_that_make_no_sense_are_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="load"):
+        small(load=[1.0, -1.0])
+    with pytest.raises(InputError, match="server"):
+        small(servers=[0])
+
+
+def test_every_combination_is_a_cell_and_comes_back(tmp_path: Path) -> None:
+    cells = small(load=[0.5, 1.0], nic=[1.0, 10.0, 50.0])
+    assert len({cell.name for cell in cells.cells}) == 2 * 2 * 3
+    assert {cell.cluster.nic_gbit for cell in cells.cells} == {1.0, 10.0, 50.0}
+    write_sweep(tmp_path, cells)
+    assert read_sweep(tmp_path) == cells
+
+
+def figures(folder: Path, cells: sweep.Sweep) -> list[dict[str, Any]]:
+    found = collect(folder, cells)
+    assert (found.failed, found.missing) == ({}, [])
+    return found.rows
+
+
+def test_processes_give_the_figures_that_one_process_gives(tmp_path: Path) -> None:
+    cells = made(tmp_path / "one", small())
+    made(tmp_path / "two", cells)
+    run_local(tmp_path / "one", cells.cells, 1, ignore)
+    run_local(tmp_path / "two", cells.cells, 2, ignore)
+    rows = figures(tmp_path / "one", cells)
+    assert figures(tmp_path / "two", cells) == rows
+    assert len({row["mean_jct_s"] for row in rows}) == 4
+
+
+def test_a_dask_cluster_gives_the_same_figures(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    cells = made(tmp_path / "here", small())
+    made(tmp_path / "dask", cells)
+    run_local(tmp_path / "here", cells.cells, 1, ignore)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        run_dask(tmp_path / "dask", cells.cells, cluster.scheduler_address, ignore)
+    assert figures(tmp_path / "dask", cells) == figures(tmp_path / "here", cells)
+
+
+def test_without_dask_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"slurm-asrpt\[dask\]"):
+        run_dask(tmp_path, [], "tcp://127.0.0.1:1", ignore)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    cells = made(tmp_path, small())
+    assert run_cell(tmp_path, cells.cells[0]) == ""
+    assert to_run(tmp_path, cells) == list(cells.cells[1:])
+    more = made(tmp_path, small(seed=[0, 1, 2]))
+    assert len(to_run(tmp_path, more)) == 5
+
+
+def test_a_cell_that_fails_is_named_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = made(tmp_path, small())
+    bad = cells.cells[1]
+
+    def fail(cell: Scenario, progress: object = None) -> Any:
+        if cell == bad:
+            raise ZeroDivisionError("oh")
+        return run(cell)
+
+    run = sweep.run_scenario
+    monkeypatch.setattr(sweep, "run_scenario", fail)
+    told: dict[str, str] = {}
+    run_local(tmp_path, cells.cells, 1, lambda cell, error: told.update({cell.name: error}))
+    assert told[bad.name] == "ZeroDivisionError: oh"
+    assert collect(tmp_path, cells).failed == {bad.name: "ZeroDivisionError: oh"}
+    assert to_run(tmp_path, cells) == [bad]
+    monkeypatch.setattr(sweep, "run_scenario", run)
+    run_local(tmp_path, to_run(tmp_path, cells), 1, ignore)
+    assert collect(tmp_path, cells).failed == {}
+
+
+def test_an_interrupted_cell_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from slurm_asrpt.sim.recorder import Recorder
+
+    cells = made(tmp_path, small())
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recorder, "started", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(tmp_path, cells.cells, 1, ignore)
+    assert to_run(tmp_path, cells) == list(cells.cells)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(InputError, match="left alone"):
+        write_sweep(tmp_path, small())
+    with pytest.raises(InputError, match="no sweep there"):
+        read_sweep(tmp_path)
+
+
+FAKE = f"""#!{sys.executable}
+import json, os, subprocess, sys
+arguments = sys.argv[1:]
+place = os.path.dirname(os.path.abspath(__file__))
+json.dump(arguments, open(os.path.join(place, "arguments"), "w"))
+at = next(i for i, a in enumerate(arguments) if not a.startswith("-"))
+first, last = next(a for a in arguments if a.startswith("--array=")).removeprefix("--array=").split("-")
+for task in range(int(first), int(last) + 1):
+    subprocess.run(["sh", *arguments[at:]], env=dict(os.environ, SLURM_ARRAY_TASK_ID=str(task)))
+print("42;cluster")
+"""
+
+
+@pytest.fixture
+def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An sbatch that runs the tasks at once, and notes its arguments."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(FAKE)
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def test_a_job_array_runs_each_cell_whatever_the_folder_is_called(tmp_path: Path, fake_sbatch: Path) -> None:
+    folder = tmp_path / "a b;touch pwned $(id) %j"
+    cells = made(folder, small())
+    assert submit_array(folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
+    arguments = json.loads((fake_sbatch / "arguments").read_text())
+    assert "--array=0-3" in arguments
+    assert "--comment=$(touch pwned)" in arguments
+    assert f"--output={folder}/logs/%A_%a.log".replace(" %j/", " %%j/") in arguments
+    assert (folder / "task.sh").read_text() == backends.SCRIPT
+    assert not list(tmp_path.rglob("pwned"))
+    run_local(made_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
+    assert figures(folder, cells) == figures(tmp_path / "elsewhere", cells)
+
+
+def made_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
+    made(tmp_path / "elsewhere", cells)
+    return tmp_path / "elsewhere"
+
+
+def test_what_sbatch_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = made(tmp_path, small())
+
+    def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, 1, b"", b"sbatch: error: Invalid job array specification\x1b\n")
+
+    monkeypatch.setattr(backends.subprocess, "run", refuse)
+    with pytest.raises(SlurmError, match=r"Invalid job array specification\\x1b; MaxArraySize"):
+        submit_array(tmp_path, cells.cells)
+
+
+def test_no_sbatch_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AsrptError, match="is Slurm on PATH"):
+        submit_array(tmp_path, small().cells)
