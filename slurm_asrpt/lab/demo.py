@@ -35,7 +35,8 @@ from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
 from slurm_asrpt.predict.files import replace_file
-from slurm_asrpt.sim.trace import PHILLY_SAMPLE, read_philly
+from slurm_asrpt.sim.samples import PHILLY
+from slurm_asrpt.sim.traces import read_trace
 from slurm_asrpt.slurm.parse import parse_config, parse_jobs
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 
@@ -204,7 +205,7 @@ def _made(lab: Lab, shape: Shape, jobs: Sequence[DemoJob]) -> dict[str, Any]:
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "slurm_asrpt": __version__,
-        "trace": PHILLY_SAMPLE.name,
+        "trace": PHILLY.name,
         "shape": asdict(shape),
         "work_gpu_s": sum(job.gpus * job.ideal_s for job in jobs),
         "nodes": lab.spec.nodes,
@@ -276,7 +277,7 @@ def _jobs(shape: Shape, spec: LabSpec) -> list[DemoJob]:
     """Raises InputError if the trace has too few."""
     nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
     try:
-        return make_workload(read_philly(PHILLY_SAMPLE), nodes, FABRIC, spec.user_names, shape)
+        return make_workload(read_trace(PHILLY), nodes, FABRIC, spec.user_names, shape)
     except ValueError as error:
         raise InputError(f"--jobs {shape.jobs}: {error}") from None
 

@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.profile.schema import library_names, load_profile
-from slurm_asrpt.sim.trace import TraceJob
+from slurm_asrpt.sim.traces.base import Trace
 
 SQUEEZE = 0.35
 """Exponent of the power law: 60 s and 60,000 s, a factor of 1000, become a factor of 11."""
@@ -58,15 +59,24 @@ class Shape:
             raise ValueError(f"--span {self.span_s:g}: a number of seconds above 0")
 
 
+class _TraceJob(NamedTuple):
+    """What is used of a job of the trace; vc: the virtual cluster (tenant) that it was submitted to."""
+
+    submit_s: float
+    gpus: int
+    duration_s: float
+    vc: str
+
+
 def make_workload(
-    trace: Sequence[TraceJob], nodes: Sequence[Node], fabric: Fabric, users: Sequence[str], shape: Shape
+    trace: Trace, nodes: Sequence[Node], fabric: Fabric, users: Sequence[str], shape: Shape
 ) -> list[DemoJob]:
-    """``shape.jobs`` consecutive jobs of the trace as demo jobs, in order of submission.
+    """``shape.jobs`` consecutive jobs of a Philly trace as demo jobs, in order of submission.
 
     Raises ValueError if the trace has too few that fit into half the cluster.
     """
     capacity = sum(node.gpus for node in nodes)
-    chosen = [job for job in trace if job.gpus <= capacity // 2][: shape.jobs]
+    chosen = [job for job in _jobs(trace) if job.gpus <= capacity // 2][: shape.jobs]
     if len(chosen) < shape.jobs:
         raise ValueError(f"the trace has only {len(chosen)} jobs that fit; ask for fewer")
     random = Random(shape.seed)  # noqa: S311  (a demo, not a secret)
@@ -94,11 +104,16 @@ def make_workload(
     return jobs
 
 
-def _group(job: TraceJob) -> tuple[str, int, int]:
+def _jobs(trace: Trace) -> list[_TraceJob]:
+    columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
+    return [_TraceJob(*row) for row in zip(*columns, strict=True)]
+
+
+def _group(job: _TraceJob) -> tuple[str, int, int]:
     return job.vc, job.gpus, round(math.log2(max(1.0, job.duration_s)))
 
 
-def _squeezed(jobs: Sequence[TraceJob], work: float) -> list[float]:
+def _squeezed(jobs: Sequence[_TraceJob], work: float) -> list[float]:
     """Ideal run times in seconds that sum to ``work`` GPU-seconds, as far as the bounds let them."""
     typical = {key: 2.0 ** key[2] for key in map(_group, jobs)}
     raw = [typical[_group(job)] ** SQUEEZE for job in jobs]

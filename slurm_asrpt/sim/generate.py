@@ -62,7 +62,7 @@ def pai_like(jobs: int = 100_000, days: float = DAYS, seed: int = 0) -> Trace:
     )
     frame = frame.sort_values("submit_s", ignore_index=True)
     frame["job_id"] = np.arange(jobs).astype(str)
-    return clean(f"pai-like-{jobs}-{seed}", frame)
+    return clean(f"pai-like-{jobs}-{seed}", frame, midnights=True)
 
 
 def _runs_per_group(jobs: int, rng: np.random.Generator) -> Ints:

@@ -1,1 +1,8 @@
-"""Pieces of public traces, each under its own licence; see README.md."""
+"""Small samples of published traces; README.md has their origins and licences."""
+
+from pathlib import Path
+
+PHILLY = Path(__file__).parent / "philly-sample.csv"
+ITP = Path(__file__).parent / "itp-sample.csv"
+HELIOS = Path(__file__).parent / "helios-sample.csv"
+SAMPLES = (PHILLY, ITP, HELIOS)

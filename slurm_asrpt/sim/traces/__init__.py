@@ -1,5 +1,11 @@
-"""Traces of jobs: what ran where, as clean columns, whatever file it came from."""
+"""Traces of jobs: what ran where, as clean columns, whatever file it came from.
 
+Importing this registers every format; the order of the imports is the order in which a file is tried.
+"""
+
+from slurm_asrpt.sim.traces import canonical, pai, openb, philly, helios, itp, swf, sacct, named  # noqa: F401, I001
 from slurm_asrpt.sim.traces.base import COLUMNS, Trace, clean
+from slurm_asrpt.sim.traces.canonical import write_trace
+from slurm_asrpt.sim.traces.registry import AUTO, formats, read_trace
 
-__all__ = ["COLUMNS", "Trace", "clean"]
+__all__ = ["AUTO", "COLUMNS", "Trace", "clean", "formats", "read_trace", "write_trace"]
