@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -87,8 +89,9 @@ def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
     if partition:
         slurmdata.partition_argument(partition)
     if dump is None:
-        text = slurmdata.ask_sacct(slurmdata.sacct_fields(), slurmdata.since_argument(since), partition)
-        return slurmdata.parse_jobs(text, "sacct")
+        separator = f"|{secrets.token_hex(4)}|"
+        text = slurmdata.ask_sacct(slurmdata.sacct_fields(), slurmdata.since_argument(since), partition, separator)
+        return slurmdata.parse_jobs(text, "sacct", separator)
     return _of_partitions(slurmdata.parse_jobs(slurmdata.read_text(dump), str(dump)), partition)
 
 
@@ -100,7 +103,7 @@ def _of_partitions(trace: Trace, partition: str) -> Trace:
     if not len(kept):
         raise InputError(f"--partition {partition}: no job of {trace.name} was in it")
     kept["submit_s"] -= kept["submit_s"].iloc[0]
-    return Trace(trace.name, kept, trace.rows, {**trace.left_out, "in other partitions": len(trace) - len(kept)})
+    return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
 
 
 def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: bool) -> list[int]:

@@ -54,11 +54,14 @@ def partition_argument(text: str) -> str:
     return text
 
 
-def ask_sacct(fields: Sequence[str], since: str, partition: str = "") -> str:
-    """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError."""
+def ask_sacct(fields: Sequence[str], since: str, partition: str = "", separator: str = "|") -> str:
+    """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError.
+
+    separator: job names may hold any, and line breaks too; one that nobody can guess keeps them from forging rows.
+    """
     arguments = [
         *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
-        *(f"--starttime={since}", "--endtime=now"),
+        *(f"--delimiter={separator}", f"--starttime={since}", "--endtime=now"),
         *([f"--partition={partition}"] if partition else []),
     ]
     return _run(arguments)
@@ -116,17 +119,18 @@ def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
     return list(nodes.values())
 
 
-def parse_jobs(text: str, source: str) -> Trace:
+def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
     """sacct's table as a trace. Raises InputError."""
     from slurm_asrpt.sim.traces.sacct import parse_sacct  # type: ignore[import-not-found,unused-ignore]
 
     try:
-        trace: Trace = parse_sacct(text.splitlines())
-    except ValueError as error:
+        # not splitlines: a job's name may hold what else ends a line
+        trace: Trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
+    except (ValueError, InputError) as error:
         raise InputError(f"{source}: {error}") from error
     if not len(trace):
-        left = ", ".join(f"{count} with {why}" for why, count in trace.left_out.items()) or "no rows"
-        raise InputError(f"{source}: no job that used GPUs and has ended ({left}); is it written by sacct --parsable2?")
+        left = ", ".join(f"{count} {why}" for why, count in trace.left_out.items()) or "no rows"
+        raise InputError(f"{source}: no job that used GPUs and has ended ({left})")
     return trace
 
 

@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, str] = {
     "p99_wait_s": "p99",
     "max_wait_s": "longest",
     "mean_jct_s": "mean completion",
-    "jct_over_real": "over Slurm's",
+    "jct_over_real": "ratio to Slurm",
     "mean_slowdown": "mean slowdown",
     "later_than_real": "later than really",
     "never_started": "never started",

@@ -177,12 +177,12 @@ def fake(folder, name, lines, code=0):
 def test_what_sacct_and_sinfo_are_asked(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     asked = fake(tmp_path, "sacct", "JobID|User")
-    assert slurmdata.ask_sacct(("JobID", "User"), "now-30days", "gpu") == "JobID|User\n"
+    assert slurmdata.ask_sacct(("JobID", "User"), "now-30days", "gpu", "|x|") == "JobID|User\n"
     locale, times, *arguments = asked.read_text().splitlines()
     assert (locale, times) == ("C", "%s")
     assert arguments == [
         *("--allusers", "--allocations", "--parsable2", "--format=JobID,User"),
-        *("--starttime=now-30days", "--endtime=now", "--partition=gpu"),
+        *("--delimiter=|x|", "--starttime=now-30days", "--endtime=now", "--partition=gpu"),
     ]
     asked = fake(tmp_path, "sinfo", "n1|gpu:4|idle")
     assert slurmdata.parse_sinfo(slurmdata.ask_sinfo("gpu"))[0].gpus == 4
@@ -238,7 +238,7 @@ def test_the_page_escapes_and_loads_nothing():
 def ask(monkeypatch):
     """Run ``asrpt-sim what-if`` with sacct's text read by a stand-in: submit|gpus|duration|wait per line."""
 
-    def parse(text, source):
+    def parse(text, source, separator="|"):
         rows = [line.split("|") for line in text.splitlines()]
         return trace_of([(float(s), "a", int(g), float(d), float(w)) for s, g, d, w in rows], source)
 
@@ -309,8 +309,8 @@ def test_sacct_as_the_trace_readers_read_it():
         "AdminComment": "", "JobName": "train",
     }  # fmt: skip
     fields = slurmdata.sacct_fields()
-    line = "|".join(cells.get(field, "") for field in fields).replace("eve|x", "eve")
-    trace = slurmdata.parse_jobs("|".join(fields) + "\n" + line + "\n", "jobs.txt")
+    row = "##".join(cells.get(field, "") for field in fields)
+    trace = slurmdata.parse_jobs("##".join(fields) + "\n" + row + "\n", "jobs.txt", "##")
     assert isinstance(trace, Trace)
     row = trace.jobs.iloc[0]
     assert (row["gpus"], row["duration_s"], row["wait_s"]) == (2, 100, 60)
