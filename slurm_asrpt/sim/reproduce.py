@@ -170,6 +170,61 @@ def perfect(column: Column, results: Results) -> Sim:
     return replace(results.best(column.ours), policy="asrpt-perfect")
 
 
+@dataclass(frozen=True)
+class View:
+    """A column with its figures. best: A-SRPT's best settings; tau1: tau = 1 and a delay that blocks.
+
+    perfect: A-SRPT-Perfect, None in Fig. 9, where it is a column.
+    """
+
+    x: str
+    setting: str
+    best: Figures
+    tau1: Figures
+    perfect: Figures | None
+    others: Mapping[str, Figures]
+
+    @property
+    def baselines(self) -> dict[str, Figures]:
+        return {name: self.others[name] for name in BASELINES if name in self.others}
+
+    @property
+    def rival(self) -> str:
+        """The best baseline."""
+        return min(self.baselines, key=lambda name: mean(self.baselines[name]))
+
+    @property
+    def worst(self) -> str:
+        return max(self.baselines, key=lambda name: mean(self.baselines[name]))
+
+    @property
+    def gain(self) -> float:
+        """By which share A-SRPT is below the best baseline; negative if it is above."""
+        return gain(self.best, self.baselines[self.rival])
+
+
+def mean(figures: Figures) -> float:
+    return float(figures["mean_jct_s"])
+
+
+def gain(ours: Figures, theirs: Figures) -> float:
+    return 1 - mean(ours) / mean(theirs)
+
+
+def views(figure: str, base: Jobs, results: Results) -> list[View]:
+    """The figure's columns with what was measured. Raises KeyError where something was not run."""
+    return [_view(column, results, figure) for column in columns(figure, base)]
+
+
+def _view(column: Column, results: Results, figure: str) -> View:
+    best = results.best(column.ours)
+    tau1 = next(sim for sim in column.ours if sim.settings == (("tau", 1.0), ("delay", "block")))
+    ideal = None if figure == "fig9" else results.found.get(perfect(column, results))
+    others = {sim.policy: results.found[sim] for sim in column.others}
+    pairs = ", ".join(f"τ = {value:g}" if key == "tau" else str(value) for key, value in best.settings)
+    return View(column.x, pairs, results.found[best], results.found[tau1], ideal, others)
+
+
 Told = Callable[[int, int, str], None]
 """Called with simulations done, simulations in all, and the last one's name."""
 
