@@ -50,7 +50,7 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
     best = float((gpus * iterations * alphas).sum())
     first = float(result.table.submit[0]) if len(result.table) else 0.0
     makespan = float(result.end[result.ended].max() - first) if len(jct) else 0.0
-    capacity = cluster.servers * cluster.gpus * makespan
+    capacity = cluster.total_gpus * makespan
     return {
         "jobs": len(result.table),
         "ended": len(result.ended),

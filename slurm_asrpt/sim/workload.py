@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -25,16 +26,46 @@ MODELS = ("table1", "none")
 
 @dataclass(frozen=True)
 class Cluster:
-    """servers of gpus GPUs each; nic_gbit: each server's NIC, Gbit/s; intra_gbyte: GPU to GPU in a server, GB/s."""
+    """servers of gpus GPUs each; nic_gbit: each server's NIC, Gbit/s; intra_gbyte: GPU to GPU in a server, GB/s.
+
+    node_gpus: the GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the most.
+    Raises ValueError for a list that is not of ``servers`` servers with at most ``gpus`` GPUs.
+    """
 
     servers: int = 250
     gpus: int = 8
     nic_gbit: float = 10.0
     intra_gbyte: float = 300.0
+    node_gpus: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "node_gpus", tuple(self.node_gpus))  # JSON has lists
+        sizes = self.node_gpus
+        if sizes and (len(sizes) != self.servers or max(sizes) != self.gpus or min(sizes) < 1):
+            raise ValueError(f"{len(sizes)} servers are listed, not {self.servers} of up to {self.gpus} GPUs")
+
+    @classmethod
+    def of(cls, node_gpus: Sequence[int], nic_gbit: float = 10.0, intra_gbyte: float = 300.0) -> Cluster:
+        """A cluster of these servers. Raises ValueError for none, or one without GPUs."""
+        if not node_gpus or min(node_gpus) < 1:
+            raise ValueError("a cluster needs a server, and a server a GPU")
+        listed = () if len(set(node_gpus)) == 1 else tuple(node_gpus)
+        return cls(len(node_gpus), max(node_gpus), nic_gbit, intra_gbyte, listed)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(Node(f"n{i:04}", self.gpus, i) for i in range(self.servers))
+        sizes = self.node_gpus or (self.gpus,) * self.servers
+        return tuple(Node(f"n{i:04}", gpus, i) for i, gpus in enumerate(sizes))
+
+    @property
+    def total_gpus(self) -> int:
+        return sum(self.node_gpus) or self.servers * self.gpus
+
+    @property
+    def text(self) -> str:
+        """``10 x 8 + 4 x 4 GPUs``."""
+        sizes = Counter(self.node_gpus) or {self.gpus: self.servers}
+        return " + ".join(f"{count} x {gpus}" for gpus, count in sorted(sizes.items(), reverse=True)) + " GPUs"
 
     @property
     def fabric(self) -> Fabric:
@@ -130,7 +161,7 @@ def offered_load(table: JobTable, cluster: Cluster) -> float:
     """GPU-seconds of all jobs in their best placement, over GPUs times the span of the submissions."""
     work = table.gpus * table.iterations * np.nan_to_num(table.best_alphas(cluster.nodes, cluster.fabric))
     span = float(table.submit[-1] - table.submit[0]) if len(table) else 0.0
-    capacity = cluster.servers * cluster.gpus * span
+    capacity = cluster.total_gpus * span
     return float(work.sum() / capacity) if capacity > 0 else float("inf")
 
 

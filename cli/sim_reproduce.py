@@ -1,0 +1,96 @@
+"""asrpt-sim reproduce: the paper's simulations, run again, as a page that compares."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.sim.reproduce import FIGURES, QUICK, Jobs, Results, run
+from slurm_asrpt.sim.reproduce_page import page
+from slurm_asrpt.sim.reproduce_table2 import CASES, MODELS, Row, table2
+
+WHAT = (*FIGURES, "table2")
+_QUICK_CASES, _QUICK_LIMIT_S, _LIMIT_S = 5, 2.0, 60.0
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put reproduce into asrpt-sim."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")],
+    quick: Annotated[bool, typer.Option("--quick", help=f"1/{QUICK} of the jobs: shows that it works.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
+    load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
+    processes: Annotated[int, typer.Option("--processes", "-j", min=-1, help="Processes; -1: one per core.")] = 2,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep each simulation's figures here, and do not run it again.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")] = None,
+) -> None:
+    """Run the simulations of the A-SRPT paper again and compare.
+
+    The page is Markdown: what the paper says, whether it holds here, tables. In full this takes hours; with --keep an
+    interrupted run goes on where it was.
+
+    \b
+    Examples:
+      asrpt-sim reproduce fig6 --quick
+      asrpt-sim reproduce all --keep cells -o docs/reproduction.md
+    """
+    asked = _asked(what)
+    if output and (output.is_dir() or not output.resolve().parent.is_dir()):
+        raise InputError(f"--output {output}: name a file in a folder that is there")
+    if keep and keep.exists() and not keep.is_dir():
+        raise InputError(f"--keep {keep}: is not a folder")
+    if load is not None and not 0 < load < 1000:
+        raise InputError(f"--load must be above 0, not {load:g}")
+    base = Jobs(seed=seed, divide=QUICK if quick else 1, load=load)
+    results = Results(keep)
+    try:
+        with _progress() as told:
+            run([name for name in asked if name in FIGURES], base, results, processes, told)
+        rows = _table2(seed, quick) if "table2" in asked else []
+    except KeyboardInterrupt:
+        done = f"; {len(results.found)} simulations are kept in {keep}" if keep else "; --keep DIR would have kept it"
+        print(f"asrpt-sim: interrupted{done}", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    text = page(asked, base, results, rows)
+    if output:
+        output.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+def _asked(what: str) -> list[str]:
+    if what == "all":
+        return list(WHAT)
+    if what not in WHAT:
+        raise InputError(f"nothing of the paper is called {what!r}; known: {', '.join(WHAT)}, all")
+    return [what]
+
+
+def _table2(seed: int, quick: bool) -> list[Row]:
+    cases, limit = (_QUICK_CASES, _QUICK_LIMIT_S) if quick else (CASES, _LIMIT_S)
+    numbers = itertools.count(1)
+    with _progress() as told:
+        return table2(seed, cases, limit, lambda: told(next(numbers), cases * len(MODELS), "placing"))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on standard error, only on a terminal."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("simulating", total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)

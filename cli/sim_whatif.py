@@ -1,0 +1,148 @@
+"""asrpt-sim what-if: the jobs that Slurm has run, under other policies."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from slurm_asrpt_cli.tables import Column, print_table, safe
+
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.sim import slurmdata, whatif, whatif_page
+from slurm_asrpt.sim.traces import Trace
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put what-if into asrpt-sim."""
+    app.command("what-if")(what_if)
+
+
+def what_if(
+    sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
+    since: Annotated[str, typer.Option(help="With --sacct: how far back, 30days, 2weeks or a date.")] = "30days",
+    dump: Annotated[Path | None, typer.Option(help="Jobs from this file: what sacct printed (.gz too).")] = None,
+    partition: Annotated[str, typer.Option(help="Only these partitions, separated by commas.")] = "",
+    nodes: Annotated[Path | None, typer.Option(help="Nodes from this file: what sinfo printed.")] = None,
+    servers: Annotated[int, typer.Option(min=0, help="Instead of sinfo: so many servers ...")] = 0,
+    gpus: Annotated[int, typer.Option("--gpus-per-server", min=1, help="... of so many GPUs.")] = 8,
+    policies: Annotated[str, typer.Option("--policies", "-p", help="Policies, separated by commas.")] = "",
+    history: Annotated[
+        float, typer.Option(min=0, max=0.95, help="Share of the jobs that only a forest learns from; 0: medians.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="For the forest.")] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what each policy would have done to the jobs that Slurm has run, beside what Slurm did.
+
+    Reads accounting data only: nothing is installed on the controller and nothing is changed.
+
+    \b
+    Examples:
+      asrpt-sim what-if --sacct --since 30days -o report.html
+      asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
+      asrpt-sim what-if --dump jobs.txt.gz --servers 16 -p fifo,asrpt
+
+    The files come from any login node:
+      SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 \\
+        --starttime=now-30days --format=... > jobs.txt
+      sinfo --Node --noheader --format='%N|%G|%T' > nodes.txt
+    With neither --sacct nor --dump the command prints the sacct line in full.
+    """
+    names = whatif.checked_policies(policies) if policies else whatif.default_policies()
+    _check_output(output)
+    trace = _jobs(sacct, dump, since, partition)
+    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed)
+    with _progress(len(names) * len(past.table)) as told:
+        outcomes, interrupted = whatif.compare(past, names, told)
+    if output:
+        output.write_text(whatif_page.page(past, outcomes, interrupted), encoding="utf-8", errors="backslashreplace")
+    if as_json:
+        print(json.dumps(whatif.document(past, outcomes, interrupted), indent=2))
+    else:
+        _print(past, outcomes, output)
+    if interrupted:
+        print("asrpt-sim: interrupted; policies are missing", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _check_output(output: Path | None) -> None:
+    if output and (output.is_dir() or not output.resolve().parent.is_dir()):
+        raise InputError(f"--output {output}: name a file in a folder that is there")
+
+
+def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
+    """The jobs, from sacct or from its dump."""
+    if sacct == (dump is not None):
+        command = f"sacct --allusers --allocations --parsable2 --format={','.join(slurmdata.sacct_fields())}"
+        raise InputError(f"name one of --sacct and --dump FILE; the file is what this prints: {command}")
+    if partition:
+        slurmdata.partition_argument(partition)
+    if dump is None:
+        separator = f"|{secrets.token_hex(4)}|"
+        text = slurmdata.ask_sacct(slurmdata.sacct_fields(), slurmdata.since_argument(since), partition, separator)
+        return slurmdata.parse_jobs(text, "sacct", separator)
+    return _of_partitions(slurmdata.parse_jobs(slurmdata.read_text(dump), str(dump)), partition)
+
+
+def _of_partitions(trace: Trace, partition: str) -> Trace:
+    """A dump may hold other partitions, too."""
+    if not partition:
+        return trace
+    kept = trace.jobs[trace.jobs["queue"].isin(partition.split(","))].reset_index(drop=True)
+    if not len(kept):
+        raise InputError(f"--partition {partition}: no job of {trace.name} was in it")
+    kept["submit_s"] -= kept["submit_s"].iloc[0]
+    return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
+
+
+def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: bool) -> list[int]:
+    """GPUs of each server: as told, else from a file, else from sinfo."""
+    if servers and nodes:
+        raise InputError("name one of --nodes and --servers")
+    if servers:
+        return [gpus] * servers
+    if nodes:
+        return [node.gpus for node in slurmdata.parse_sinfo(slurmdata.read_text(nodes), str(nodes))]
+    if not live:
+        raise InputError(
+            f"--dump needs nodes: --servers N, or --nodes FILE with what this prints: {shlex.join(slurmdata.SINFO)}"
+        )
+    return [node.gpus for node in slurmdata.parse_sinfo(slurmdata.ask_sinfo(partition))]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error, only on a terminal."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    finished: list[str] = []
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("simulating", total=total)
+
+        def told(name: str, done: int, jobs: int) -> None:
+            if name not in finished:
+                finished.append(name)
+            bar.update(task, completed=(len(finished) - 1) * jobs + done, description=name)
+
+        yield told
+
+
+def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
+    console = Console(highlight=False)
+    columns = [Column("POLICY", [each.name for each in outcomes])]
+    for name, title in whatif_page.COLUMNS.items():
+        cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
+        columns.append(Column(title.upper().replace(" ", "_"), cells, right=True))
+    print_table(columns, True, console, None)
+    for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
+        console.print(safe(line), markup=False, soft_wrap=True)

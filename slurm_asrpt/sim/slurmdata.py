@@ -1,0 +1,141 @@
+"""What a login node tells of a cluster's past: sacct's jobs and sinfo's nodes, live or from files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from slurm_asrpt.errors import InputError, SlurmError, printable
+from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.slurm.parse import gpu_count
+
+SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
+TIMEOUT_S = 600.0
+_UNITS = ("minutes", "hours", "days", "weeks")
+_PARTITION = re.compile(r"[A-Za-z0-9_.,-]+")
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """A server of ``sinfo``. state: Slurm's word for it now, without marks."""
+
+    name: str
+    gpus: int
+    state: str
+
+
+def since_argument(text: str) -> str:
+    """``30days``, ``2weeks`` or an ISO date as sacct's --starttime. Raises InputError."""
+    word = text.strip()
+    found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", word)
+    if found:
+        unit = next((unit for unit in _UNITS if found[2] in (unit, unit[:-1])), None)
+        if unit and int(found[1]) > 0:
+            return f"now-{int(found[1])}{unit}"
+    try:
+        return datetime.fromisoformat(word).strftime("%Y-%m-%dT%H:%M:%S")
+    except ValueError as error:
+        raise InputError(f"--since {text}: write how long ago (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
+            error if re.match(r"[0-9]{4}-", word) else None
+        )
+
+
+def partition_argument(text: str) -> str:
+    """Partitions separated by commas. Raises InputError for what cannot be one."""
+    if not _PARTITION.fullmatch(text):
+        raise InputError(f"--partition {text}: name partitions, separated by commas")
+    return text
+
+
+def ask_sacct(fields: Sequence[str], since: str, partition: str = "", separator: str = "|") -> str:
+    """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError.
+
+    separator: job names may hold any, and line breaks too; one that nobody can guess keeps them from forging rows.
+    """
+    arguments = [
+        *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
+        *(f"--delimiter={separator}", f"--starttime={since}", "--endtime=now"),
+        *([f"--partition={partition}"] if partition else []),
+    ]
+    return _run(arguments)
+
+
+def ask_sinfo(partition: str = "") -> str:
+    """sinfo's lines, one per node and partition. Raises SlurmError."""
+    return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
+
+
+def _run(arguments: Sequence[str]) -> str:
+    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    command = arguments[0]
+    try:
+        done = subprocess.run(
+            arguments, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"{command} did not answer within {TIMEOUT_S:g} s; ask for less with --since") from error
+    except OSError as error:
+        raise SlurmError(
+            f"{command} cannot be run ({error.strerror}); use a login node, or give files with --dump and --nodes"
+        ) from error
+    if done.returncode:
+        said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
+        raise SlurmError(f"{command} failed: {printable(said)}")
+    return done.stdout.decode(errors="replace")
+
+
+def read_text(path: Path) -> str:
+    """A dump, compressed or not. Raises InputError."""
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+
+
+def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
+    """The nodes with GPUs, each once, in the order of the lines ``NAME|GRES|STATE``. Raises InputError."""
+    nodes: dict[str, GpuNode] = {}
+    for number, line in enumerate(filter(str.strip, text.splitlines()), start=1):
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) != 3 or not cells[0]:
+            wanted = " ".join(SINFO)
+            raise InputError(f"{source}, line {number}: not NAME|GRES|STATE; write the file with: {wanted}")
+        try:
+            gpus = gpu_count(cells[1])
+        except SlurmError as error:
+            raise InputError(f"{source}, line {number}: {error}") from error
+        if gpus:
+            nodes.setdefault(cells[0], GpuNode(cells[0], gpus, re.sub(r"[^a-z]+$", "", cells[2].lower())))
+    if not nodes:
+        raise InputError(f"{source}: no node with GPUs; give the servers with --servers and --gpus-per-server")
+    return list(nodes.values())
+
+
+def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
+    """sacct's table as a trace. Raises InputError."""
+    from slurm_asrpt.sim.traces.sacct import parse_sacct  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        # not splitlines: a job's name may hold what else ends a line
+        trace: Trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
+    except (ValueError, InputError) as error:
+        raise InputError(f"{source}: {error}") from error
+    if not len(trace):
+        left = ", ".join(f"{count} {why}" for why, count in trace.left_out.items()) or "no rows"
+        raise InputError(f"{source}: no job that used GPUs and has ended ({left})")
+    return trace
+
+
+def sacct_fields() -> tuple[str, ...]:
+    """What ``parse_jobs`` wants of sacct."""
+    from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS
+
+    return tuple(SACCT_FIELDS)

@@ -1,0 +1,229 @@
+"""What each policy would have done to jobs that a Slurm has really run, beside what Slurm did.
+
+The jobs come when they came, ask for the GPUs that they asked for and run as long as they ran; a policy decides when
+they start. LIMITS says what is left out of that, and every report repeats it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
+from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load, recurrence_key
+
+Floats = NDArray[np.float64]
+
+AS_IT_WAS = "Slurm as it was"
+LIMITS = (
+    "Jobs have no profile here: where they run makes them neither quicker nor slower, so placement gains nothing.",
+    "Priorities, limits per user or account, reservations, dependencies and preemption are not replayed: under the "
+    "policies a job may start as soon as it is submitted. Slurm's own figures contain the waits that these caused.",
+    "The nodes are taken as they are now, all of them up, and jobs may run on any of them, whatever their GPUs' type, "
+    "CPUs or memory.",
+    "The simulated cluster is empty at first; jobs that ran into the period without being listed are missing.",
+)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Jobs to replay. wait: under Slurm, seconds, shape (jobs,), nan where unknown. notes: for reports, JSON values."""
+
+    table: JobTable
+    cluster: Cluster
+    wait: Floats
+    duration: Floats
+    notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the comparison. wait: of the jobs that are compared, seconds. figures: JSON values."""
+
+    name: str
+    wait: Floats
+    figures: Mapping[str, Any]
+
+
+def default_policies() -> list[str]:
+    """FIFO, Slurm's backfill with the users' limits, the best baseline, the paper's policy and ours."""
+    names = ["fifo", "easy-backfill", "wcs-workload", "asrpt", PolicySettings().name]
+    return [name for name in dict.fromkeys(names) if name in policy_names()]
+
+
+def checked_policies(text: str) -> list[str]:
+    """Names separated by commas. Raises InputError that lists the known ones."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    wrong = [name for name in names if name.removesuffix(PERFECT) not in policy_names()]
+    if wrong or not names:
+        raise InputError(f"no policy is called {(wrong or [''])[0]!r}; known: {', '.join(policy_names())}")
+    return names
+
+
+def replay(trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: int = 0) -> Past:
+    """The trace as it can be replayed on these servers. Raises InputError if nothing is left.
+
+    history: share of the jobs, from the first, that the forest learns from and that are not replayed; with 0 all are,
+    and each job is predicted by the median of its group's runs that had really ended when it was submitted.
+    """
+    cluster = Cluster.of(node_gpus)
+    fitting = (trace.jobs["gpus"] <= cluster.total_gpus).to_numpy()
+    kept = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
+    predictor = "forest" if history else "perfect"
+    try:
+        options = Options(models="none", history=history, predictor=predictor, seed=seed)
+        workload = build(kept, cluster, options)
+    except ValueError as error:
+        raise InputError(f"{trace.name}: {error}") from error
+    jobs = kept.jobs.iloc[len(kept) - len(workload.table) :]
+    table = workload.table
+    if not history:
+        table = replace(table, predicted=online_medians(jobs))
+    notes = {
+        "trace": trace.name,
+        "jobs": len(table),
+        "rows": trace.rows,
+        "left_out": dict(trace.left_out),
+        "too_large": int((~fitting).sum()),
+        "history_jobs": len(kept) - len(table),
+        "predictor": "forest on the history" if history else "median of the group's earlier runs",
+        "predicted_zero": float((table.predicted == 0).mean()),
+        "cluster": cluster.text,
+        "gpus": cluster.total_gpus,
+        "most_gpus_in_use": most_in_use(jobs),
+        "load": offered_load(table, cluster),
+        "days": float(table.submit[-1] - table.submit[0]) / 86400,
+        "wait_unknown": int(jobs["wait_s"].isna().sum()),
+        "limits": list(LIMITS),
+    }
+    return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes)
+
+
+def online_medians(jobs: pd.DataFrame) -> Floats:
+    """Seconds predicted for each job at its submission, from what had ended by then in reality; 0 for a new group.
+
+    jobs: columns of a trace, in the order of submission.
+    """
+    group = recurrence_key(jobs).tolist()
+    submit, duration = jobs["submit_s"].tolist(), jobs["duration_s"].tolist()
+    end = (jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]).tolist()
+    running: list[tuple[float, int]] = []
+    known: dict[str, list[float]] = {}
+    predicted = np.zeros(len(jobs))
+    for row, now in enumerate(submit):
+        while running and running[0][0] <= now:
+            _, ended = heapq.heappop(running)
+            insort(known.setdefault(group[ended], []), duration[ended])
+        if group[row] in known:
+            predicted[row] = median(known[group[row]])
+        heapq.heappush(running, (end[row], row))
+    return predicted
+
+
+def most_in_use(jobs: pd.DataFrame) -> int:
+    """The most GPUs that these jobs really held at once: more than the nodes have means that nodes are missing."""
+    known = jobs[jobs["wait_s"].notna()]
+    start = (known["submit_s"] + known["wait_s"]).to_numpy()
+    times = np.concatenate([start + known["duration_s"].to_numpy(), start])  # at one instant ends come first
+    gpus = known["gpus"].to_numpy()
+    order = np.argsort(times, kind="stable")
+    return int(np.cumsum(np.concatenate([-gpus, gpus])[order]).max(initial=0))
+
+
+def compare(
+    past: Past, policies: Sequence[str], progress: Callable[[str, int, int], None] = lambda name, done, jobs: None
+) -> tuple[list[Outcome], bool]:
+    """Slurm as it was, then each policy; and whether Ctrl-C ended it before all were done.
+
+    Figures are over the jobs whose real wait is known. progress: called with a policy, its ended jobs and all jobs.
+    """
+    outcomes = [outcome(AS_IT_WAS, past, past.wait)]
+    for name in policies:
+        result = simulate_named(
+            name, past.cluster.nodes, past.table, past.cluster.fabric, progress=_told(progress, name)
+        )
+        if result.interrupted:
+            return outcomes, True
+        outcomes.append(outcome(name, past, _waits(result)))
+    return outcomes, False
+
+
+def _told(progress: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
+    return lambda done, jobs, clock: progress(name, done, jobs)
+
+
+def _waits(result: Result) -> Floats:
+    return np.asarray(np.where(result.end <= result.clock, result.waits, np.nan))
+
+
+def outcome(name: str, past: Past, wait: Floats) -> Outcome:
+    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality."""
+    compared = ~np.isnan(past.wait) & ~np.isnan(wait)
+    mine, duration = wait[compared], past.duration[compared]
+    done = mine + duration
+    real = (past.wait + past.duration)[compared]
+    figures: dict[str, Any] = {
+        "jobs": int(compared.sum()),
+        "never_started": int((~np.isnan(past.wait) & np.isnan(wait)).sum()),
+        "mean_wait_s": _mean(mine),
+        **{f"p{share}_wait_s": _percentile(mine, share) for share in (50, 90, 99)},
+        "max_wait_s": _percentile(mine, 100),
+        "mean_jct_s": _mean(done),
+        "p99_jct_s": _percentile(done, 99),
+        "mean_slowdown": _mean(done / duration),
+        "jct_over_real": float(done.sum() / real.sum()) if len(real) else None,
+        "wait_over_real": float(mine.sum() / past.wait[compared].sum()) if past.wait[compared].sum() > 0 else None,
+        "later_than_real": float((mine > past.wait[compared] + 60).mean()) if len(mine) else None,
+    }
+    return Outcome(name, mine, figures)
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _percentile(values: Floats, share: float) -> float | None:
+    return float(np.percentile(values, share)) if len(values) else None
+
+
+def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:
+    """What --json prints."""
+    rows = [{"policy": each.name, **each.figures} for each in outcomes]
+    return {"kind": "asrpt-sim what-if", "notes": dict(past.notes), "rows": rows, "interrupted": interrupted}
+
+
+def remarks(past: Past) -> list[str]:
+    """What a reader must know of the data, in sentences."""
+    notes = past.notes
+    said = [
+        f"{notes['jobs']} jobs of {notes['days']:.1f} days on {notes['cluster']}, load {notes['load']:.2f}; "
+        f"predictions: {notes['predictor']} ({100 * notes['predicted_zero']:.0f}% of the jobs had none).",
+    ]
+    left = [f"{count} {why}" for why, count in notes["left_out"].items()]
+    if notes["too_large"]:
+        left.append(f"{notes['too_large']} larger than the nodes found")
+    if left:
+        said.append(f"Left out of {notes['rows']} rows: {', '.join(left)}.")
+    if notes["history_jobs"]:
+        said.append(f"The first {notes['history_jobs']} jobs were only learned from.")
+    if notes["wait_unknown"]:
+        said.append(f"{notes['wait_unknown']} jobs without a known wait are replayed but in no figure.")
+    if notes["most_gpus_in_use"] > notes["gpus"]:
+        said.append(
+            f"These jobs really held up to {notes['most_gpus_in_use']} GPUs at once, the nodes found have "
+            f"{notes['gpus']}: nodes are missing, and the policies look worse than they are."
+        )
+    return said
