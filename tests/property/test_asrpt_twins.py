@@ -19,17 +19,17 @@ from slurm_asrpt.core.policies.base import Start
 from tests.plain_asrpt import PlainASrpt
 
 FABRIC = Fabric(2.0**30, 2.0**38)
-CLUSTERS = [*[(4, 4, 4, 4)] * 4, (8, 8), (2, 2, 4, 4, 4), (1, 1, 2, 4, 8), (4, 4), (2,)]
+CLUSTERS = [*[(4, 4, 4, 4)] * 4, (4,) * 8, (8, 8), (2, 2, 4, 4, 4), (1, 1, 2, 4, 8), (4, 4), (2,)]
 PROFILES = [
-    *(unprofiled(gpus) for gpus in (1, 2, 4, 8)),
-    JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=2.0**30),)),
+    *(unprofiled(gpus) for gpus in (1, 1, 1, 2, 3, 8)),
+    *[JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=2.0**30),))] * 3,
     JobProfile("heavy8", (Stage(8, 0.5, 0.5, param_bytes=2.0**28),)),
     JobProfile("heavy2", (Stage(2, 0.25, 0.25, param_bytes=2.0**29),)),
     JobProfile("light", (Stage(4, 0.5, 0.5, param_bytes=2.0**10),)),
     JobProfile("pipeline", (Stage(2, 0.5, 0.5, 0, 2.0**28), Stage(1, 0.5, 0.5, 2.0**28), Stage(1, 1.0, 1.0))),
 ]
 REQUESTS = [
-    *[ANYWHERE] * 6,
+    *[ANYWHERE] * 3,
     Request(),
     Request(max_nodes=1),
     Request(candidates=frozenset({"n0", "n1"})),
@@ -42,8 +42,8 @@ EVENTS = {
     "submit": 8,
     "wait": 2,
     "wake": 6,
-    "end": 7,
-    "other_view": 1,
+    "end": 5,
+    "other_view": 2,
     "cancel": 1,
     "returned": 1,
     "silence": 0.5,
@@ -60,12 +60,12 @@ class Twins:
     def __init__(self, random):
         self.random = random
         self.variant = {
-            "tau": random.choice([0.0, 0.5, 1.0, 4.0, 64.0]),
-            "comm_heavy": random.choice([1.25, 1.5, 3.0]),
+            "tau": random.choice([0.0, 1.0, 8.0, 64.0]),
+            "comm_heavy": random.choice([1.5, 1.5, 3.0]),
             "delay": random.choice(["block", "aside"]),
         }
         self.kind, self.stocks = random.choice([ClusterView, IndexedView]), random.random() < 0.3
-        self.requests = random.choice([[ANYWHERE], REQUESTS])
+        self.requests = random.choice([[ANYWHERE], [ANYWHERE], REQUESTS])
         self.now, self.number = 8.0, 0
         self.waiting, self.running, self.counts = {}, {}, Counter()
         self.plain, self.quick = self.made()
@@ -137,12 +137,14 @@ class Twins:
         self.tell("changed", job)
 
     def other_view(self):
-        """A view made anew, as the daemon's is in each cycle."""
+        """A view made anew, as the daemon's is in each cycle; others have GPUs, too."""
         stock = {n.name: 2.0 * n.gpus - 1 for n in self.table}
         more = {"free_cpus": stock, "free_memory": {k: 2 * v for k, v in stock.items()}} if self.stocks else {}
         self.view = self.kind(self.table, **more)
         for job, gpus in self.running.values():
             self.view.take(gpus, job.request)
+        for name, free in dict(self.view.free).items():
+            self.view.take({name: self.random.choice([0, free // 2, free - 1 if free else 0])})
 
     def nodes(self):
         """Other nodes; what ran is lost with the old ones."""
