@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurm_asrpt.core.job import ANYWHERE, Request
+from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Node:
     gpu_type: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
 
@@ -51,6 +51,10 @@ class Placement:
 class ClusterView:
     """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
 
+    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
+        masks[f] is set if the i-th node of the table has f GPUs free.
+    version: counts the changes; the same view with the same version is the same state.
+
     Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
     """
 
@@ -70,6 +74,17 @@ class ClusterView:
         self.free_memory = None if free_memory is None else dict(free_memory)
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
+        self.version = 0
+        self._bits = {node.name: (1 << i, node.gpus) for i, node in enumerate(self.nodes)}
+        self.masks = [0] * (max((node.gpus for node in self.nodes), default=0) + 1)
+        for name, count in self.free.items():
+            self._check(name, count)
+            self.masks[count] |= self._bits[name][0]
+        self.singles: dict[JobProfile, tuple[Fabric, dict[int, Placement]]] = {}  # freeindex's memo, shared by copies
+
+    def _check(self, name: str, free: int) -> None:
+        if not 0 <= free <= self.by_name[name].gpus:
+            raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
@@ -80,13 +95,26 @@ class ClusterView:
         self._move(gpus, request, +1)
 
     def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
+        free, masks, bits = self.free, self.masks, self._bits
+        if len(gpus) > 1:  # all or nothing
+            for name, count in gpus.items():
+                self._check(name, free[name] + sign * count)
+        for name, count in gpus.items():  # a simulation does this twice for each job
+            before = free[name]
+            after = before + sign * count
+            bit, size = bits[name]
+            if not 0 <= after <= size:
+                self._check(name, after)
+            free[name] = after
+            self.total_free += after - before
+            masks[before] ^= bit
+            masks[after] |= bit
+        self.version += 1
+        if self.free_cpus is not None or self.free_memory is not None:
+            self._move_stocks(gpus, request, sign)
+
+    def _move_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         for name, count in gpus.items():
-            after = self.free[name] + sign * count
-            if not 0 <= after <= self.by_name[name].gpus:
-                raise ValueError(f"{name} would have {after} of {self.by_name[name].gpus} GPUs free")
-        for name, count in gpus.items():
-            self.free[name] += sign * count
-            self.total_free += sign * count
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
@@ -96,9 +124,8 @@ class ClusterView:
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""
         clone = object.__new__(ClusterView)
-        clone.nodes, clone.by_name = self.nodes, self.by_name
-        clone.free = dict(self.free)
-        clone.free_cpus = None if self.free_cpus is None else dict(self.free_cpus)
-        clone.free_memory = None if self.free_memory is None else dict(self.free_memory)
-        clone.total_gpus, clone.total_free = self.total_gpus, self.total_free
+        clone.__dict__.update(self.__dict__)  # the table of nodes and what belongs to it is shared
+        clone.free, clone.masks = self.free.copy(), self.masks.copy()
+        clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
+        clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
         return clone

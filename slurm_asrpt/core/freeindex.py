@@ -1,75 +1,28 @@
-"""A cluster view that knows its nodes by free GPUs, so that servers are picked without a look at every node.
+"""Servers picked by the bit masks of a cluster view (``ClusterView.masks``), without a look at every node.
 
-One bit mask per number of free GPUs: bit i stands for the i-th node of the table. A start changes two bits a node, a
-copy copies eight or so integers, and the servers for an ordinary request are read off the masks. The choice is that
-of ``selection.place``, to the letter (tests/property/test_freeindex.py).
+A start changes two bits a node, and the servers for an ordinary request are read off the masks. The choice is that of
+``selection.place``, to the letter (tests/property/test_freeindex.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
 from slurm_asrpt.core.placement.selection import Strategy, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
-_SINGLES = 65536
+IndexedView = ClusterView
+"""Every view has the masks."""
 
-
-class IndexedView(ClusterView):
-    """A ClusterView with ``masks``: masks[f] has the bits of the nodes that have f GPUs free."""
-
-    def __init__(self, nodes: Iterable[Node], *stocks: Any, **named_stocks: Any) -> None:
-        super().__init__(nodes, *stocks, **named_stocks)
-        self._bits = {node.name: 1 << i for i, node in enumerate(self.nodes)}
-        self._single: dict[tuple[int, JobProfile, Fabric], Placement] = {}  # shared by copies
-        self.masks = [0] * (max((node.gpus for node in self.nodes), default=0) + 1)
-        for name, free in self.free.items():
-            self.masks[free] |= self._bits[name]
-
-    def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        free = self.free
-        if len(gpus) == 1 and self.free_cpus is None and self.free_memory is None:
-            (name,) = gpus  # nearly every move of a simulation; spelled out because it costs half as much
-            before, after = free[name], free[name] + sign * gpus[name]
-            if 0 <= after <= self.by_name[name].gpus:
-                free[name] = after
-                self.total_free += after - before
-                self._file(name, before, after)
-                return
-        moves = [(name, free[name]) for name in gpus]
-        super()._move(gpus, request, sign)
-        for name, before in moves:
-            self._file(name, before, free[name])
-
-    def _file(self, name: str, before: int, after: int) -> None:
-        bit = self._bits[name]
-        self.masks[before] ^= bit
-        self.masks[after] |= bit
-
-    def on_one_node(self, position: int, profile: JobProfile, fabric: Fabric) -> Placement:
-        """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
-        key = (position, profile, fabric)
-        found = self._single.get(key)
-        if found is None:
-            found = placement_on([self.nodes[position]], (profile.gpus,), profile, fabric)
-            if len(self._single) < _SINGLES:
-                self._single[key] = found
-        return found
-
-    def copy(self) -> IndexedView:
-        clone = object.__new__(IndexedView)
-        clone.__dict__.update(self.__dict__)
-        clone.free, clone.masks = self.free.copy(), self.masks.copy()
-        clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
-        clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
-        return clone
+_KINDS = 4096  # profiles whose placements on single servers are kept, per table of nodes
 
 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
+
+    __slots__ = ("_copied", "_pending", "_view", "free")
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
@@ -83,42 +36,65 @@ class Plan:
 
     def view(self) -> ClusterView:
         """The cluster after the starts; to read only."""
-        if self._pending and not self._copied:
-            self._view, self._copied = self._view.copy(), True
-        for placement, job in self._pending:
-            self._view.take(placement.gpus, job.request)
-        self._pending.clear()
+        if self._pending:
+            if not self._copied:
+                self._view, self._copied = self._view.copy(), True
+            for placement, job in self._pending:
+                self._view.take(placement.gpus, job.request)
+            self._pending.clear()
         return self._view
 
 
 def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """What ``selection.place`` returns, in a time that does not grow with the nodes where view and request allow it."""
+    """What ``selection.place`` returns, in a time that does not grow with the nodes where the request allows it."""
     if view.total_free < job.gpus:
         return None
-    if not isinstance(view, IndexedView) or not (job.request is ANYWHERE or job.request == ANYWHERE):
+    if not (job.request is ANYWHERE or job.request == ANYWHERE):
         return place(view, job, strategy, fabric)
-    positions = _choose(view.masks, job.gpus, strategy)
-    if positions is None:
+    bit = _one_server(view.masks, job.gpus, strategy)
+    if bit:
+        return _on_one_node(view, bit, job.profile, fabric)
+    if strategy is Strategy.TIGHTEST:
         return place(view, job, strategy, fabric)
-    if len(positions) == 1:
-        return view.on_one_node(positions[0], job.profile, fabric)
+    positions = (_most_free if strategy is Strategy.MOST_FREE else _least_free)(view.masks, job.gpus)
     nodes = [view.nodes[i] for i in sorted(positions)]
     counts = slurm_split([view.free[node.name] for node in nodes], job.gpus)
     return None if counts is None else placement_on(nodes, counts, job.profile, fabric)
 
 
-def _choose(masks: list[int], gpus: int, strategy: Strategy) -> list[int] | None:
-    """Positions of the servers that hold the job, enough GPUs being free; None where the masks do not tell."""
+def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
+    """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
+    known = view.singles.get(profile)
+    if known is None or known[0] is not fabric:
+        if len(view.singles) >= _KINDS:
+            view.singles.clear()
+        known = view.singles[profile] = (fabric, {})
+    found = known[1].get(bit)
+    if found is None:
+        node = view.nodes[bit.bit_length() - 1]
+        found = known[1][bit] = placement_on([node], (profile.gpus,), profile, fabric)
+    return found
+
+
+def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
+    """The bit of the server that holds the whole job, enough GPUs being free; 0 if the strategy picks several."""
     if strategy is Strategy.MOST_FREE:
-        return _most_free(masks, gpus)
-    if strategy is Strategy.LEAST_FREE:
-        return _least_free(masks, gpus)
-    single = next((mask for mask in masks[gpus:] if mask), 0)
-    return [_lowest(single)] if single else None
+        free = len(masks) - 1
+        while not masks[free]:
+            free -= 1
+        # the server that is partly used is the last among its equals, so that the remainder falls there
+        return 1 << masks[free].bit_length() - 1 if free >= gpus else 0
+    free = gpus if strategy is Strategy.TIGHTEST else 1
+    while free < len(masks):
+        mask = masks[free]
+        if mask:
+            return mask & -mask if free >= gpus else 0
+        free += 1
+    return 0
 
 
 def _most_free(masks: list[int], gpus: int) -> list[int]:
-    """Descending; the server that is partly used is the last among its equals, so that the remainder falls there."""
+    """Positions, descending by free GPUs; the last server is the last among its equals, as for a single one."""
     chosen: list[int] = []
     for free in range(len(masks) - 1, 0, -1):
         mask = masks[free]
@@ -135,6 +111,7 @@ def _most_free(masks: list[int], gpus: int) -> list[int]:
 
 
 def _least_free(masks: list[int], gpus: int) -> list[int]:
+    """Positions, ascending by free GPUs."""
     chosen: list[int] = []
     for free in range(1, len(masks)):
         mask = masks[free]
@@ -154,7 +131,3 @@ def _positions(mask: int, most: int) -> Iterator[int]:
         yield low.bit_length() - 1
         mask ^= low
         most -= 1
-
-
-def _lowest(mask: int) -> int:
-    return (mask & -mask).bit_length() - 1

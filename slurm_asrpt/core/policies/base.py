@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -23,8 +22,7 @@ class Phase(StrEnum):
     LEFT = "left to Slurm"
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):  # like the decisions below: a simulation makes one per event
     """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
 
     phase: Phase
@@ -59,16 +57,14 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
     return Reason(phase, kind, facts)
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Start this job now, there."""
 
     job: Job
     placement: Placement
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """This job waits, and why. until: when the policy looks again, seconds; None means at the next event."""
 
     job: Job
