@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
+from slurm_asrpt.core.freeindex import Plan, quick_place
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.baselines import no_room
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
+
+_NEVER = float("inf")
+_KINDS = 65536
 
 
 @dataclass(frozen=True)
@@ -22,13 +28,22 @@ class Delay:
     deadline: float
 
 
-@dataclass(frozen=True)
-class Alphas:
-    """Seconds per iteration: best is α̃_min, worst α_max. fits: whether the present nodes can hold the job at all."""
+@dataclass(slots=True)
+class Kind:
+    """What jobs of one profile and form of request have in common on the present nodes.
+
+    best, worst: α̃_min and α_max, seconds per iteration. fits: whether the nodes can hold such a job at all.
+    heavy: communication-heavy (line 8). strategy: in which order servers are considered.
+    placement, state: the placement that was found in that state of the cluster, counted by the policy.
+    """
 
     best: float
     worst: float
-    fits: bool = True
+    fits: bool
+    heavy: bool
+    strategy: Strategy
+    placement: Placement | None = None
+    state: int = -1
 
 
 @register("asrpt")
@@ -45,11 +60,15 @@ class ASrpt:
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._jobs: dict[JobId, Job] = {}
-        self._alphas: dict[tuple[JobProfile, Request], Alphas] = {}  # recurrent jobs share them
+        self._kinds: dict[Hashable, Kind] = {}
         self._machine = VirtualMachine()
         self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
+        self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
+        self._blocked: Wait | None = None  # the last one that said how many GPUs it lacks
+        self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
+        self._cluster: tuple[ClusterView | None, int] = None, -1  # a view, and its version
 
     # events
 
@@ -57,12 +76,13 @@ class ASrpt:
         self._advance(now)
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
-        self._alphas.clear()
+        self._kinds.clear()
+        self._other_state()
 
     def submitted(self, job: Job, now: float) -> None:
         self._advance(now)
         self._jobs[job.id] = job
-        work = job.gpus * job.predicted_iterations * self._alpha(job).best
+        work = job.gpus * job.predicted_iterations * self._kind(job).best
         self._machine.add(job.id, work, job.submit_time, now)
         self._advance(now)
 
@@ -78,45 +98,71 @@ class ASrpt:
             self._jobs[job.id] = job
 
     def finished(self, job_id: JobId, now: float) -> None:
-        self._advance(now)
-        self._machine.remove(job_id)
-        self._forget(job_id)
+        if job_id in self._jobs:  # the end of a running job is nothing to us
+            self._advance(now)
+            self._machine.remove(job_id)
+            self._forget(job_id)
 
     def _advance(self, now: float) -> None:
         """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
-        self._fifo.update(dict.fromkeys(self._machine.advance(now)))
+        for job_id in self._machine.advance(now):
+            self._fifo.setdefault(job_id)
 
     def _forget(self, job_id: JobId) -> None:
-        for table in (self._jobs, self._fifo, self._delays, self._last):
-            table.pop(job_id, None)
+        del self._jobs[job_id]
+        self._fifo.pop(job_id, None)
+        if job_id in self._last:  # it has waited
+            del self._last[job_id]
+        self._delays.pop(job_id, None)
 
-    def _alpha(self, job: Job) -> Alphas:
-        key = (job.profile, job.request)
-        if key not in self._alphas:
-            there = fits(job, self._nodes)
-            best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
-            worst = max(best, worst_alpha(job, self._nodes, self.fabric))
-            self._alphas[key] = Alphas(best, worst, there)
-        return self._alphas[key]
+    def _kind(self, job: Job) -> Kind:
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        found = self._kinds.get(key)
+        if found is None:
+            if len(self._kinds) >= _KINDS:  # a daemon runs for years
+                self._kinds.clear()
+            found = self._kinds[key] = self._worked_out(job)
+        return found
+
+    def _worked_out(self, job: Job) -> Kind:
+        there = fits(job, self._nodes)
+        best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
+        worst = max(best, worst_alpha(job, self._nodes, self.fabric))
+        if not job.profiled:  # nothing is known of what it sends
+            return Kind(best, worst, there, False, Strategy.TIGHTEST)
+        heavy = worst / best >= self.comm_heavy
+        return Kind(best, worst, there, heavy, Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE)
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         self._advance(now)
-        view, decisions = cluster.copy(), list[Decision]()
+        if not self._fifo:
+            return ()
+        if self._cluster != (cluster, cluster.version):
+            self._cluster = cluster, cluster.version
+            self._state += 1
+        plan, decisions, starts = Plan(cluster), list[Decision](), list[JobId]()
         for job_id in self._fifo:
-            decision = self._consider(self._jobs[job_id], view, now)
+            decision = self._consider(self._jobs[job_id], plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
-                view.take(decision.placement.gpus, decision.job.request)
+                starts.append(job_id)
+                plan.add(decision.job, decision.placement)
+                self._other_state()
                 continue
             self._last[job_id] = decision.reason
             if not self._may_pass(job_id, decision.reason, now):
                 break
-        for decision in decisions:
-            if isinstance(decision, Start):
-                self._forget(decision.job.id)
+        for job_id in starts:
+            self._forget(job_id)
         return decisions
+
+    def _other_state(self) -> None:
+        """The cluster is not, or will not be, what it was."""
+        self._state += 1
+        self._cluster = None, -1
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
         """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
@@ -127,53 +173,61 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, view: ClusterView, now: float) -> Decision:
+    def _consider(self, job: Job, plan: Plan, now: float) -> Decision:
         """Lines 5-23 for one job."""
-        if not self._alpha(job).fits:
+        kind = self._kind(job)
+        if not kind.fits:
             return Wait(job, reason(Phase.WAITING, "capacity", need=job.gpus))
-        heavy = self.communication_heavy(job)
-        placement = place(view, job, self._strategy(job, heavy), self.fabric)
+        placement = self._place(job, kind, plan) if job.gpus <= plan.free else None
         if placement is None:
-            return Wait(job, self._no_room(job, view), self._deadline(job))
-        ratio = placement.alpha / self._alpha(job).best
-        if heavy and ratio > self.comm_heavy and not self._delay_over(job, placement, now):
-            delay = self._delays[job.id]
-            facts = {"left_s": delay.deadline - now, "ratio": ratio, "nodes": dict(placement.gpus)}
-            return Wait(job, reason(Phase.DELAYED, "placement", **facts), delay.deadline)
+            return self._no_room(job, plan)
+        if kind.heavy and placement.alpha / kind.best > self.comm_heavy:
+            delay = self._delay(job, placement, now)
+            if placement.alpha >= delay.kappa and now < delay.deadline:
+                ratio, nodes = placement.alpha / kind.best, dict(placement.gpus)
+                why = reason(Phase.DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
+                return Wait(job, why, delay.deadline)
         return Start(job, placement)
 
+    def _place(self, job: Job, kind: Kind, plan: Plan) -> Placement | None:
+        """Where the job would run; one of a kind is as good as another."""
+        if kind.state != self._state:
+            kind.placement = quick_place(plan.view(), job, kind.strategy, self.fabric)
+            kind.state = self._state
+        return kind.placement
+
     def communication_heavy(self, job: Job) -> bool:
-        """Line 8. A job without a profile never is: nothing is known of what it sends."""
-        alphas = self._alpha(job)
-        return job.profiled and alphas.worst / alphas.best >= self.comm_heavy
+        """Line 8. A job without a profile never is."""
+        return self._kind(job).heavy
 
-    def _strategy(self, job: Job, heavy: bool) -> Strategy:
-        if not job.profiled:
-            return Strategy.TIGHTEST
-        return Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
+    def _delay(self, job: Job, placement: Placement, now: float) -> Delay:
+        """Lines 15-20: the wait of a job for better servers, which the first call begins."""
+        delay = self._delays.get(job.id)
+        if delay is None:
+            alone = job.gpus * job.predicted_iterations * self._kind(job).best / self._machine.speed
+            delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
+            heapq.heappush(self._deadlines, (delay.deadline, job.id))
+        return delay
 
-    def _delay_over(self, job: Job, placement: Placement, now: float) -> bool:
-        """Lines 15-20: whether the wait for better servers has ended; the first call begins it."""
-        if job.id not in self._delays:
-            alone = job.gpus * job.predicted_iterations * self._alpha(job).best / self._machine.speed
-            self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
-        delay = self._delays[job.id]
-        return placement.alpha < delay.kappa or now >= delay.deadline
-
-    def _deadline(self, job: Job) -> float | None:
-        return self._delays[job.id].deadline if job.id in self._delays else None
-
-    def _no_room(self, job: Job, view: ClusterView) -> Reason:
-        free = sum(usable for _, usable in offers(view, job.request))
-        if free < job.gpus:
-            return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-        shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
-        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+    def _no_room(self, job: Job, plan: Plan) -> Wait:
+        last, delay = self._blocked, self._delays.get(job.id) if self._delays else None
+        until = None if delay is None else delay.deadline
+        if last is None or last.job is not job or last.until != until or not last.says(plan.free):
+            last = self._blocked = Wait(job, no_room(job, plan), until)
+        return last  # when nothing is to be said that was not said
 
     def next_wakeup(self, now: float) -> float | None:
-        times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]
-        completion = self._machine.next_completion()
-        return min([*times, *([] if completion is None else [completion])], default=None)
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
+            heapq.heappop(deadlines)
+        end = self._machine.end
+        if deadlines and deadlines[0][0] < end:
+            end = deadlines[0][0]
+        return None if end == _NEVER else end
+
+    def _stands(self, deadline: float, job_id: JobId) -> bool:
+        delay = self._delays.get(job_id)
+        return delay is not None and delay.deadline == deadline
 
     # what users see, and restarts
 
@@ -193,10 +247,6 @@ class ASrpt:
             rows.append((job_id, reason(Phase.VIRTUAL, "virtual", **facts)))
         return rows
 
-    def alphas(self, job: Job) -> Alphas:
-        """α̃_min and α_max of a job on the present nodes."""
-        return self._alpha(job)
-
     def dump(self) -> dict[str, Any]:
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
@@ -211,6 +261,7 @@ class ASrpt:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
         self._machine, self._fifo, self._delays = machine, fifo, delays
+        self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
 
