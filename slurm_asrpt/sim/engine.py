@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import IndexedView
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
@@ -113,6 +112,10 @@ def simulate_named(
     return simulate(make_policy(name, fabric=fabric, **made), nodes, table, progress)
 
 
+Running = tuple[float, int, Job, Mapping[str, int]]
+"""When a job ends, its row, and what it has."""
+
+
 class _Run:
     """One simulation under way."""
 
@@ -126,14 +129,14 @@ class _Run:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = IndexedView(nodes)
-        self.submits: list[float] = table.submit.tolist()
-        self.iterations: list[float] = table.iterations.tolist()
-        self.arrived = self.done = self.events = 0
-        self.waiting: dict[JobId, int] = {}
-        self.running: list[tuple[float, int]] = []  # heap of (end, row)
-        self.held: dict[int, tuple[Job, Mapping[str, int]]] = {}  # what each running job has
-        self.clock = self.submits[0] if self.submits else 0.0
+        self.view = ClusterView(nodes)
+        self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
+        self.coming = table.jobs()
+        self.arriving = next(self.coming, None)  # the job that arrives next
+        self.done = self.events = 0
+        self.waiting: dict[JobId, int] = {}  # rows
+        self.running: list[Running] = []  # a heap
+        self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
         # as compact as numpy's arrays, and much quicker to set one by one
         self.start, self.end, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(3))
         self.nodes = array("q", [0]) * len(table)
@@ -149,27 +152,30 @@ class _Run:
                 break
             self.clock = now
             self.events += 1
-            self._ends(now)
-            self._arrivals(now)
-            started = self._decide(now)
-            idle = 0 if started or self.running or self.arrived < len(self.submits) else idle + 1
+            if self.running and self.running[0][0] <= now:
+                self._ends(now)
+            if self.arriving is not None and self.arriving.submit_time <= now:
+                self._arrivals(now)
+            started = self._decide(now) if self.waiting else 0
+            idle = 0 if started or self.running or self.arriving is not None else idle + 1
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
 
     def _next_event(self) -> float | None:
         """The next instant at which something happens. A wake-up that is not in the future is no event."""
-        soonest = self.submits[self.arrived] if self.arrived < len(self.submits) else _NEVER
+        soonest = _NEVER if self.arriving is None else self.arriving.submit_time
         if self.running and self.running[0][0] < soonest:
             soonest = self.running[0][0]
-        wake = self.policy.next_wakeup(self.clock) if self.waiting else None
-        if wake is not None and self.clock < wake < soonest:
-            soonest = wake
+        if self.waiting:
+            wake = self.policy.next_wakeup(self.clock)
+            if wake is not None and self.clock < wake < soonest:
+                return wake
         return None if soonest == _NEVER else soonest
 
     def _ends(self, now: float) -> None:
-        while self.running and self.running[0][0] <= now:
-            _, row = heapq.heappop(self.running)
-            job, gpus = self.held.pop(row)
+        running = self.running
+        while running and running[0][0] <= now:
+            _, _, job, gpus = heapq.heappop(running)
             self.view.give(gpus, job.request)
             self.policy.finished(job.id, now)
             self.done += 1
@@ -177,16 +183,15 @@ class _Run:
                 self.progress(self.done, len(self.table), now)
 
     def _arrivals(self, now: float) -> None:
-        while self.arrived < len(self.submits) and self.submits[self.arrived] <= now:
-            job = self.table.job(self.arrived)
-            self.waiting[job.id] = self.arrived
-            self.arrived += 1
+        job = self.arriving
+        while job is not None and job.submit_time <= now:
+            self.waiting[job.id] = int(job.id)  # an id is a row
             self.policy.submitted(job, now)
+            job = next(self.coming, None)
+        self.arriving = job
 
     def _decide(self, now: float) -> int:
         """Ask the policy and start what it starts; the number of starts."""
-        if not self.waiting:
-            return 0
         started = 0
         for decision in self.policy.decide(self.view, now):
             if isinstance(decision, Start):
@@ -198,15 +203,14 @@ class _Run:
         row = self.waiting.pop(job.id, None)
         if row is None:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
-        given = sum(placement.gpus.values())
+        gpus, alpha = placement.gpus, placement.alpha
+        given = sum(gpus.values())
         if given != job.gpus:
             raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {given}")
-        self.view.take(placement.gpus, job.request)  # raises if a GPU were given twice
-        end = now + self.iterations[row] * placement.alpha
-        self.held[row] = (job, placement.gpus)
-        heapq.heappush(self.running, (end, row))
-        self.start[row], self.end[row] = now, end
-        self.alpha[row], self.nodes[row] = placement.alpha, len(placement.gpus)
+        self.view.take(gpus, job.request)  # raises if a GPU were given twice
+        end = now + self.iterations[row] * alpha
+        heapq.heappush(self.running, (end, row, job, gpus))
+        self.start[row], self.end[row], self.alpha[row], self.nodes[row] = now, end, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)
 

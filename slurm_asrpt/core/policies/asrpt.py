@@ -212,9 +212,10 @@ class ASrpt:
     def _no_room(self, job: Job, plan: Plan) -> Wait:
         last, delay = self._blocked, self._delays.get(job.id) if self._delays else None
         until = None if delay is None else delay.deadline
-        if last is None or last.job is not job or last.until != until or not last.says(plan.free):
-            last = self._blocked = Wait(job, no_room(job, plan), until)
-        return last  # when nothing is to be said that was not said
+        if last is not None and last.job is job and last.until == until and _same(last, plan):
+            return last  # nothing to say that was not said
+        self._blocked = Wait(job, no_room(job, plan), until)
+        return self._blocked
 
     def next_wakeup(self, now: float) -> float | None:
         deadlines = self._deadlines
@@ -264,6 +265,11 @@ class ASrpt:
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
+
+
+def _same(last: Wait, plan: Plan) -> bool:
+    """Whether this is still why the job waits: where any GPUs do, only their number counts."""
+    return last.job.request is ANYWHERE and bool(last.reason.facts["free"] == plan.free)
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
