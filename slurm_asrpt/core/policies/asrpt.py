@@ -66,7 +66,7 @@ class ASrpt:
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
-        self._blocked: Wait | None = None  # the last one that said how many GPUs it lacks
+        self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
         self._cluster: tuple[ClusterView | None, int] = None, -1  # a view, and its version
 
@@ -77,6 +77,7 @@ class ASrpt:
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
         self._kinds.clear()
+        self._stuck = ()
         self._other_state()
 
     def submitted(self, job: Job, now: float) -> None:
@@ -89,6 +90,7 @@ class ASrpt:
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
         self._jobs[job.id] = job
+        self._stuck = ()
         self._fifo[job.id] = None
         self._fifo.move_to_end(job.id, last=False)
 
@@ -96,11 +98,13 @@ class ASrpt:
         self._advance(now)
         if job.id in self._jobs:
             self._jobs[job.id] = job
+            self._stuck = ()
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:  # the end of a running job is nothing to us
             self._advance(now)
             self._machine.remove(job_id)
+            self._stuck = ()
             self._forget(job_id)
 
     def _advance(self, now: float) -> None:
@@ -137,26 +141,46 @@ class ASrpt:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        self._advance(now)
+        if now >= self._machine.end:
+            self._advance(now)
         if not self._fifo:
             return ()
+        if self._stuck and cluster.total_free < self._stuck[-1].job.gpus:
+            return self._still_stuck(cluster.total_free)
         if self._cluster != (cluster, cluster.version):
             self._cluster = cluster, cluster.version
             self._state += 1
-        plan, decisions, starts = Plan(cluster), list[Decision](), list[JobId]()
+        return self._walk(Plan(cluster), now)
+
+    def _still_stuck(self, free: int) -> tuple[Wait, ...]:
+        """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
+        *misfits, (job, why, until) = self._stuck
+        if why.facts["free"] != free:
+            wait = Wait(job, reason(Phase.WAITING, "gpus", need=job.gpus, free=free), until)
+            self._stuck, self._last[job.id] = (*misfits, wait), wait.reason
+        return self._stuck
+
+    def _walk(self, plan: Plan, now: float) -> list[Decision]:
+        """Look at one job of the FIFO after the other."""
+        decisions = list[Decision]()
+        starts = list[JobId]()
+        stuck = False
         for job_id in self._fifo:
-            decision = self._consider(self._jobs[job_id], plan, now)
+            job = self._jobs[job_id]
+            decision = self._consider(job, plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
                 starts.append(job_id)
-                plan.add(decision.job, decision.placement)
+                plan.add(job, decision.placement)
                 self._other_state()
                 continue
             self._last[job_id] = decision.reason
             if not self._may_pass(job_id, decision.reason, now):
+                stuck = decision.reason.kind == "gpus" and job.request is ANYWHERE
                 break
         for job_id in starts:
             self._forget(job_id)
+        self._stuck = _if_only_gpus_count(decisions) if stuck else ()
         return decisions
 
     def _other_state(self) -> None:
@@ -210,12 +234,8 @@ class ASrpt:
         return delay
 
     def _no_room(self, job: Job, plan: Plan) -> Wait:
-        last, delay = self._blocked, self._delays.get(job.id) if self._delays else None
-        until = None if delay is None else delay.deadline
-        if last is not None and last.job is job and last.until == until and _same(last, plan):
-            return last  # nothing to say that was not said
-        self._blocked = Wait(job, no_room(job, plan), until)
-        return self._blocked
+        delay = self._delays.get(job.id)
+        return Wait(job, no_room(job, plan), None if delay is None else delay.deadline)
 
     def next_wakeup(self, now: float) -> float | None:
         deadlines = self._deadlines
@@ -265,11 +285,13 @@ class ASrpt:
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
+        self._stuck = ()
 
 
-def _same(last: Wait, plan: Plan) -> bool:
-    """Whether this is still why the job waits: where any GPUs do, only their number counts."""
-    return last.job.request is ANYWHERE and bool(last.reason.facts["free"] == plan.free)
+def _if_only_gpus_count(decisions: Sequence[Decision]) -> tuple[Wait, ...]:
+    """Why jobs wait, if next time it will be the same as long as the last one lacks GPUs: the others never fit."""
+    waits = tuple(decision for decision in decisions if isinstance(decision, Wait))
+    return waits if all(wait.reason.kind == "capacity" for wait in waits[:-1]) else ()
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
