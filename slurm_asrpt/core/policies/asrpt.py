@@ -67,6 +67,7 @@ class ASrpt:
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
         self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
+        self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
         self._cluster: tuple[ClusterView | None, int] = None, -1  # a view, and its version
 
@@ -77,8 +78,7 @@ class ASrpt:
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
         self._kinds.clear()
-        self._stuck = ()
-        self._other_state()
+        self._look_again()
 
     def submitted(self, job: Job, now: float) -> None:
         self._advance(now)
@@ -90,7 +90,7 @@ class ASrpt:
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
         self._jobs[job.id] = job
-        self._stuck = ()
+        self._look_again()
         self._fifo[job.id] = None
         self._fifo.move_to_end(job.id, last=False)
 
@@ -98,14 +98,19 @@ class ASrpt:
         self._advance(now)
         if job.id in self._jobs:
             self._jobs[job.id] = job
-            self._stuck = ()
+            self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:  # the end of a running job is nothing to us
             self._advance(now)
             self._machine.remove(job_id)
-            self._stuck = ()
+            self._look_again()
             self._forget(job_id)
+
+    def _look_again(self) -> None:
+        """The last decision no longer says anything about the next."""
+        self._stuck, self._blocked = (), False
+        self._other_state()
 
     def _advance(self, now: float) -> None:
         """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
@@ -164,7 +169,7 @@ class ASrpt:
         """Look at one job of the FIFO after the other."""
         decisions = list[Decision]()
         starts = list[JobId]()
-        stuck = False
+        self._blocked = False
         for job_id in self._fifo:
             job = self._jobs[job_id]
             decision = self._consider(job, plan, now)
@@ -176,11 +181,11 @@ class ASrpt:
                 continue
             self._last[job_id] = decision.reason
             if not self._may_pass(job_id, decision.reason, now):
-                stuck = decision.reason.kind == "gpus" and job.request is ANYWHERE
+                self._blocked = True
                 break
         for job_id in starts:
             self._forget(job_id)
-        self._stuck = _if_only_gpus_count(decisions) if stuck else ()
+        self._stuck = _if_only_gpus_count(decisions) if self._blocked else ()
         return decisions
 
     def _other_state(self) -> None:
@@ -238,13 +243,14 @@ class ASrpt:
         return Wait(job, no_room(job, plan), None if delay is None else delay.deadline)
 
     def next_wakeup(self, now: float) -> float | None:
+        """A deadline, or when a job joins a FIFO in which nobody blocks: behind a blocked head it could not start."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
             heapq.heappop(deadlines)
-        end = self._machine.end
-        if deadlines and deadlines[0][0] < end:
-            end = deadlines[0][0]
-        return None if end == _NEVER else end
+        wake = _NEVER if self._blocked else self._machine.end
+        if deadlines and deadlines[0][0] < wake:
+            wake = deadlines[0][0]
+        return None if wake == _NEVER else wake
 
     def _stands(self, deadline: float, job_id: JobId) -> bool:
         delay = self._delays.get(job_id)
@@ -285,11 +291,14 @@ class ASrpt:
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
-        self._stuck = ()
+        self._look_again()
 
 
 def _if_only_gpus_count(decisions: Sequence[Decision]) -> tuple[Wait, ...]:
     """Why jobs wait, if next time it will be the same as long as the last one lacks GPUs: the others never fit."""
+    last = decisions[-1]
+    if not isinstance(last, Wait) or last.reason.kind != "gpus" or last.job.request is not ANYWHERE:
+        return ()
     waits = tuple(decision for decision in decisions if isinstance(decision, Wait))
     return waits if all(wait.reason.kind == "capacity" for wait in waits[:-1]) else ()
 
