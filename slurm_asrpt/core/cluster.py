@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
@@ -53,6 +54,7 @@ class ClusterView:
 
     masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
         masks[f] is set if the i-th node of the table has f GPUs free.
+    overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
     version: counts the changes; the same view with the same version is the same state.
 
     Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
@@ -72,6 +74,7 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
+        self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
         self.version = 0
@@ -86,6 +89,10 @@ class ClusterView:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
+    def bit(self, name: str) -> int:
+        """The bit of a node in the masks."""
+        return self._bits[name][0]
+
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
         self._move(gpus, request, -1)
@@ -95,20 +102,24 @@ class ClusterView:
         self._move(gpus, request, +1)
 
     def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        free, masks, bits = self.free, self.masks, self._bits
-        if len(gpus) > 1:  # all or nothing
+        free, masks, bits = self.free, self.masks, self._bits  # a simulation does this twice for each job
+        moved = 0
+        name = ""
+        try:
             for name, count in gpus.items():
-                self._check(name, free[name] + sign * count)
-        for name, count in gpus.items():  # a simulation does this twice for each job
-            before = free[name]
-            after = before + sign * count
-            bit, size = bits[name]
-            if not 0 <= after <= size:
-                self._check(name, after)
-            free[name] = after
-            self.total_free += after - before
-            masks[before] ^= bit
-            masks[after] |= bit
+                before = free[name]
+                after = before + sign * count
+                bit, size = bits[name]
+                if not 0 <= after <= size:
+                    self._check(name, after)
+                free[name] = after
+                masks[before] ^= bit
+                masks[after] |= bit
+                moved += count
+        except (KeyError, ValueError):  # all or nothing
+            self._move(dict(takewhile(lambda item: item[0] != name, gpus.items())), ANYWHERE, -sign)
+            raise
+        self.total_free += sign * moved
         self.version += 1
         if self.free_cpus is not None or self.free_memory is not None:
             self._move_stocks(gpus, request, sign)
@@ -119,7 +130,8 @@ class ClusterView:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
                 dragged = count * request.memory_per_gpu + request.memory_per_node
-                self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                self.overdrawn = self.overdrawn or left < 0
 
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""

@@ -6,60 +6,111 @@ A start changes two bits a node, and the servers for an ordinary request are rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
 IndexedView = ClusterView
 """Every view has the masks."""
 
+Chosen = list[tuple[int, int]]
+"""Servers: place in the node table, free GPUs."""
+
 _KINDS = 4096  # profiles whose placements on single servers are kept, per table of nodes
+_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum costs more than it should
 
 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
 
-    __slots__ = ("_copied", "_pending", "_view", "free")
+    __slots__ = ("_cluster", "_masks", "_unfiled", "_unplayed", "_view", "free")
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
-        self._view, self._copied = cluster, False
-        self._pending: list[tuple[Placement, Job]] = []
+        self._cluster = self._view = cluster
+        self._masks = cluster.masks
+        self._unplayed: list[tuple[Placement, Job]] = []
+        self._unfiled: list[Placement] = []
 
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. The cluster itself is left alone."""
-        self._pending.append((placement, job))
+        self._unplayed.append((placement, job))
+        self._unfiled.append(placement)
         self.free -= job.gpus
+
+    def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+        """``quick_place`` beside the starts."""
+        if job.gpus > self.free:
+            return None
+        if not self._plain(job):
+            return place(self.view(), job, strategy, fabric)
+        if self._unfiled:
+            self._file()
+        return _by_masks(self._cluster, self._masks, job, strategy, fabric)
+
+    def usable(self, job: Job) -> int:
+        """Free GPUs beside the starts on servers that the job may use."""
+        if self._plain(job):
+            return self.free
+        return sum(usable for _, usable in offers(self.view(), job.request))
+
+    def _plain(self, job: Job) -> bool:
+        # the starts can make nodes short of memory, too
+        return plain(job, self._cluster if self._cluster.free_memory is None else self.view())
+
+    def _file(self) -> None:
+        """Bring the masks up to date, which ordinary requests need and nothing else."""
+        if self._masks is self._cluster.masks:
+            self._masks = self._masks.copy()
+        masks = self._masks
+        for placement in self._unfiled:
+            for name, count in placement.gpus.items():
+                bit = self._cluster.bit(name)
+                before = next(free for free, mask in enumerate(masks) if mask & bit)
+                masks[before] ^= bit
+                masks[before - count] |= bit
+        self._unfiled.clear()
 
     def view(self) -> ClusterView:
         """The cluster after the starts; to read only."""
-        if self._pending:
-            if not self._copied:
-                self._view, self._copied = self._view.copy(), True
-            for placement, job in self._pending:
+        if self._unplayed:
+            if self._view is self._cluster:
+                self._view = self._cluster.copy()
+            for placement, job in self._unplayed:
                 self._view.take(placement.gpus, job.request)
-            self._pending.clear()
+            self._unplayed.clear()
         return self._view
+
+
+def plain(job: Job, view: ClusterView) -> bool:
+    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    return (job.request is ANYWHERE or job.request == ANYWHERE) and not view.overdrawn
 
 
 def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """What ``selection.place`` returns, in a time that does not grow with the nodes where the request allows it."""
     if view.total_free < job.gpus:
         return None
-    if not (job.request is ANYWHERE or job.request == ANYWHERE):
+    if not plain(job, view):
         return place(view, job, strategy, fabric)
-    bit = _one_server(view.masks, job.gpus, strategy)
+    return _by_masks(view, view.masks, job, strategy, fabric)
+
+
+def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
+    bit = _one_server(masks, job.gpus, strategy)
     if bit:
         return _on_one_node(view, bit, job.profile, fabric)
-    if strategy is Strategy.TIGHTEST:
-        return place(view, job, strategy, fabric)
-    positions = (_most_free if strategy is Strategy.MOST_FREE else _least_free)(view.masks, job.gpus)
-    nodes = [view.nodes[i] for i in sorted(positions)]
-    counts = slurm_split([view.free[node.name] for node in nodes], job.gpus)
-    return None if counts is None else placement_on(nodes, counts, job.profile, fabric)
+    chosen = _CHOICES[strategy](masks, job.gpus)
+    chosen.sort()
+    free = [free for _, free in chosen]
+    counts = tuple(free) if sum(free) == job.gpus else slurm_split(free, job.gpus)
+    nodes = view.nodes
+    return None if counts is None else placement_on([nodes[i] for i, _ in chosen], counts, job.profile, fabric)
 
 
 def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
@@ -78,56 +129,83 @@ def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabri
 
 def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
     """The bit of the server that holds the whole job, enough GPUs being free; 0 if the strategy picks several."""
-    if strategy is Strategy.MOST_FREE:
+    if strategy is _MOST_FREE:
         free = len(masks) - 1
         while not masks[free]:
             free -= 1
         # the server that is partly used is the last among its equals, so that the remainder falls there
         return 1 << masks[free].bit_length() - 1 if free >= gpus else 0
-    free = gpus if strategy is Strategy.TIGHTEST else 1
-    while free < len(masks):
+    for free in range(gpus if strategy is _TIGHTEST else 1, len(masks)):
         mask = masks[free]
         if mask:
             return mask & -mask if free >= gpus else 0
-        free += 1
     return 0
 
 
-def _most_free(masks: list[int], gpus: int) -> list[int]:
-    """Positions, descending by free GPUs; the last server is the last among its equals, as for a single one."""
-    chosen: list[int] = []
+def _most_free(masks: list[int], gpus: int) -> Chosen:
+    """Descending by free GPUs; the last server is the last among its equals, as for a single one."""
+    chosen: Chosen = []
     for free in range(len(masks) - 1, 0, -1):
         mask = masks[free]
         if mask:
             enough = -(-gpus // free)
             if mask.bit_count() >= enough:
                 if enough > 1:
-                    chosen.extend(_positions(mask, enough - 1))
-                chosen.append(mask.bit_length() - 1)
+                    chosen += _lowest(mask, enough - 1, free)
+                chosen.append((mask.bit_length() - 1, free))
                 break
-            chosen.extend(_positions(mask, -1))
+            chosen += _lowest(mask, -1, free)
             gpus -= free * mask.bit_count()
     return chosen
 
 
-def _least_free(masks: list[int], gpus: int) -> list[int]:
-    """Positions, ascending by free GPUs."""
-    chosen: list[int] = []
+def _least_free(masks: list[int], gpus: int) -> Chosen:
+    """Ascending by free GPUs."""
+    chosen: Chosen = []
     for free in range(1, len(masks)):
         mask = masks[free]
         if mask:
-            enough = -(-gpus // free)
-            chosen.extend(_positions(mask, enough))
+            chosen += _lowest(mask, -(-gpus // free), free)
             gpus -= free * mask.bit_count()
             if gpus <= 0:
                 break
     return chosen
 
 
-def _positions(mask: int, most: int) -> Iterator[int]:
-    """The lowest bits of a mask, ``most`` of them, or all for -1."""
+def _tightest(masks: list[int], gpus: int) -> Chosen:
+    """The fewest servers that hold the job and, among as few, those with the least free GPUs, ascending."""
+    free = [free for free in range(1, len(masks)) for _ in range(masks[free].bit_count())]
+    up_to = [0, *accumulate(free)]
+    width = len(free) - bisect_right(up_to, up_to[-1] - gpus) + 1
+    # as the servers stand in ascending order, so do the sums over a window of them
+    first = bisect_left(range(len(free) - width), gpus, key=lambda i: up_to[i + width] - up_to[i])
+    return _window(masks, first, width)
+
+
+def _window(masks: list[int], first: int, width: int) -> Chosen:
+    """So many servers, ascending by free GPUs, from the given one on."""
+    chosen: Chosen = []
+    for free in range(1, len(masks)):
+        here = masks[free].bit_count()
+        if first < here:
+            found = _lowest(masks[free], first + width, free)[first:]
+            chosen += found
+            width -= len(found)
+            if not width:
+                break
+        first = max(0, first - here)
+    return chosen
+
+
+_CHOICES = {_MOST_FREE: _most_free, _LEAST_FREE: _least_free, _TIGHTEST: _tightest}
+
+
+def _lowest(mask: int, most: int, free: int) -> Chosen:
+    """The servers of the lowest bits of a mask, ``most`` of them, or all for -1."""
+    chosen: Chosen = []
     while mask and most:
         low = mask & -mask
-        yield low.bit_length() - 1
+        chosen.append((low.bit_length() - 1, free))
         mask ^= low
         most -= 1
+    return chosen

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import Plan, quick_place
+from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
@@ -150,7 +150,7 @@ class ASrpt:
             self._advance(now)
         if not self._fifo:
             return ()
-        if self._stuck and cluster.total_free < self._stuck[-1].job.gpus:
+        if self._stuck and cluster.total_free < self._stuck[-1].job.gpus and not cluster.overdrawn:
             return self._still_stuck(cluster.total_free)
         if self._cluster != (cluster, cluster.version):
             self._cluster = cluster, cluster.version
@@ -221,7 +221,7 @@ class ASrpt:
     def _place(self, job: Job, kind: Kind, plan: Plan) -> Placement | None:
         """Where the job would run; one of a kind is as good as another."""
         if kind.state != self._state:
-            kind.placement = quick_place(plan.view(), job, kind.strategy, self.fabric)
+            kind.placement = plan.place(job, kind.strategy, self.fabric)
             kind.state = self._state
         return kind.placement
 

@@ -16,7 +16,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -223,8 +223,7 @@ class Ordered:
 
 def no_room(job: Job, plan: Plan) -> Reason:
     """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
-    plain = job.request is ANYWHERE or job.request == ANYWHERE
-    free = plan.free if plain else sum(usable for _, usable in offers(plan.view(), job.request))
+    free = plan.usable(job)
     if free < job.gpus:
         return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
     shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
