@@ -117,6 +117,7 @@ class ClusterView:
                 masks[after] |= bit
                 moved += count
         except (KeyError, ValueError):  # all or nothing
+            self.total_free += sign * moved
             self._move(dict(takewhile(lambda item: item[0] != name, gpus.items())), ANYWHERE, -sign)
             raise
         self.total_free += sign * moved
