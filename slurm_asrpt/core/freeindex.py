@@ -27,19 +27,18 @@ _MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
 
-    __slots__ = ("_cluster", "_masks", "_unfiled", "_unplayed", "_view", "free")
+    __slots__ = ("_cluster", "_filed", "_masks", "_played", "_starts", "_view", "free")
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
         self._cluster = self._view = cluster
         self._masks = cluster.masks
-        self._unplayed: list[tuple[Placement, Job]] = []
-        self._unfiled: list[Placement] = []
+        self._starts: list[tuple[Placement, Job]] = []
+        self._filed = self._played = 0  # how many of them the masks and the view know of
 
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. The cluster itself is left alone."""
-        self._unplayed.append((placement, job))
-        self._unfiled.append(placement)
+        self._starts.append((placement, job))
         self.free -= job.gpus
 
     def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
@@ -48,7 +47,7 @@ class Plan:
             return None
         if not self._plain(job):
             return place(self.view(), job, strategy, fabric)
-        if self._unfiled:
+        if self._filed < len(self._starts):
             self._file()
         return _by_masks(self._cluster, self._masks, job, strategy, fabric)
 
@@ -64,25 +63,27 @@ class Plan:
 
     def _file(self) -> None:
         """Bring the masks up to date, which ordinary requests need and nothing else."""
-        if self._masks is self._cluster.masks:
+        if not self._filed:
             self._masks = self._masks.copy()
         masks = self._masks
-        for placement in self._unfiled:
+        for placement, _ in self._starts[self._filed :]:
             for name, count in placement.gpus.items():
                 bit = self._cluster.bit(name)
-                before = next(free for free, mask in enumerate(masks) if mask & bit)
+                before = count
+                while not masks[before] & bit:
+                    before += 1
                 masks[before] ^= bit
                 masks[before - count] |= bit
-        self._unfiled.clear()
+        self._filed = len(self._starts)
 
     def view(self) -> ClusterView:
         """The cluster after the starts; to read only."""
-        if self._unplayed:
-            if self._view is self._cluster:
+        if self._played < len(self._starts):
+            if not self._played:
                 self._view = self._cluster.copy()
-            for placement, job in self._unplayed:
+            for placement, job in self._starts[self._played :]:
                 self._view.take(placement.gpus, job.request)
-            self._unplayed.clear()
+            self._played = len(self._starts)
         return self._view
 
 

@@ -18,6 +18,7 @@ from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
 
 _NEVER = float("inf")
 _KINDS = 65536
+_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class ASrpt:
         self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
         self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
-        self._cluster: tuple[ClusterView | None, int] = None, -1  # a view, and its version
+        self._cluster: ClusterView | None = None  # a view, and its version
+        self._version = -1
 
     # events
 
@@ -85,7 +87,8 @@ class ASrpt:
         self._jobs[job.id] = job
         work = job.gpus * job.predicted_iterations * self._kind(job).best
         self._machine.add(job.id, work, job.submit_time, now)
-        self._advance(now)
+        if now >= self._machine.end:
+            self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
@@ -109,8 +112,7 @@ class ASrpt:
 
     def _look_again(self) -> None:
         """The last decision no longer says anything about the next."""
-        self._stuck, self._blocked = (), False
-        self._other_state()
+        self._stuck, self._blocked, self._cluster = (), False, None
 
     def _advance(self, now: float) -> None:
         """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
@@ -152,8 +154,8 @@ class ASrpt:
             return ()
         if self._stuck and cluster.total_free < self._stuck[-1].job.gpus and not cluster.overdrawn:
             return self._still_stuck(cluster.total_free)
-        if self._cluster != (cluster, cluster.version):
-            self._cluster = cluster, cluster.version
+        if cluster is not self._cluster or cluster.version != self._version:
+            self._cluster, self._version = cluster, cluster.version
             self._state += 1
         return self._walk(Plan(cluster), now)
 
@@ -161,14 +163,14 @@ class ASrpt:
         """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
         *misfits, (job, why, until) = self._stuck
         if why.facts["free"] != free:
-            wait = Wait(job, reason(Phase.WAITING, "gpus", need=job.gpus, free=free), until)
+            wait = Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free), until)
             self._stuck, self._last[job.id] = (*misfits, wait), wait.reason
         return self._stuck
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
         """Look at one job of the FIFO after the other."""
         decisions = list[Decision]()
-        starts = list[JobId]()
+        starts, waits = list[JobId](), list[Wait]()
         self._blocked = False
         for job_id in self._fifo:
             job = self._jobs[job_id]
@@ -177,21 +179,18 @@ class ASrpt:
             if isinstance(decision, Start):
                 starts.append(job_id)
                 plan.add(job, decision.placement)
-                self._other_state()
+                self._state += 1
                 continue
+            waits.append(decision)
             self._last[job_id] = decision.reason
             if not self._may_pass(job_id, decision.reason, now):
                 self._blocked = True
                 break
         for job_id in starts:
             self._forget(job_id)
-        self._stuck = _if_only_gpus_count(decisions) if self._blocked else ()
+            self._cluster = None  # will not be what it was
+        self._stuck = tuple(waits) if self._blocked and _only_gpus_count(waits) else ()
         return decisions
-
-    def _other_state(self) -> None:
-        """The cluster is not, or will not be, what it was."""
-        self._state += 1
-        self._cluster = None, -1
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
         """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
@@ -206,36 +205,31 @@ class ASrpt:
         """Lines 5-23 for one job."""
         kind = self._kind(job)
         if not kind.fits:
-            return Wait(job, reason(Phase.WAITING, "capacity", need=job.gpus))
-        placement = self._place(job, kind, plan) if job.gpus <= plan.free else None
+            return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
+        if job.gpus > plan.free:
+            return self._no_room(job, plan)
+        if kind.state != self._state:  # one of a kind is as good as another
+            kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
+        placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)
         if kind.heavy and placement.alpha / kind.best > self.comm_heavy:
-            delay = self._delay(job, placement, now)
+            delay = self._delays.get(job.id) or self._begin_delay(job, kind, placement, now)
             if placement.alpha >= delay.kappa and now < delay.deadline:
                 ratio, nodes = placement.alpha / kind.best, dict(placement.gpus)
-                why = reason(Phase.DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
+                why = reason(_DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
                 return Wait(job, why, delay.deadline)
         return Start(job, placement)
-
-    def _place(self, job: Job, kind: Kind, plan: Plan) -> Placement | None:
-        """Where the job would run; one of a kind is as good as another."""
-        if kind.state != self._state:
-            kind.placement = plan.place(job, kind.strategy, self.fabric)
-            kind.state = self._state
-        return kind.placement
 
     def communication_heavy(self, job: Job) -> bool:
         """Line 8. A job without a profile never is."""
         return self._kind(job).heavy
 
-    def _delay(self, job: Job, placement: Placement, now: float) -> Delay:
-        """Lines 15-20: the wait of a job for better servers, which the first call begins."""
-        delay = self._delays.get(job.id)
-        if delay is None:
-            alone = job.gpus * job.predicted_iterations * self._kind(job).best / self._machine.speed
-            delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
-            heapq.heappush(self._deadlines, (delay.deadline, job.id))
+    def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
+        """Lines 15-20: a job waits for better servers than it would get at its first turn."""
+        alone = job.gpus * job.predicted_iterations * kind.best / self._machine.speed
+        delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
+        heapq.heappush(self._deadlines, (delay.deadline, job.id))
         return delay
 
     def _no_room(self, job: Job, plan: Plan) -> Wait:
@@ -294,13 +288,12 @@ class ASrpt:
         self._look_again()
 
 
-def _if_only_gpus_count(decisions: Sequence[Decision]) -> tuple[Wait, ...]:
-    """Why jobs wait, if next time it will be the same as long as the last one lacks GPUs: the others never fit."""
-    last = decisions[-1]
-    if not isinstance(last, Wait) or last.reason.kind != "gpus" or last.job.request is not ANYWHERE:
-        return ()
-    waits = tuple(decision for decision in decisions if isinstance(decision, Wait))
-    return waits if all(wait.reason.kind == "capacity" for wait in waits[:-1]) else ()
+def _only_gpus_count(waits: list[Wait]) -> bool:
+    """Whether it will be the same next time unless the last one then has its GPUs: the others can never start."""
+    job, why, _ = waits[-1]
+    if why.kind != "gpus" or job.request is not ANYWHERE:
+        return False
+    return len(waits) == 1 or all(wait.reason.kind == "capacity" for wait in waits[:-1])
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
