@@ -138,7 +138,7 @@ class _Run:
         self.running: list[Running] = []  # a heap
         self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
         # as compact as numpy's arrays, and much quicker to set one by one
-        self.start, self.end, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(3))
+        self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
         self.nodes = array("q", [0]) * len(table)
         policy.cluster_changed(nodes, self.clock)
 
@@ -173,11 +173,11 @@ class _Run:
         return None if soonest == _NEVER else soonest
 
     def _ends(self, now: float) -> None:
-        running = self.running
+        running, give, finished = self.running, self.view.give, self.policy.finished
         while running and running[0][0] <= now:
             _, _, job, gpus = heapq.heappop(running)
-            self.view.give(gpus, job.request)
-            self.policy.finished(job.id, now)
+            give(gpus, job.request)
+            finished(job.id, now)
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
@@ -195,7 +195,7 @@ class _Run:
         started = 0
         for decision in self.policy.decide(self.view, now):
             if isinstance(decision, Start):
-                self._begin(decision.job, decision.placement, now)
+                self._begin(*decision, now)
                 started += 1
         return started
 
@@ -203,18 +203,17 @@ class _Run:
         row = self.waiting.pop(job.id, None)
         if row is None:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
-        gpus, alpha = placement.gpus, placement.alpha
-        given = sum(gpus.values())
-        if given != job.gpus:
-            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {given}")
-        self.view.take(gpus, job.request)  # raises if a GPU were given twice
-        end = now + self.iterations[row] * alpha
-        heapq.heappush(self.running, (end, row, job, gpus))
-        self.start[row], self.end[row], self.alpha[row], self.nodes[row] = now, end, alpha, len(gpus)
+        view, gpus, alpha = self.view, placement.gpus, placement.alpha
+        free = view.total_free
+        view.take(gpus, job.request)  # raises if a GPU were given twice
+        if free - view.total_free != job.gpus:
+            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
+        heapq.heappush(self.running, (now + self.iterations[row] * alpha, row, job, gpus))
+        self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)
 
     def result(self, interrupted: bool) -> Result:
-        start, end, alpha = (np.array(column) for column in (self.start, self.end, self.alpha))
-        nodes = np.array(self.nodes, dtype=np.int64)
+        start, alpha, nodes = np.array(self.start), np.array(self.alpha), np.array(self.nodes, dtype=np.int64)
+        end = start + self.table.iterations * alpha  # what ``running`` was told
         return Result(self.table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
