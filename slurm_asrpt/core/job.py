@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -175,11 +175,12 @@ class Request:
 ANYWHERE = Request()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job as a policy sees it. Times are seconds on the caller's clock.
 
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
+    time_limit: what the user asked for, inf for none.
     """
 
     id: JobId
@@ -190,6 +191,7 @@ class Job:
     submit_time: float = 0.0
     group: str = ""
     request: Request = field(default=ANYWHERE)
+    time_limit: float = math.inf
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -204,13 +206,34 @@ class Job:
         return self.profile.name != UNPROFILED
 
 
-def trusted_job(fields: Mapping[str, Any]) -> Job:
-    """A job of fields that have been checked already, several times quicker than ``Job(**fields)``.
+class _Draft:
+    """A job whose fields can still be set: its slots are those of Job, so that it can become one."""
 
-    Of a field that is missing the job has the default, if there is one.
+    __slots__ = Job.__slots__
+
+    def __init__(
+        self,
+        job_id: str,
+        user: str,
+        profile: JobProfile,
+        predicted_iterations: float,
+        submit_time: float,
+        group: str,
+        time_limit: float,
+    ) -> None:
+        self.id, self.user, self.gpus, self.profile = JobId(job_id), user, profile.gpus, profile
+        self.predicted_iterations, self.submit_time = predicted_iterations, submit_time
+        self.group, self.request, self.time_limit = group, ANYWHERE, time_limit
+
+
+def trusted_job(*fields: Any) -> Job:
+    """A job of fields that have been checked already, in the order of ``_Draft``; four times quicker than ``Job(...)``.
+
+    The constructor of a frozen dataclass sets field by field through object.__setattr__.
     """
-    job: Job = object.__new__(Job)
-    job.__dict__.update(fields)  # the class is frozen: its own constructor sets field by field, and slowly
+    draft: Any = _Draft(*fields)
+    draft.__class__ = Job
+    job: Job = draft
     return job
 
 

@@ -76,24 +76,13 @@ class JobTable:
             yield from self._jobs(range(begin, min(begin + _CHUNK, last)))
 
     def _jobs(self, rows: range) -> Iterator[Job]:
-        part = slice(rows.start, rows.stop)
+        profiles, part = self.profiles, slice(rows.start, rows.stop)
         columns = (self.profile[part].tolist(), self.predicted[part].tolist(), self.submit[part].tolist())
         named = (names[part] if len(names) else [""] * len(rows) for names in (self.users, self.groups))
         limits = self.time_limit[part].tolist() if len(self.time_limit) else [float("inf")] * len(rows)
         for row, number, predicted, submit, user, group, limit in zip(rows, *columns, *named, limits, strict=True):
-            profile = self.profiles[number]
-            fields = {
-                "id": str(row),
-                "user": user,
-                "gpus": profile.gpus,
-                "profile": profile,
-                "predicted_iterations": predicted,
-                "submit_time": submit,
-                "group": group,
-                "request": ANYWHERE,
-                "time_limit": limit,
-            }
-            yield trusted_job(fields)  # the table has checked its columns
+            # the table has checked its columns
+            yield trusted_job(str(row), user, profiles[number], predicted, submit, group, limit)
 
     def limit_of(self, job: Job) -> float:
         """The user's time limit of one of these jobs, seconds; inf if there is none."""
