@@ -27,10 +27,11 @@ _MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
 
-    __slots__ = ("_cluster", "_filed", "_masks", "_played", "_starts", "_view", "free")
+    __slots__ = ("_cluster", "_filed", "_masks", "_played", "_starts", "_view", "free", "memoryless")
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
+        self.memoryless = cluster.free_memory is None  # then nodes cannot run short of it
         self._cluster = self._view = cluster
         self._masks = cluster.masks
         self._starts: list[tuple[Placement, Job]] = []
@@ -58,8 +59,9 @@ class Plan:
         return sum(usable for _, usable in offers(self.view(), job.request))
 
     def _plain(self, job: Job) -> bool:
-        # the starts can make nodes short of memory, too
-        return plain(job, self._cluster if self._cluster.free_memory is None else self.view())
+        if self.memoryless:
+            return job.request is ANYWHERE or job.request == ANYWHERE
+        return plain(job, self.view())  # the starts can make nodes short of memory, too
 
     def _file(self) -> None:
         """Bring the masks up to date, which ordinary requests need and nothing else."""

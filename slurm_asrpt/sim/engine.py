@@ -212,7 +212,8 @@ class _Run:
         started = 0
         for decision in self.policy.decide(self.view, now):
             if isinstance(decision, Start):
-                self._begin(*decision, now)
+                job, placement = decision
+                self._begin(job, placement, now)
                 started += 1
         return started
 

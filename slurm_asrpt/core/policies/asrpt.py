@@ -206,7 +206,10 @@ class ASrpt:
         kind = self._kind(job)
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
-        if job.gpus > plan.free:
+        free = plan.free
+        if job.gpus > free:
+            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
+                return Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free))
             return self._no_room(job, plan)
         if kind.state != self._state:  # one of a kind is as good as another
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
