@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
-from slurm_asrpt.core.job import ANYWHERE, Request
+from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Node:
     gpu_type: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
 
@@ -51,6 +52,11 @@ class Placement:
 class ClusterView:
     """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
 
+    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
+        masks[f] is set if the i-th node of the table has f GPUs free.
+    overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
+    version: counts the changes; the same view with the same version is the same state.
+
     Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
     """
 
@@ -68,8 +74,24 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
+        self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
+        self.version = 0
+        self._bits = {node.name: (1 << i, node.gpus) for i, node in enumerate(self.nodes)}
+        self.masks = [0] * (max((node.gpus for node in self.nodes), default=0) + 1)
+        for name, count in self.free.items():
+            self._check(name, count)
+            self.masks[count] |= self._bits[name][0]
+        self.singles: dict[JobProfile, tuple[Fabric, dict[int, Placement]]] = {}  # freeindex's memo, shared by copies
+
+    def _check(self, name: str, free: int) -> None:
+        if not 0 <= free <= self.by_name[name].gpus:
+            raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
+
+    def bit(self, name: str) -> int:
+        """The bit of a node in the masks."""
+        return self._bits[name][0]
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
@@ -80,25 +102,43 @@ class ClusterView:
         self._move(gpus, request, +1)
 
     def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
+        free, masks, bits = self.free, self.masks, self._bits  # a simulation does this twice for each job
+        moved = 0
+        name = ""
+        try:
+            for name, count in gpus.items():
+                before = free[name]
+                after = before + sign * count
+                bit, size = bits[name]
+                if not 0 <= after <= size:
+                    self._check(name, after)
+                free[name] = after
+                masks[before] ^= bit
+                masks[after] |= bit
+                moved += count
+        except (KeyError, ValueError):  # all or nothing
+            self.total_free += sign * moved
+            self._move(dict(takewhile(lambda item: item[0] != name, gpus.items())), ANYWHERE, -sign)
+            raise
+        self.total_free += sign * moved
+        self.version += 1
+        if self.free_cpus is not None or self.free_memory is not None:
+            self._move_stocks(gpus, request, sign)
+
+    def _move_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         for name, count in gpus.items():
-            after = self.free[name] + sign * count
-            if not 0 <= after <= self.by_name[name].gpus:
-                raise ValueError(f"{name} would have {after} of {self.by_name[name].gpus} GPUs free")
-        for name, count in gpus.items():
-            self.free[name] += sign * count
-            self.total_free += sign * count
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
                 dragged = count * request.memory_per_gpu + request.memory_per_node
-                self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                self.overdrawn = self.overdrawn or left < 0
 
     def copy(self) -> ClusterView:
         """An independent view with the same free GPUs, for planning several starts at once."""
         clone = object.__new__(ClusterView)
-        clone.nodes, clone.by_name = self.nodes, self.by_name
-        clone.free = dict(self.free)
-        clone.free_cpus = None if self.free_cpus is None else dict(self.free_cpus)
-        clone.free_memory = None if self.free_memory is None else dict(self.free_memory)
-        clone.total_gpus, clone.total_free = self.total_gpus, self.total_free
+        clone.__dict__.update(self.__dict__)  # the table of nodes and what belongs to it is shared
+        clone.free, clone.masks = self.free.copy(), self.masks.copy()
+        clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
+        clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
         return clone

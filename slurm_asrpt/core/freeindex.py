@@ -1,160 +1,214 @@
-"""A cluster view that knows its nodes by free GPUs, so that servers are picked without a look at every node.
+"""Servers picked by the bit masks of a cluster view (``ClusterView.masks``), without a look at every node.
 
-One bit mask per number of free GPUs: bit i stands for the i-th node of the table. A start changes two bits a node, a
-copy copies eight or so integers, and the servers for an ordinary request are read off the masks. The choice is that
-of ``selection.place``, to the letter (tests/property/test_freeindex.py).
+A start changes two bits a node, and the servers for an ordinary request are read off the masks. The choice is that of
+``selection.place``, to the letter (tests/property/test_freeindex.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
-from slurm_asrpt.core.placement.selection import Strategy, place, placement_on
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
-_SINGLES = 65536
+IndexedView = ClusterView
+"""Every view has the masks."""
 
+Chosen = list[tuple[int, int]]
+"""Servers: place in the node table, free GPUs."""
 
-class IndexedView(ClusterView):
-    """A ClusterView with ``masks``: masks[f] has the bits of the nodes that have f GPUs free."""
-
-    def __init__(self, nodes: Iterable[Node], *stocks: Any, **named_stocks: Any) -> None:
-        super().__init__(nodes, *stocks, **named_stocks)
-        self._bits = {node.name: 1 << i for i, node in enumerate(self.nodes)}
-        self._single: dict[tuple[int, JobProfile, Fabric], Placement] = {}  # shared by copies
-        self.masks = [0] * (max((node.gpus for node in self.nodes), default=0) + 1)
-        for name, free in self.free.items():
-            self.masks[free] |= self._bits[name]
-
-    def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        free = self.free
-        if len(gpus) == 1 and self.free_cpus is None and self.free_memory is None:
-            (name,) = gpus  # nearly every move of a simulation; spelled out because it costs half as much
-            before, after = free[name], free[name] + sign * gpus[name]
-            if 0 <= after <= self.by_name[name].gpus:
-                free[name] = after
-                self.total_free += after - before
-                self._file(name, before, after)
-                return
-        moves = [(name, free[name]) for name in gpus]
-        super()._move(gpus, request, sign)
-        for name, before in moves:
-            self._file(name, before, free[name])
-
-    def _file(self, name: str, before: int, after: int) -> None:
-        bit = self._bits[name]
-        self.masks[before] ^= bit
-        self.masks[after] |= bit
-
-    def on_one_node(self, position: int, profile: JobProfile, fabric: Fabric) -> Placement:
-        """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
-        key = (position, profile, fabric)
-        found = self._single.get(key)
-        if found is None:
-            found = placement_on([self.nodes[position]], (profile.gpus,), profile, fabric)
-            if len(self._single) < _SINGLES:
-                self._single[key] = found
-        return found
-
-    def copy(self) -> IndexedView:
-        clone = object.__new__(IndexedView)
-        clone.__dict__.update(self.__dict__)
-        clone.free, clone.masks = self.free.copy(), self.masks.copy()
-        clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
-        clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
-        return clone
+_KINDS = 4096  # profiles whose placements on single servers are kept, per table of nodes
+_MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum costs more than it should
 
 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
 
+    __slots__ = ("_cluster", "_filed", "_masks", "_played", "_starts", "_view", "free", "memoryless")
+
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
-        self._view, self._copied = cluster, False
-        self._pending: list[tuple[Placement, Job]] = []
+        self.memoryless = cluster.free_memory is None  # then nodes cannot run short of it
+        self._cluster = self._view = cluster
+        self._masks = cluster.masks
+        self._starts: list[tuple[Placement, Job]] = []
+        self._filed = self._played = 0  # how many of them the masks and the view know of
 
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. The cluster itself is left alone."""
-        self._pending.append((placement, job))
+        self._starts.append((placement, job))
         self.free -= job.gpus
+
+    def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+        """``quick_place`` beside the starts."""
+        if job.gpus > self.free:
+            return None
+        if not self._plain(job):
+            return place(self.view(), job, strategy, fabric)
+        if self._filed < len(self._starts):
+            self._file()
+        return _by_masks(self._cluster, self._masks, job, strategy, fabric)
+
+    def usable(self, job: Job) -> int:
+        """Free GPUs beside the starts on servers that the job may use."""
+        if self._plain(job):
+            return self.free
+        return sum(usable for _, usable in offers(self.view(), job.request))
+
+    def _plain(self, job: Job) -> bool:
+        if self.memoryless:
+            return job.request is ANYWHERE or job.request == ANYWHERE
+        return plain(job, self.view())  # the starts can make nodes short of memory, too
+
+    def _file(self) -> None:
+        """Bring the masks up to date, which ordinary requests need and nothing else."""
+        if not self._filed:
+            self._masks = self._masks.copy()
+        masks = self._masks
+        for placement, _ in self._starts[self._filed :]:
+            for name, count in placement.gpus.items():
+                bit = self._cluster.bit(name)
+                before = count
+                while not masks[before] & bit:
+                    before += 1
+                masks[before] ^= bit
+                masks[before - count] |= bit
+        self._filed = len(self._starts)
 
     def view(self) -> ClusterView:
         """The cluster after the starts; to read only."""
-        if self._pending and not self._copied:
-            self._view, self._copied = self._view.copy(), True
-        for placement, job in self._pending:
-            self._view.take(placement.gpus, job.request)
-        self._pending.clear()
+        if self._played < len(self._starts):
+            if not self._played:
+                self._view = self._cluster.copy()
+            for placement, job in self._starts[self._played :]:
+                self._view.take(placement.gpus, job.request)
+            self._played = len(self._starts)
         return self._view
 
 
+def plain(job: Job, view: ClusterView) -> bool:
+    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    return (job.request is ANYWHERE or job.request == ANYWHERE) and not view.overdrawn
+
+
 def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """What ``selection.place`` returns, in a time that does not grow with the nodes where view and request allow it."""
+    """What ``selection.place`` returns, in a time that does not grow with the nodes where the request allows it."""
     if view.total_free < job.gpus:
         return None
-    if not isinstance(view, IndexedView) or not (job.request is ANYWHERE or job.request == ANYWHERE):
+    if not plain(job, view):
         return place(view, job, strategy, fabric)
-    positions = _choose(view.masks, job.gpus, strategy)
-    if positions is None:
-        return place(view, job, strategy, fabric)
-    if len(positions) == 1:
-        return view.on_one_node(positions[0], job.profile, fabric)
-    nodes = [view.nodes[i] for i in sorted(positions)]
-    counts = slurm_split([view.free[node.name] for node in nodes], job.gpus)
-    return None if counts is None else placement_on(nodes, counts, job.profile, fabric)
+    return _by_masks(view, view.masks, job, strategy, fabric)
 
 
-def _choose(masks: list[int], gpus: int, strategy: Strategy) -> list[int] | None:
-    """Positions of the servers that hold the job, enough GPUs being free; None where the masks do not tell."""
-    if strategy is Strategy.MOST_FREE:
-        return _most_free(masks, gpus)
-    if strategy is Strategy.LEAST_FREE:
-        return _least_free(masks, gpus)
-    single = next((mask for mask in masks[gpus:] if mask), 0)
-    return [_lowest(single)] if single else None
+def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
+    bit = _one_server(masks, job.gpus, strategy)
+    if bit:
+        return _on_one_node(view, bit, job.profile, fabric)
+    chosen = _CHOICES[strategy](masks, job.gpus)
+    chosen.sort()
+    free = [free for _, free in chosen]
+    counts = tuple(free) if sum(free) == job.gpus else slurm_split(free, job.gpus)
+    nodes = view.nodes
+    return None if counts is None else placement_on([nodes[i] for i, _ in chosen], counts, job.profile, fabric)
 
 
-def _most_free(masks: list[int], gpus: int) -> list[int]:
-    """Descending; the server that is partly used is the last among its equals, so that the remainder falls there."""
-    chosen: list[int] = []
+def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
+    """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
+    known = view.singles.get(profile)
+    if known is None or known[0] is not fabric:
+        if len(view.singles) >= _KINDS:
+            view.singles.clear()
+        known = view.singles[profile] = (fabric, {})
+    found = known[1].get(bit)
+    if found is None:
+        node = view.nodes[bit.bit_length() - 1]
+        found = known[1][bit] = placement_on([node], (profile.gpus,), profile, fabric)
+    return found
+
+
+def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
+    """The bit of the server that holds the whole job, enough GPUs being free; 0 if the strategy picks several."""
+    if strategy is _MOST_FREE:
+        free = len(masks) - 1
+        while not masks[free]:
+            free -= 1
+        # the server that is partly used is the last among its equals, so that the remainder falls there
+        return 1 << masks[free].bit_length() - 1 if free >= gpus else 0
+    for free in range(gpus if strategy is _TIGHTEST else 1, len(masks)):
+        mask = masks[free]
+        if mask:
+            return mask & -mask if free >= gpus else 0
+    return 0
+
+
+def _most_free(masks: list[int], gpus: int) -> Chosen:
+    """Descending by free GPUs; the last server is the last among its equals, as for a single one."""
+    chosen: Chosen = []
     for free in range(len(masks) - 1, 0, -1):
         mask = masks[free]
         if mask:
             enough = -(-gpus // free)
             if mask.bit_count() >= enough:
                 if enough > 1:
-                    chosen.extend(_positions(mask, enough - 1))
-                chosen.append(mask.bit_length() - 1)
+                    chosen += _lowest(mask, enough - 1, free)
+                chosen.append((mask.bit_length() - 1, free))
                 break
-            chosen.extend(_positions(mask, -1))
+            chosen += _lowest(mask, -1, free)
             gpus -= free * mask.bit_count()
     return chosen
 
 
-def _least_free(masks: list[int], gpus: int) -> list[int]:
-    chosen: list[int] = []
+def _least_free(masks: list[int], gpus: int) -> Chosen:
+    """Ascending by free GPUs."""
+    chosen: Chosen = []
     for free in range(1, len(masks)):
         mask = masks[free]
         if mask:
-            enough = -(-gpus // free)
-            chosen.extend(_positions(mask, enough))
+            chosen += _lowest(mask, -(-gpus // free), free)
             gpus -= free * mask.bit_count()
             if gpus <= 0:
                 break
     return chosen
 
 
-def _positions(mask: int, most: int) -> Iterator[int]:
-    """The lowest bits of a mask, ``most`` of them, or all for -1."""
+def _tightest(masks: list[int], gpus: int) -> Chosen:
+    """The fewest servers that hold the job and, among as few, those with the least free GPUs, ascending."""
+    free = [free for free in range(1, len(masks)) for _ in range(masks[free].bit_count())]
+    up_to = [0, *accumulate(free)]
+    width = len(free) - bisect_right(up_to, up_to[-1] - gpus) + 1
+    # as the servers stand in ascending order, so do the sums over a window of them
+    first = bisect_left(range(len(free) - width), gpus, key=lambda i: up_to[i + width] - up_to[i])
+    return _window(masks, first, width)
+
+
+def _window(masks: list[int], first: int, width: int) -> Chosen:
+    """So many servers, ascending by free GPUs, from the given one on."""
+    chosen: Chosen = []
+    for free in range(1, len(masks)):
+        here = masks[free].bit_count()
+        if first < here:
+            found = _lowest(masks[free], first + width, free)[first:]
+            chosen += found
+            width -= len(found)
+            if not width:
+                break
+        first = max(0, first - here)
+    return chosen
+
+
+_CHOICES = {_MOST_FREE: _most_free, _LEAST_FREE: _least_free, _TIGHTEST: _tightest}
+
+
+def _lowest(mask: int, most: int, free: int) -> Chosen:
+    """The servers of the lowest bits of a mask, ``most`` of them, or all for -1."""
+    chosen: Chosen = []
     while mask and most:
         low = mask & -mask
-        yield low.bit_length() - 1
+        chosen.append((low.bit_length() - 1, free))
         mask ^= low
         most -= 1
-
-
-def _lowest(mask: int) -> int:
-    return (mask & -mask).bit_length() - 1
+    return chosen

@@ -7,21 +7,23 @@ decides once. The engine reads no clock and rolls no dice: the same table and po
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import IndexedView
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
+from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"
 Progress = Callable[[int, int, float], None]
@@ -31,6 +33,7 @@ OnStart = Callable[[int, float, Placement], None]
 
 _PROGRESS_EVERY = 1000  # ended jobs
 _NEVER = float("inf")
+_COLLECT = (50_000, 20, 20)  # gc.set_threshold
 
 
 class PolicyError(ValueError):
@@ -41,6 +44,7 @@ class PolicyError(ValueError):
 class Result:
     """What became of each job, in columns of shape (n,) as in the table.
 
+    table: with the predictions that the policy was given, which the table's learning may have changed.
     start, end: seconds, nan for a job that never started; alpha: seconds per iteration where it ran, else nan.
     nodes: servers used, 0 if never started. clock: the time of the last event, seconds. events: instants processed.
     interrupted: by Ctrl-C; jobs with an end after ``clock`` were still running then.
@@ -86,11 +90,23 @@ def simulate(
     """Play the whole table. Ctrl-C gives the result so far. Raises PolicyError or ValueError for a policy that errs."""
     run = _Run(policy, nodes, table, progress, on_start)
     interrupted = False
-    try:
-        run.to_the_end()
-    except KeyboardInterrupt:
-        interrupted = True
+    with _rare_collections():
+        try:
+            run.to_the_end()
+        except KeyboardInterrupt:
+            interrupted = True
     return run.result(interrupted)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for cyclic garbage more rarely: a simulation makes next to none, and looking costs a tenth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECT)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def simulate_named(
@@ -110,6 +126,10 @@ def simulate_named(
     return simulate(make_policy(name, fabric=fabric, **(settings or {})), nodes, table, progress)
 
 
+Running = tuple[float, int, Job, Mapping[str, int]]
+"""When a job ends, its row, and what it has."""
+
+
 class _Run:
     """One simulation under way."""
 
@@ -123,17 +143,20 @@ class _Run:
     ) -> None:
         self.policy, self.table = policy, table
         self.progress, self.on_start = progress, on_start
-        self.view = IndexedView(nodes)
-        self.submits: list[float] = table.submit.tolist()
-        self.iterations: list[float] = table.iterations.tolist()
-        self.arrived = self.done = self.events = 0
-        self.waiting: dict[JobId, int] = {}
-        self.running: list[tuple[float, int]] = []  # heap of (end, row)
-        self.held: dict[int, tuple[Job, Mapping[str, int]]] = {}  # what each running job has
-        self.clock = self.submits[0] if self.submits else 0.0
+        self.view = ClusterView(nodes)
+        self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
+        self.coming = table.jobs()
+        self.arriving = next(self.coming, None)  # the job that arrives next
+        self.done = self.events = 0
+        self.waits = bytearray(len(table))  # 1 for the rows of jobs that wait
+        self.waiting = 0  # how many that are
+        self.running: list[Running] = []  # a heap
+        self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
         # as compact as numpy's arrays, and much quicker to set one by one
-        self.start, self.end, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(3))
+        self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
         self.nodes = array("q", [0]) * len(table)
+        self.predicted = array("d", np.asarray(table.predicted, dtype=float).tobytes())
+        self.learner = None if table.learning is None else Learner(table.learning, self.predicted, self.clock)
         policy.cluster_changed(nodes, self.clock)
 
     def to_the_end(self) -> None:
@@ -142,72 +165,88 @@ class _Run:
         while True:
             now = self._next_event()
             # a policy that wakes up for ever without starting anything must not keep the simulation from ending
-            if now is None or idle > 1000 + 2 * len(self.waiting):
+            if now is None or idle > 1000 + 2 * self.waiting:
                 break
             self.clock = now
             self.events += 1
-            self._ends(now)
-            self._arrivals(now)
-            started = self._decide(now)
-            idle = 0 if started or self.running or self.arrived < len(self.submits) else idle + 1
+            if self.running and self.running[0][0] <= now:
+                self._ends(now)
+            if self.arriving is not None and self.arriving.submit_time <= now:
+                self._arrivals(now)
+            started = self._decide(now) if self.waiting else 0
+            idle = 0 if started or self.running or self.arriving is not None else idle + 1
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
 
     def _next_event(self) -> float | None:
         """The next instant at which something happens. A wake-up that is not in the future is no event."""
-        soonest = self.submits[self.arrived] if self.arrived < len(self.submits) else _NEVER
+        soonest = _NEVER if self.arriving is None else self.arriving.submit_time
         if self.running and self.running[0][0] < soonest:
             soonest = self.running[0][0]
-        wake = self.policy.next_wakeup(self.clock) if self.waiting else None
-        if wake is not None and self.clock < wake < soonest:
-            soonest = wake
+        if self.waiting:
+            wake = self.policy.next_wakeup(self.clock)
+            if wake is not None and self.clock < wake < soonest:
+                return wake
         return None if soonest == _NEVER else soonest
 
     def _ends(self, now: float) -> None:
-        while self.running and self.running[0][0] <= now:
-            _, row = heapq.heappop(self.running)
-            job, gpus = self.held.pop(row)
-            self.view.give(gpus, job.request)
-            self.policy.finished(job.id, now)
+        running, give, finished = self.running, self.view.give, self.policy.finished
+        while running and running[0][0] <= now:
+            _, _, job, gpus = heapq.heappop(running)
+            give(gpus, job.request)
+            finished(job.id, now)
+            if self.learner is not None:
+                self.learner.ended(int(job.id), self.iterations[int(job.id)], now)
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
 
     def _arrivals(self, now: float) -> None:
-        while self.arrived < len(self.submits) and self.submits[self.arrived] <= now:
-            job = self.table.job(self.arrived)
-            self.waiting[job.id] = self.arrived
-            self.arrived += 1
+        job = self.arriving
+        while job is not None and job.submit_time <= now:
+            self.waits[int(job.id)] = 1  # an id is a row
+            self.waiting += 1
+            if self.learner is not None:
+                job = self._predicted_anew(job, now)
             self.policy.submitted(job, now)
+            job = next(self.coming, None)
+        self.arriving = job
+
+    def _predicted_anew(self, job: Job, now: float) -> Job:
+        """The job with what is predicted now; what the table predicts is what was known before the first job."""
+        assert self.learner is not None  # noqa: S101  (for the type checker)
+        row = int(job.id)
+        predicted = self.predicted[row] = self.learner.predict(row, now)
+        return job if predicted == job.predicted_iterations else replace(job, predicted_iterations=predicted)
 
     def _decide(self, now: float) -> int:
         """Ask the policy and start what it starts; the number of starts."""
-        if not self.waiting:
-            return 0
         started = 0
         for decision in self.policy.decide(self.view, now):
             if isinstance(decision, Start):
-                self._begin(decision.job, decision.placement, now)
+                job, placement = decision
+                self._begin(job, placement, now)
                 started += 1
         return started
 
     def _begin(self, job: Job, placement: Placement, now: float) -> None:
-        row = self.waiting.pop(job.id, None)
-        if row is None:
+        row = int(job.id)
+        if not self.waits[row]:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
-        given = sum(placement.gpus.values())
-        if given != job.gpus:
-            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {given}")
-        self.view.take(placement.gpus, job.request)  # raises if a GPU were given twice
-        end = now + self.iterations[row] * placement.alpha
-        self.held[row] = (job, placement.gpus)
-        heapq.heappush(self.running, (end, row))
-        self.start[row], self.end[row] = now, end
-        self.alpha[row], self.nodes[row] = placement.alpha, len(placement.gpus)
+        view, gpus, alpha = self.view, placement.gpus, placement.alpha
+        free = view.total_free
+        view.take(gpus, job.request)  # raises if a GPU were given twice
+        if free - view.total_free != job.gpus:
+            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
+        self.waits[row] = 0
+        self.waiting -= 1
+        heapq.heappush(self.running, (now + self.iterations[row] * alpha, row, job, gpus))
+        self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)
 
     def result(self, interrupted: bool) -> Result:
-        start, end, alpha = (np.array(column) for column in (self.start, self.end, self.alpha))
-        nodes = np.array(self.nodes, dtype=np.int64)
-        return Result(self.table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
+        start, alpha, nodes = np.array(self.start), np.array(self.alpha), np.array(self.nodes, dtype=np.int64)
+        end = start + self.table.iterations * alpha  # what ``running`` was told
+        table = self.table if self.learner is None else replace(self.table, predicted=np.array(self.predicted))
+        return Result(table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)

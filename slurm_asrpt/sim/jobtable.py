@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, trusted_job
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.sim.predictors import Learning
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_CHUNK = 4096  # rows that are made Python's numbers at a time
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,22 @@ class JobTable:
 
     def job(self, row: int) -> Job:
         """What a policy sees of the job in this row."""
-        profile = self.profiles[self.profile[row]]
-        return Job(
-            id=JobId(str(row)),
-            user=self.users[row] if self.users else "",
-            gpus=profile.gpus,
-            profile=profile,
-            predicted_iterations=float(self.predicted[row]),
-            submit_time=float(self.submit[row]),
-            group=self.groups[row] if self.groups else "",
-            time_limit=float(self.time_limit[row]) if len(self.time_limit) else float("inf"),
-        )
+        return next(self.jobs(row, row + 1))
+
+    def jobs(self, first: int = 0, last: int | None = None) -> Iterator[Job]:
+        """What a policy sees of the jobs in the rows from ``first`` to before ``last``, made as they are asked for."""
+        last = len(self) if last is None else last
+        for begin in range(first, last, _CHUNK):
+            yield from self._jobs(range(begin, min(begin + _CHUNK, last)))
+
+    def _jobs(self, rows: range) -> Iterator[Job]:
+        profiles, part = self.profiles, slice(rows.start, rows.stop)
+        columns = (self.profile[part].tolist(), self.predicted[part].tolist(), self.submit[part].tolist())
+        named = (names[part] if len(names) else [""] * len(rows) for names in (self.users, self.groups))
+        limits = self.time_limit[part].tolist() if len(self.time_limit) else [float("inf")] * len(rows)
+        for row, number, predicted, submit, user, group, limit in zip(rows, *columns, *named, limits, strict=True):
+            # the table has checked its columns
+            yield trusted_job(str(row), user, profiles[number], predicted, submit, group, limit)
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""

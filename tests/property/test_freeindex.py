@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.freeindex import IndexedView, quick_place
+from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
-from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.placement.selection import Strategy, offers, place
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -31,16 +31,14 @@ def job(gpus, request):
 )
 def test_the_index_chooses_as_selection_does(state, gpus, strategy, request):
     nodes, free = state
-    plain, indexed = ClusterView(nodes, free), IndexedView(nodes, free)
-    expected = place(plain, job(gpus, request), strategy, FABRIC)
-    assert quick_place(indexed, job(gpus, request), strategy, FABRIC) == expected
-    assert quick_place(plain, job(gpus, request), strategy, FABRIC) == expected
+    view, asked = ClusterView(nodes, free), job(gpus, request)
+    assert quick_place(view, asked, strategy, FABRIC) == place(view, asked, strategy, FABRIC)
 
 
 @given(states(), st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Strategy), st.booleans()), max_size=15))
 def test_the_index_follows_what_is_taken_and_given(state, steps):
     nodes, free = state
-    view, held = IndexedView(nodes, free, free_cpus={n.name: 99 for n in nodes}), []
+    view, held = ClusterView(nodes, free, free_cpus={n.name: 99 for n in nodes}), []
     for gpus, strategy, give in steps:
         if give and held:
             view.give(held.pop())
@@ -51,5 +49,44 @@ def test_the_index_follows_what_is_taken_and_given(state, steps):
             held.append(placement.gpus)
             assert untouched.masks == before
             assert untouched.free != view.free
-        fresh = IndexedView(nodes, view.free)
+        fresh = ClusterView(nodes, view.free)
         assert fresh.masks == view.masks
+
+
+REQUESTS = [Request(), Request(memory_per_gpu=3.0, memory_per_node=4.0), Request(max_nodes=1)]
+
+
+@given(
+    states(),
+    st.none() | st.integers(0, 9),
+    st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Strategy), st.sampled_from(REQUESTS)), max_size=8),
+)
+def test_a_plan_chooses_as_if_its_starts_had_been_made(state, memory, wanted):
+    nodes, free = state
+    view = ClusterView(nodes, free, free_memory=None if memory is None else {n.name: memory for n in nodes})
+    plan, played = Plan(view), view.copy()
+    for gpus, strategy, request in wanted:
+        asked = job(gpus, request)
+        placement = plan.place(asked, strategy, FABRIC)
+        assert placement == place(played, asked, strategy, FABRIC)
+        if placement is not None:
+            plan.add(asked, placement)
+            played.take(placement.gpus, request)
+        assert plan.usable(asked) == sum(usable for _, usable in offers(played, request))
+    assert plan.view().free == played.free
+    assert view.free == free
+
+
+@given(states(), st.dictionaries(st.sampled_from(["n0", "n1", "n2", "x"]), st.integers(0, 9)), st.booleans())
+def test_all_or_nothing_is_taken(state, gpus, back):
+    nodes, free = state
+    view = ClusterView(nodes, free)
+    try:
+        (view.give if back else view.take)(gpus)
+    except (KeyError, ValueError):
+        assert view.free == free
+    else:
+        assert view.free == {n: f + gpus.get(n, 0) * (1 if back else -1) for n, f in free.items()}
+        assert all(0 <= view.free[n.name] <= n.gpus for n in nodes)
+    assert view.masks == ClusterView(nodes, view.free).masks
+    assert view.total_free == sum(view.free.values())

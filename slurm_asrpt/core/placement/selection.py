@@ -88,20 +88,19 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
     """Heavy-Edge on exactly these GPUs per node."""
-    servers, alpha = _mapped(profile, counts, tuple(node.gpus for node in nodes), fabric)
-    return Placement(
-        gpus={node.name: count for node, count in zip(nodes, counts, strict=True)},
-        ranks=tuple(nodes[server].name for server in servers),
-        alpha=alpha,
-    )
+    names = [node.name for node in nodes]
+    sizes = tuple([node.gpus for node in nodes])
+    servers, alpha = _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
+    return Placement(dict(zip(names, counts, strict=True)), tuple([names[server] for server in servers]), alpha)
 
 
 @lru_cache(maxsize=65536)
 def _mapped(
-    profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], fabric: Fabric
+    profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], inter: float, intra: float
 ) -> tuple[tuple[int, ...], float]:
+    """Ranks and alpha. The fabric comes as its two figures, which are hashed many times faster than it is."""
     ranks = heavy_edge(profile, counts)
-    return ranks, iteration_time(profile, ranks, server_gpus, fabric)
+    return ranks, iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))
 
 
 def _choose(available: list[Offer], job: Job, strategy: Strategy) -> list[Offer] | None:
@@ -190,6 +189,11 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
     return counts
 
 
+def fewest_servers(job: Job, nodes: Sequence[Node]) -> int:
+    """How many servers the job takes in an empty cluster. Raises ValueError if the job does not fit."""
+    return len(_best_counts(job, candidate_nodes(nodes, job.request)))
+
+
 def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]:
     """The nodes that may ever serve the request, largest first."""
     allowed = (n for n in nodes if request.candidates is None or n.name in request.candidates)
@@ -210,7 +214,7 @@ def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
     """α̃_min: Heavy-Edge on the fewest servers that the request allows. Raises ValueError if the job does not fit."""
     servers = candidate_nodes(nodes, job.request)
     counts = _best_counts(job, servers)
-    return _mapped(job.profile, counts, tuple(n.gpus for n in servers[: len(counts)]), fabric)[1]
+    return _mapped(job.profile, counts, tuple(n.gpus for n in servers[: len(counts)]), fabric.inter, fabric.intra)[1]
 
 
 def worst_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
+from slurm_asrpt.core.freeindex import Plan
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.baselines import no_room
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
+
+_NEVER = float("inf")
+_KINDS = 65536
+_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
 
 
 @dataclass(frozen=True)
@@ -22,13 +29,22 @@ class Delay:
     deadline: float
 
 
-@dataclass(frozen=True)
-class Alphas:
-    """Seconds per iteration: best is α̃_min, worst α_max. fits: whether the present nodes can hold the job at all."""
+@dataclass(slots=True)
+class Kind:
+    """What jobs of one profile and form of request have in common on the present nodes.
+
+    best, worst: α̃_min and α_max, seconds per iteration. fits: whether the nodes can hold such a job at all.
+    heavy: communication-heavy (line 8). strategy: in which order servers are considered.
+    placement, state: the placement that was found in that state of the cluster, counted by the policy.
+    """
 
     best: float
     worst: float
-    fits: bool = True
+    fits: bool
+    heavy: bool
+    strategy: Strategy
+    placement: Placement | None = None
+    state: int = -1
 
 
 @register("asrpt")
@@ -45,11 +61,17 @@ class ASrpt:
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._jobs: dict[JobId, Job] = {}
-        self._alphas: dict[tuple[JobProfile, Request], Alphas] = {}  # recurrent jobs share them
+        self._kinds: dict[Hashable, Kind] = {}
         self._machine = VirtualMachine()
         self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
+        self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
+        self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
+        self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
+        self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
+        self._cluster: ClusterView | None = None  # a view, and its version
+        self._version = -1
 
     # events
 
@@ -57,18 +79,21 @@ class ASrpt:
         self._advance(now)
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
-        self._alphas.clear()
+        self._kinds.clear()
+        self._look_again()
 
     def submitted(self, job: Job, now: float) -> None:
         self._advance(now)
         self._jobs[job.id] = job
-        work = job.gpus * job.predicted_iterations * self._alpha(job).best
+        work = job.gpus * job.predicted_iterations * self._kind(job).best
         self._machine.add(job.id, work, job.submit_time, now)
-        self._advance(now)
+        if now >= self._machine.end:
+            self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
         self._jobs[job.id] = job
+        self._look_again()
         self._fifo[job.id] = None
         self._fifo.move_to_end(job.id, last=False)
 
@@ -76,46 +101,95 @@ class ASrpt:
         self._advance(now)
         if job.id in self._jobs:
             self._jobs[job.id] = job
+            self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
-        self._advance(now)
-        self._machine.remove(job_id)
-        self._forget(job_id)
+        if job_id in self._jobs:  # the end of a running job is nothing to us
+            self._advance(now)
+            self._machine.remove(job_id)
+            self._look_again()
+            self._forget(job_id)
+
+    def _look_again(self) -> None:
+        """The last decision no longer says anything about the next."""
+        self._stuck, self._blocked, self._cluster = (), False, None
 
     def _advance(self, now: float) -> None:
         """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
-        self._fifo.update(dict.fromkeys(self._machine.advance(now)))
+        for job_id in self._machine.advance(now):
+            self._fifo.setdefault(job_id)
 
     def _forget(self, job_id: JobId) -> None:
-        for table in (self._jobs, self._fifo, self._delays, self._last):
-            table.pop(job_id, None)
+        del self._jobs[job_id]
+        self._fifo.pop(job_id, None)
+        if job_id in self._last:  # it has waited
+            del self._last[job_id]
+        self._delays.pop(job_id, None)
 
-    def _alpha(self, job: Job) -> Alphas:
-        key = (job.profile, job.request)
-        if key not in self._alphas:
-            there = fits(job, self._nodes)
-            best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
-            worst = max(best, worst_alpha(job, self._nodes, self.fabric))
-            self._alphas[key] = Alphas(best, worst, there)
-        return self._alphas[key]
+    def _kind(self, job: Job) -> Kind:
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        found = self._kinds.get(key)
+        if found is None:
+            if len(self._kinds) >= _KINDS:  # a daemon runs for years
+                self._kinds.clear()
+            found = self._kinds[key] = self._worked_out(job)
+        return found
+
+    def _worked_out(self, job: Job) -> Kind:
+        there = fits(job, self._nodes)
+        best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
+        worst = max(best, worst_alpha(job, self._nodes, self.fabric))
+        if not job.profiled:  # nothing is known of what it sends
+            return Kind(best, worst, there, False, Strategy.TIGHTEST)
+        heavy = worst / best >= self.comm_heavy
+        return Kind(best, worst, there, heavy, Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE)
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        self._advance(now)
-        view, decisions = cluster.copy(), list[Decision]()
+        if now >= self._machine.end:
+            self._advance(now)
+        if not self._fifo:
+            return ()
+        if self._stuck and cluster.total_free < self._stuck[-1].job.gpus and not cluster.overdrawn:
+            return self._still_stuck(cluster.total_free)
+        if cluster is not self._cluster or cluster.version != self._version:
+            self._cluster, self._version = cluster, cluster.version
+            self._state += 1
+        return self._walk(Plan(cluster), now)
+
+    def _still_stuck(self, free: int) -> tuple[Wait, ...]:
+        """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
+        *misfits, (job, why, until) = self._stuck
+        if why.facts["free"] != free:
+            wait = Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free), until)
+            self._stuck, self._last[job.id] = (*misfits, wait), wait.reason
+        return self._stuck
+
+    def _walk(self, plan: Plan, now: float) -> list[Decision]:
+        """Look at one job of the FIFO after the other."""
+        decisions = list[Decision]()
+        starts, waits = list[JobId](), list[Wait]()
+        self._blocked = False
         for job_id in self._fifo:
-            decision = self._consider(self._jobs[job_id], view, now)
+            job = self._jobs[job_id]
+            decision = self._consider(job, plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
-                view.take(decision.placement.gpus, decision.job.request)
+                starts.append(job_id)
+                plan.add(job, decision.placement)
+                self._state += 1
                 continue
+            waits.append(decision)
             self._last[job_id] = decision.reason
             if not self._may_pass(job_id, decision.reason, now):
+                self._blocked = True
                 break
-        for decision in decisions:
-            if isinstance(decision, Start):
-                self._forget(decision.job.id)
+        for job_id in starts:
+            self._forget(job_id)
+            self._cluster = None  # will not be what it was
+        self._stuck = tuple(waits) if self._blocked and _only_gpus_count(waits) else ()
         return decisions
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
@@ -127,52 +201,57 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, view: ClusterView, now: float) -> Decision:
+    def _consider(self, job: Job, plan: Plan, now: float) -> Decision:
         """Lines 5-23 for one job."""
-        if not self._alpha(job).fits:
-            return Wait(job, reason(Phase.WAITING, "capacity", need=job.gpus))
-        heavy = self.communication_heavy(job)
-        placement = place(view, job, self._strategy(job, heavy), self.fabric)
+        kind = self._kind(job)
+        if not kind.fits:
+            return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
+        free = plan.free
+        if job.gpus > free:
+            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
+                return Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free))
+            return self._no_room(job, plan)
+        if kind.state != self._state:  # one of a kind is as good as another
+            kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
+        placement = kind.placement
         if placement is None:
-            return Wait(job, self._no_room(job, view), self._deadline(job))
-        ratio = placement.alpha / self._alpha(job).best
-        if heavy and ratio > self.comm_heavy and not self._delay_over(job, placement, now):
-            delay = self._delays[job.id]
-            facts = {"left_s": delay.deadline - now, "ratio": ratio, "nodes": dict(placement.gpus)}
-            return Wait(job, reason(Phase.DELAYED, "placement", **facts), delay.deadline)
+            return self._no_room(job, plan)
+        if kind.heavy and placement.alpha / kind.best > self.comm_heavy:
+            delay = self._delays.get(job.id) or self._begin_delay(job, kind, placement, now)
+            if placement.alpha >= delay.kappa and now < delay.deadline:
+                ratio, nodes = placement.alpha / kind.best, dict(placement.gpus)
+                why = reason(_DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
+                return Wait(job, why, delay.deadline)
         return Start(job, placement)
 
     def communication_heavy(self, job: Job) -> bool:
-        """Line 8. A job without a profile never is: nothing is known of what it sends."""
-        alphas = self._alpha(job)
-        return job.profiled and alphas.worst / alphas.best >= self.comm_heavy
+        """Line 8. A job without a profile never is."""
+        return self._kind(job).heavy
 
-    def _strategy(self, job: Job, heavy: bool) -> Strategy:
-        if not job.profiled:
-            return Strategy.TIGHTEST
-        return Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
+    def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
+        """Lines 15-20: a job waits for better servers than it would get at its first turn."""
+        alone = job.gpus * job.predicted_iterations * kind.best / self._machine.speed
+        delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
+        heapq.heappush(self._deadlines, (delay.deadline, job.id))
+        return delay
 
-    def _delay_over(self, job: Job, placement: Placement, now: float) -> bool:
-        """Lines 15-20: whether the wait for better servers has ended; the first call begins it."""
-        if job.id not in self._delays:
-            alone = job.gpus * job.predicted_iterations * self._alpha(job).best / self._machine.speed
-            self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
-        delay = self._delays[job.id]
-        return placement.alpha < delay.kappa or now >= delay.deadline
-
-    def _deadline(self, job: Job) -> float | None:
-        return self._delays[job.id].deadline if job.id in self._delays else None
-
-    def _no_room(self, job: Job, view: ClusterView) -> Reason:
-        free = sum(usable for _, usable in offers(view, job.request))
-        if free < job.gpus:
-            return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
+    def _no_room(self, job: Job, plan: Plan) -> Wait:
+        delay = self._delays.get(job.id)
+        return Wait(job, no_room(job, plan), None if delay is None else delay.deadline)
 
     def next_wakeup(self, now: float) -> float | None:
-        times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]
-        completion = self._machine.next_completion()
-        return min([*times, *([] if completion is None else [completion])], default=None)
+        """A deadline, or when a job joins a FIFO in which nobody blocks: behind a blocked head it could not start."""
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
+            heapq.heappop(deadlines)
+        wake = _NEVER if self._blocked else self._machine.end
+        if deadlines and deadlines[0][0] < wake:
+            wake = deadlines[0][0]
+        return None if wake == _NEVER else wake
+
+    def _stands(self, deadline: float, job_id: JobId) -> bool:
+        delay = self._delays.get(job_id)
+        return delay is not None and delay.deadline == deadline
 
     # what users see, and restarts
 
@@ -206,8 +285,18 @@ class ASrpt:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
         self._machine, self._fifo, self._delays = machine, fifo, delays
+        self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
+        self._look_again()
+
+
+def _only_gpus_count(waits: list[Wait]) -> bool:
+    """Whether it will be the same next time unless the last one then has its GPUs: the others can never start."""
+    job, why, _ = waits[-1]
+    if why.kind != "gpus" or job.request is not ANYWHERE:
+        return False
+    return len(waits) == 1 or all(wait.reason.kind == "capacity" for wait in waits[:-1])
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:

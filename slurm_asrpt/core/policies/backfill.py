@@ -12,7 +12,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.freeindex import Plan, quick_place
@@ -24,6 +24,7 @@ from slurm_asrpt.core.policies.baselines import Alone, no_room
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
 _INF = float("inf")
+_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
 
 
 class LimitTree:
@@ -89,8 +90,7 @@ class LimitTree:
             self._tree[node] = min(self._tree[2 * node], self._tree[2 * node + 1])
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(NamedTuple):
     """A started job: what it holds, and when its time limit ends it, in seconds."""
 
     end: float
@@ -98,7 +98,7 @@ class Running:
     request: Request
 
 
-@dataclass
+@dataclass(slots=True)
 class Reservation:
     """For the head of the queue: from when on (seconds), in which cluster, and how many GPUs are left beside it."""
 
@@ -170,7 +170,8 @@ class EasyBackfill:
             self._enter(job, seat)
 
     def finished(self, job_id: JobId, now: float) -> None:
-        self._leave(job_id)
+        if job_id in self._jobs:
+            self._leave(job_id)
         self._stop_running(job_id)
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
@@ -181,7 +182,10 @@ class EasyBackfill:
     def _enter(self, job: Job, seat: int) -> None:
         self._jobs[job.id], self._seats[job.id] = job, seat
         if self._alone.fits(job):
-            tree = self._shapes.setdefault(_shape(job), LimitTree())
+            shape = _shape(job)
+            tree = self._shapes.get(shape)
+            if tree is None:
+                tree = self._shapes[shape] = LimitTree()
             tree.add(seat, job.id, _limit(job))
             heapq.heappush(self._order, (seat, job.id))
         else:
@@ -194,9 +198,10 @@ class EasyBackfill:
         del self._seats[job_id]
         self._misfits.discard(job_id)
         shape = _shape(job)
-        if shape in self._shapes:
-            self._shapes[shape].remove(job_id)
-            if not len(self._shapes[shape]):
+        tree = self._shapes.get(shape)
+        if tree is not None:
+            tree.remove(job_id)
+            if not len(tree):
                 del self._shapes[shape]
 
     def _start_running(self, job: Job, placement: Placement, now: float) -> None:
@@ -214,8 +219,11 @@ class EasyBackfill:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        plan = Plan(cluster)
         decisions: list[Decision] = []
+        if not self._seats:
+            self.reservation = self._blocked = None
+            return decisions
+        plan = Plan(cluster)
         head = self._start_from_head(plan, now, decisions)
         self.reservation = self._blocked = self._left = None
         if head is not None:
@@ -252,7 +260,7 @@ class EasyBackfill:
         return Start(job, placement)
 
     def _place(self, plan: Plan, job: Job) -> Placement | None:
-        return quick_place(plan.view(), job, Strategy.MOST_FREE, self.fabric) if job.gpus <= plan.free else None
+        return plan.place(job, _MOST_FREE, self.fabric)
 
     def _reserve(self, head: Job, plan: Plan, now: float) -> Reservation:
         """The earliest time at which the head fits, when running jobs leave at their limits."""
@@ -266,13 +274,15 @@ class EasyBackfill:
         later = plan.view().copy()
         for end, job_id in self._ends:
             _release(later, self._running[job_id])
-            if quick_place(later, head, Strategy.MOST_FREE, self.fabric) is not None:
+            if quick_place(later, head, _MOST_FREE, self.fabric) is not None:
                 return Reservation(head, max(now, end), later, later.total_free - head.gpus)
         return Reservation(head, ANY, later, 0)
 
     def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
         """Start jobs behind the head, in order, as long as they leave it its reservation. Those refused for it."""
         refused: list[Wait] = []
+        if not plan.free:
+            return refused
         closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
         short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
         short = kept.short(now)
@@ -384,7 +394,7 @@ def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabr
         return True
     beside = kept.view.copy()
     beside.take(placement.gpus, job.request)
-    return quick_place(beside, kept.job, Strategy.MOST_FREE, fabric) is not None
+    return quick_place(beside, kept.job, _MOST_FREE, fabric) is not None
 
 
 def _would_delay(kept: Reservation, now: float) -> Reason:

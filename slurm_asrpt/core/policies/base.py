@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -24,8 +23,7 @@ class Phase(StrEnum):
     LEFT = "left to Slurm"
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):  # like the decisions below: a simulation makes one per event
     """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
 
     phase: Phase
@@ -49,6 +47,7 @@ _WORDS = {
     "shape": "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
     "capacity": "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
     "behind": "{ahead} job(s) ahead; job {head} is next",
+    "reserved": "{need} GPUs are reserved for it {when}",
     "reservation": "would delay job {head}, which has {need} GPUs reserved {when}",
     "placement": "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
     "dependency": "Slurm holds it for a dependency",
@@ -70,16 +69,14 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
     return Reason(phase, kind, facts)
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Start this job now, there."""
 
     job: Job
     placement: Placement
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """This job waits, and why. until: when the policy looks again, seconds; None means at the next event."""
 
     job: Job

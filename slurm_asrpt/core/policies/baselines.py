@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.freeindex import Plan, quick_place
+from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -43,6 +43,8 @@ def by_submission(job: Job, alpha: float) -> float:
 
 
 _KINDS = 65536
+_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
+_NEW = float("nan")  # stands for a kind not looked at yet
 
 
 class Alone:
@@ -56,12 +58,13 @@ class Alone:
         """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
         # hashing a request costs more than all the rest here, and nearly every simulated job has this one
         key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
-        if key not in self._known:
+        found = self._known.get(key, _NEW)
+        if found is _NEW:
             if len(self._known) >= _KINDS:  # a daemon runs for years
                 self._known.clear()
             can = fits(job, self._nodes)
-            self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
-        return self._known[key]
+            found = self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
+        return found
 
     def fits(self, job: Job) -> bool:
         return self.alpha(job) is not None
@@ -78,6 +81,7 @@ class Ordered:
         self._shelves: dict[Hashable, list[Key]] = {}  # heaps; the top one always waits, others may have left
         self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
         self._returns = 0
+        self._first: Key | None = None  # the least key that waits and is no misfit's, once it has been looked for
         self._free = 0  # GPUs left by the last decision
         self._last: Wait | None = None  # the first job that did not fit then
 
@@ -88,35 +92,44 @@ class Ordered:
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
         self._shelves.clear()
         self._misfits.clear()
+        self._first = None
         for job_id, rank in ranks.items():
-            self._enter(self._jobs[job_id], self._key(self._jobs[job_id], rank))
+            self._add(self._jobs[job_id], rank)
 
     def submitted(self, job: Job, now: float) -> None:
-        self._enter(job, self._key(job, 0))
+        self._add(job, 0)
 
     def returned(self, job: Job, now: float) -> None:
         self._returns += 1
-        self._enter(job, self._key(job, -self._returns))
+        self._add(job, -self._returns)
 
     def changed(self, job: Job, now: float) -> None:
         key = self._keys.get(job.id)
         if key is not None:
             self._forget(job.id)
-            self._enter(job, key)
+            self._enter(job, (*key,), self._alone.fits(job))  # a new tuple: see _clean
 
     def finished(self, job_id: JobId, now: float) -> None:
-        self._forget(job_id)
+        if job_id in self._jobs:
+            self._forget(job_id)
 
-    def _key(self, job: Job, rank: int) -> Key:
+    def _add(self, job: Job, rank: int) -> None:
         alpha = self._alone.alpha(job)
-        return (rank, self.value(job, 1.0 if alpha is None else alpha), job.submit_time, id_key(job.id), job.id)
+        value = self.value(job, 1.0 if alpha is None else alpha)
+        self._enter(job, (rank, value, job.submit_time, id_key(job.id), job.id), alpha is not None)
 
-    def _enter(self, job: Job, key: Key) -> None:
+    def _enter(self, job: Job, key: Key, fits: bool) -> None:
         self._jobs[job.id], self._keys[job.id] = job, key
-        if self._alone.fits(job):
-            heapq.heappush(self._shelves.setdefault(self._shelf(job), []), key)
-        else:
+        if not fits:
             self._misfits.add(job.id)
+            return
+        shelf = self._shelf(job)
+        heap = self._shelves.get(shelf)
+        if heap is None:
+            heap = self._shelves[shelf] = []
+        heapq.heappush(heap, key)
+        if self._first is not None and key < self._first:
+            self._first = key
 
     def _shelf(self, job: Job) -> Hashable:
         """Where a job stands; the strict orders have a single shelf."""
@@ -125,64 +138,68 @@ class Ordered:
         return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
 
     def _forget(self, job_id: JobId) -> None:
-        job = self._jobs.pop(job_id, None)
-        if job is None:
-            return
-        del self._keys[job_id]
+        """A job that waits no longer does."""
+        job, key = self._jobs.pop(job_id), self._keys.pop(job_id)
+        if key is self._first:
+            self._first = None
         if job_id in self._misfits:
             self._misfits.discard(job_id)
         else:
             self._clean(self._shelf(job))
 
+    def _clean(self, shelf: Hashable) -> None:
+        """Keep a job that waits on top of a shelf; take an empty shelf down.
+
+        A key on a shelf is its job's as long as it is the very one in ``_keys``; what leaves from further down is not
+        searched for.
+        """
+        heap, keys = self._shelves[shelf], self._keys
+        while heap and keys.get(heap[0][4]) is not heap[0]:
+            heapq.heappop(heap)
+        if not heap:
+            del self._shelves[shelf]
+
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        if not self._shelves:
-            self._free, self._last = cluster.total_free, None
-            return []
-        starts: list[Start] = []
+        free = cluster.total_free
+        # keys differ in the job's id, so that shelves are never compared
+        heads = [(heap[0], shelf) for shelf, heap in self._shelves.items() if self._jobs[heap[0][4]].gpus <= free]
         plan = Plan(cluster)
-        heads = [(heap[0], shelf) for shelf, heap in self._shelves.items()]
+        starts: list[Decision] = []
+        if heads:
+            self._start(heads, plan, starts)
+        self._last, self._free = self._first_wait(plan), plan.free
+        if self._last is not None:
+            starts.append(self._last)
+        return starts
+
+    def _start(self, heads: list[tuple[Key, Hashable]], plan: Plan, starts: list[Decision]) -> None:
+        """Start what fits, from the tops of the shelves."""
         heapq.heapify(heads)
         while heads:
             key, shelf = heapq.heappop(heads)
-            job = self._jobs[key[-1]]
-            placement = None
-            if job.gpus <= plan.free:
-                placement = quick_place(plan.view(), job, Strategy.MOST_FREE, self.fabric)
+            job = self._jobs[key[4]]
+            placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # nor will any other of this shape fit before GPUs come back
                 continue
             starts.append(Start(job, placement))
             plan.add(job, placement)
             self._forget(job.id)
-            if shelf in self._shelves:
-                heapq.heappush(heads, (self._shelves[shelf][0], shelf))
-        self._free, self._last = plan.free, self._first_wait(plan)
-        return starts if self._last is None else [*starts, self._last]
+            heap = self._shelves.get(shelf)
+            if heap is not None:
+                heapq.heappush(heads, (heap[0], shelf))
 
     def _first_wait(self, plan: Plan) -> Wait | None:
         """Why the first job in the order does not start."""
         if not self._shelves:
             return None
-        job = self._jobs[min(heap[0] for heap in self._shelves.values())[-1]]
-        if self._last is not None and self._last.job is job and self._free == plan.free and job.request is ANYWHERE:
-            return self._last  # nothing to say that was not said
+        if self._first is None:
+            self._first = min([heap[0] for heap in self._shelves.values()])
+        job, last = self._jobs[self._first[4]], self._last
+        if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
+            return last  # nothing to say that was not said
         return Wait(job, no_room(job, plan))
-
-    def _clean(self, shelf: Hashable) -> None:
-        """Keep a job that waits on top of a shelf; take an empty shelf down."""
-        heap = self._shelves[shelf]
-        while heap and not self._stands(heap[0], shelf):
-            heapq.heappop(heap)
-        if not heap:
-            del self._shelves[shelf]
-
-    def _stands(self, key: Key, shelf: Hashable) -> bool:
-        """Whether this key is still its job's, on this shelf; what leaves from further down is not searched for."""
-        job_id = key[-1]
-        if self._keys.get(job_id) != key or job_id in self._misfits:
-            return False
-        return self._shelf(self._jobs[job_id]) == shelf
 
     def next_wakeup(self, now: float) -> float | None:
         return None  # only arrivals and ends can change what fits
@@ -215,16 +232,16 @@ class Ordered:
             raise ValueError(f"not a state of this policy: {error!r}") from error
         for table in (self._jobs, self._keys, self._shelves, self._misfits):
             table.clear()
-        self._returns, self._last = returns, None
+        self._returns, self._last, self._first = returns, None, None
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
-                self._enter(jobs[job_id], (rank, value, submit, id_key(job_id), job_id))
+                key = (rank, value, submit, id_key(job_id), job_id)
+                self._enter(jobs[job_id], key, self._alone.fits(jobs[job_id]))
 
 
 def no_room(job: Job, plan: Plan) -> Reason:
     """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
-    plain = job.request is ANYWHERE or job.request == ANYWHERE
-    free = plan.free if plain else sum(usable for _, usable in offers(plan.view(), job.request))
+    free = plan.usable(job)
     if free < job.gpus:
         return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
     return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)

@@ -11,82 +11,154 @@ from slurm_asrpt.core.job import JobId
 Key = tuple[float, float, tuple[int, ...], JobId]
 """Remaining work, arrival, numeric id, id: least first, so ties go by arrival, then by id."""
 
+_NEVER = float("inf")
+
 
 class VirtualMachine:
     """Preemptive shortest-remaining-processing-time-first on one machine.
 
     Work is in GPU-seconds (g_i ñ_i α̃_i^min) and the machine works at a speed of G GPU-seconds a second: the same
     schedule as lengths (g_i/G) ñ_i α̃_i^min at speed 1, and it stays right when G changes under way.
+
+    Only the job being served loses work, so that time costs nothing: its key keeps the work that was left when its
+    turn began, and ``end`` says when it will complete. An arrival or a departure costs O(log n).
     """
 
     def __init__(self, clock: float = 0.0) -> None:
         self.clock = clock
-        self.speed = 1.0
-        self._heap: list[Key] = []
-        self._work: dict[JobId, float] = {}  # whole work of each job inside
+        self.end = _NEVER
+        """When the job being served will complete if nobody arrives, seconds; inf if the machine is empty."""
+        self._speed = 1.0
+        self._served: Key | None = None
+        self._since = clock  # when the turn of the served job began
+        self._heap: list[Key] = []  # the others, and some that have left
+        self._inside: dict[JobId, tuple[Key, float]] = {}  # the key of each job inside, and its whole work
 
     def __contains__(self, job_id: object) -> bool:
-        return job_id in self._work
+        return job_id in self._inside
 
     def __len__(self) -> int:
-        return len(self._work)
+        return len(self._inside)
+
+    @property
+    def speed(self) -> float:
+        """G, GPU-seconds a second. What was served before a change counts at the old speed."""
+        return self._speed
+
+    @speed.setter
+    def speed(self, speed: float) -> None:
+        served = self._pause()
+        self._speed = speed
+        if served is not None:
+            self._serve(served)
 
     def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
         """A job arrives now (call ``advance`` first). Raises ValueError if it is already here."""
-        if job_id in self._work:
+        if job_id in self._inside:
             raise ValueError(f"job {job_id} is already on the virtual machine")
-        if not self._heap:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
+        key = (work, arrival, id_key(job_id), job_id)
+        self._inside[job_id] = key, work
+        served = self._served
+        if served is None:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
             self.clock = now
-        self._work[job_id] = work
-        heapq.heappush(self._heap, (work, arrival, id_key(job_id), job_id))
+            self._serve(key)
+        elif key < (self._left(served), *served[1:]):
+            heapq.heappush(self._heap, self._paused(served))
+            self._serve(key)
+        else:
+            heapq.heappush(self._heap, key)
 
     def remove(self, job_id: JobId) -> None:
         """A job leaves before it completes here; unknown ids are ignored."""
-        if self._work.pop(job_id, None) is not None:
-            self._heap = [key for key in self._heap if key[3] != job_id]
+        if self._inside.pop(job_id, None) is None:
+            return
+        if self._served is not None and self._served[3] == job_id:
+            self._next()
+        elif len(self._heap) > 2 * len(self._inside) + 8:  # too many of those that have left
+            self._heap = [key for key in self._heap if self._waits(key)]
             heapq.heapify(self._heap)
 
-    def advance(self, now: float) -> list[JobId]:
+    def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
+        if now < self.end:
+            if now > self.clock and self._served is not None:
+                self.clock = now
+            return ()
         completed: list[JobId] = []
-        while self._heap:
-            remaining, arrival, number, job_id = self._heap[0]
-            end = self.clock + remaining / self.speed
-            if end > now:
-                served = max(0.0, now - self.clock) * self.speed
-                # the served job had the least work left and has now less: the heap stays a heap
-                self._heap[0] = (max(0.0, remaining - served), arrival, number, job_id)
-                break
-            heapq.heappop(self._heap)
-            self.clock = max(self.clock, end)
-            del self._work[job_id]
+        while self._served is not None and self.end <= now:
+            job_id = self._served[3]
+            del self._inside[job_id]
             completed.append(job_id)
-        if self._heap:
+            self.clock = max(self.clock, self.end)
+            self._next()
+        if self._served is not None:
             self.clock = max(self.clock, now)
         return completed
 
+    def _left(self, served: Key) -> float:
+        """Work left of the job being served."""
+        return max(0.0, served[0] - (self.clock - self._since) * self._speed)
+
+    def _paused(self, served: Key) -> Key:
+        """The key of the job being served as it stands now."""
+        key = (self._left(served), *served[1:])
+        self._inside[served[3]] = key, self._inside[served[3]][1]
+        return key
+
+    def _pause(self) -> Key | None:
+        return None if self._served is None else self._paused(self._served)
+
+    def _serve(self, key: Key) -> None:
+        self._served, self._since = key, self.clock
+        self.end = self.clock + key[0] / self._speed
+
+    def _next(self) -> None:
+        """Serve the first of those that wait."""
+        heap = self._heap
+        while heap:
+            key = heapq.heappop(heap)
+            if self._waits(key):
+                self._serve(key)
+                return
+        self._served, self.end = None, _NEVER
+
+    def _waits(self, key: Key) -> bool:
+        """Whether this key still is its job's: a job that leaves is not searched for."""
+        inside = self._inside.get(key[3])
+        return inside is not None and inside[0] is key
+
     def next_completion(self) -> float | None:
         """When the job being served would complete if nobody arrived, or None if the machine is empty."""
-        return self.clock + self._heap[0][0] / self.speed if self._heap else None
+        return None if self._served is None else self.end
 
     def remaining(self) -> list[tuple[JobId, float, float]]:
         """(job, work left, whole work) in the order in which they would complete without arrivals."""
-        return [(key[3], key[0], self._work[key[3]]) for key in sorted(self._heap)]
+        return [(key[3], key[0], self._inside[key[3]][1]) for key in self._keys()]
+
+    def _keys(self) -> list[Key]:
+        served = self._served
+        first = [] if served is None else [(self._left(served), *served[1:])]
+        return sorted([*first, *(key for key in self._heap if self._waits(key))])
 
     def dump(self) -> dict[str, Any]:
-        return {"clock": self.clock, "jobs": [[k[3], k[0], k[1], self._work[k[3]]] for k in sorted(self._heap)]}
+        jobs = [[key[3], key[0], key[1], self._inside[key[3]][1]] for key in self._keys()]
+        return {"clock": self.clock, "jobs": jobs}
 
     def load(self, state: Mapping[str, Any], keep: Sequence[JobId] | Mapping[JobId, Any]) -> None:
         """Take up a dump, without the jobs that are not in ``keep``."""
         self.clock = float(state["clock"])
-        self._heap, self._work = [], {}
+        self._heap, self._inside = [], {}
         for job_id, left, arrival, work in state["jobs"]:
             if job_id in keep:
-                self._work[JobId(job_id)] = float(work)
-                self._heap.append((float(left), float(arrival), id_key(job_id), JobId(job_id)))
+                key = (float(left), float(arrival), id_key(job_id), JobId(job_id))
+                self._inside[key[3]] = key, float(work)
+                self._heap.append(key)
         heapq.heapify(self._heap)
+        self._next()
 
 
 def id_key(job_id: str) -> tuple[int, ...]:
     """Job ids compare as numbers: 9 before 10, 7_2 before 7_10."""
-    return tuple(int(part) if part.isdigit() else -1 for part in job_id.split("_"))
+    if job_id.isdecimal():
+        return (int(job_id),)
+    return tuple(int(part) if part.isdecimal() else -1 for part in job_id.split("_"))

@@ -1,0 +1,79 @@
+"""When servers will be free again, by the predicted ends of what runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import JobId
+
+LINGER = 0.5
+"""A job that has outlived its prediction is expected to run for half as long again as it has: run times have heavy
+tails, so the longer one has lasted the longer it will (docs/decisions/0007)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A running job: since when, until when by prediction (seconds), and on which nodes."""
+
+    start: float
+    end: float
+    gpus: Mapping[str, int]
+
+
+class Occupancy:
+    """free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs."""
+
+    IDLE = float("-inf")
+
+    def __init__(self, nodes: Sequence[Node], runs: Mapping[JobId, Run] | None = None) -> None:
+        self._position = {node.name: i for i, node in enumerate(nodes)}
+        self.free_at = [self.IDLE] * len(nodes)
+        self._on: list[dict[JobId, Run]] = [{} for _ in nodes]
+        self.runs: dict[JobId, Run] = {}
+        for job_id, run in (runs or {}).items():
+            self.began(job_id, run)
+
+    def began(self, job_id: JobId, run: Run) -> None:
+        """A job runs; nodes that are not in the table do not count."""
+        self.ended(job_id)
+        self.runs[job_id] = run
+        for name in run.gpus:
+            at = self._position.get(name)
+            if at is not None:
+                self._on[at][job_id] = run
+                self.free_at[at] = max(self.free_at[at], run.end)
+
+    def ended(self, job_id: JobId) -> Run | None:
+        """A job runs no more; what it was, or None for an unknown one."""
+        run = self.runs.pop(job_id, None)
+        for name in run.gpus if run is not None else ():
+            at = self._position.get(name)
+            if at is not None:
+                del self._on[at][job_id]
+                self.free_at[at] = max((other.end for other in self._on[at].values()), default=self.IDLE)
+        return run
+
+    def look_at(self, now: float) -> None:
+        """Put off the ends that should have come by now."""
+        free_at = self.free_at
+        for at, time in enumerate(free_at):
+            if self.IDLE < time <= now:
+                free_at[at] = max(_expected_end(run, now) for run in self._on[at].values())
+
+    def room_at(self, at: int, need: int, free: int, now: float) -> float:
+        """When a node with ``free`` GPUs free now is predicted to have ``need`` free, seconds."""
+        time = now
+        for end, run_gpus in sorted((_expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()):
+            if free >= need:
+                break
+            free, time = free + run_gpus, end
+        return time
+
+    def _gpus(self, run: Run, at: int) -> int:
+        return next(count for name, count in run.gpus.items() if self._position.get(name) == at)
+
+
+def _expected_end(run: Run, now: float) -> float:
+    return run.end if run.end > now else now + LINGER * (now - run.start) + 1.0
