@@ -14,7 +14,7 @@ from slurm_asrpt.errors import InputError
 
 DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
 ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
-DEFAULT_POLICY = "asrpt"
+DEFAULT_POLICY = "asrpt-gated"
 """The policy of those who name none: a name of ``core.policies`` (not imported here, commands start quicker)."""
 
 
@@ -89,6 +89,12 @@ class PolicySettings(Section):
     delay: Annotated[str, Field(pattern="^(block|aside)$")] = Field(
         "block",
         description="block: a job delayed for placement blocks the queue (the proofs' reading). aside: it waits aside.",
+    )
+    gate: Annotated[float, Field(ge=1)] = Field(
+        1.1, description="asrpt-gated: a job starts only where alpha is at most so many times its minimum."
+    )
+    patience_s: Annotated[float, Field(gt=0)] = Field(
+        604800.0, description="asrpt-gated: after waiting for so many seconds a job goes before all younger ones."
     )
 
 

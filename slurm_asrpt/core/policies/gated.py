@@ -269,7 +269,7 @@ class Gated:
         return found if found.alpha <= self.gate * (entry.best or 0.0) else None
 
     def _server(self, gpus: int, servers: _Servers, allowed: int, end: float) -> int | None:
-        """The server in use whose predicted end is nearest to the job's, rather after than before it; else an idle one."""
+        """The server in use with the nearest predicted end, rather after the job's than before it; else an idle one."""
         free_at, masks = self._occupancy.free_at, servers.view.masks
         best: tuple[bool, float, int] | None = None
         for free in range(gpus, self._size):
