@@ -46,7 +46,7 @@ class Plan:
         """``quick_place`` beside the starts."""
         if job.gpus > self.free:
             return None
-        if not self._plain(job):
+        if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
         if self._filed < len(self._starts):
             self._file()

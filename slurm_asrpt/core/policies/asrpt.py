@@ -163,7 +163,7 @@ class ASrpt:
         """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
         *misfits, (job, why, until) = self._stuck
         if why.facts["free"] != free:
-            wait = Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free), until)
+            wait = Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}), until)
             self._stuck, self._last[job.id] = (*misfits, wait), wait.reason
         return self._stuck
 
@@ -209,7 +209,7 @@ class ASrpt:
         free = plan.free
         if job.gpus > free:
             if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
-                return Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free))
+                return Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}))
             return self._no_room(job, plan)
         if kind.state != self._state:  # one of a kind is as good as another
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
