@@ -83,11 +83,13 @@ class ASrpt:
         self._look_again()
 
     def submitted(self, job: Job, now: float) -> None:
-        self._advance(now)
+        machine = self._machine
+        if now >= machine.end:
+            self._advance(now)
         self._jobs[job.id] = job
         work = job.gpus * job.predicted_iterations * self._kind(job).best
-        self._machine.add(job.id, work, job.submit_time, now)
-        if now >= self._machine.end:
+        machine.add(job.id, work, job.submit_time, now)
+        if now >= machine.end:
             self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:

@@ -53,9 +53,11 @@ class VirtualMachine:
             self._serve(served)
 
     def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
-        """A job arrives now (call ``advance`` first). Raises ValueError if it is already here."""
+        """A job arrives now (``advance`` first if ``end`` has come). Raises ValueError if it is already here."""
         if job_id in self._inside:
             raise ValueError(f"job {job_id} is already on the virtual machine")
+        if now > self.clock:
+            self.clock = now
         key = (work, arrival, id_key(job_id), job_id)
         self._inside[job_id] = key, work
         served = self._served
