@@ -83,7 +83,7 @@ class ClusterView:
         for name, count in self.free.items():
             self._check(name, count)
             self.masks[count] |= self._bits[name][0]
-        self.singles: dict[JobProfile, tuple[Fabric, dict[int, Placement]]] = {}  # freeindex's memo, shared by copies
+        self.singles: dict[int, tuple[JobProfile, Fabric, dict[int, Placement]]] = {}  # freeindex's; shared by copies
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:

@@ -46,7 +46,7 @@ class Plan:
         """``quick_place`` beside the starts."""
         if job.gpus > self.free:
             return None
-        if not self._plain(job):
+        if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
         if self._filed < len(self._starts):
             self._file()
@@ -118,15 +118,15 @@ def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy,
 
 def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
     """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
-    known = view.singles.get(profile)
-    if known is None or known[0] is not fabric:
+    known = view.singles.get(id(profile))  # hashing a profile costs more than the rest
+    if known is None or known[0] is not profile or known[1] is not fabric:
         if len(view.singles) >= _KINDS:
             view.singles.clear()
-        known = view.singles[profile] = (fabric, {})
-    found = known[1].get(bit)
+        known = view.singles[id(profile)] = (profile, fabric, {})
+    found = known[2].get(bit)
     if found is None:
         node = view.nodes[bit.bit_length() - 1]
-        found = known[1][bit] = placement_on([node], (profile.gpus,), profile, fabric)
+        found = known[2][bit] = placement_on([node], (profile.gpus,), profile, fabric)
     return found
 
 

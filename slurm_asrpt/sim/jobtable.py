@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,8 @@ class JobTable:
     def jobs(self, first: int = 0, last: int | None = None) -> Iterator[Job]:
         """What a policy sees of the jobs in the rows from ``first`` to before ``last``, made as they are asked for."""
         last = len(self) if last is None else last
-        for begin in range(first, last, _CHUNK):
-            yield from self._jobs(range(begin, min(begin + _CHUNK, last)))
+        chunks = (range(begin, min(begin + _CHUNK, last)) for begin in range(first, last, _CHUNK))
+        return chain.from_iterable(map(self._jobs, chunks))
 
     def _jobs(self, rows: range) -> Iterator[Job]:
         profiles, part = self.profiles, slice(rows.start, rows.stop)

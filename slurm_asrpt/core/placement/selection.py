@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
+from operator import itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobProfile, Request
@@ -90,17 +91,18 @@ def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobPro
     """Heavy-Edge on exactly these GPUs per node."""
     names = [node.name for node in nodes]
     sizes = tuple([node.gpus for node in nodes])
-    servers, alpha = _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
-    return Placement(dict(zip(names, counts, strict=True)), tuple([names[server] for server in servers]), alpha)
+    ranks, alpha = _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
+    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha)
 
 
 @lru_cache(maxsize=65536)
 def _mapped(
     profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], inter: float, intra: float
-) -> tuple[tuple[int, ...], float]:
-    """Ranks and alpha. The fabric comes as its two figures, which are hashed many times faster than it is."""
+) -> tuple[Callable[[Sequence[str]], tuple[str, ...]], float]:
+    """What makes the servers' names the ranks, and alpha. The fabric's two figures are hashed faster than it is."""
     ranks = heavy_edge(profile, counts)
-    return ranks, iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))
+    alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))
+    return (tuple if ranks == (0,) else itemgetter(*ranks)), alpha
 
 
 def _choose(available: list[Offer], job: Job, strategy: Strategy) -> list[Offer] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.freeindex import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import no_room
@@ -35,6 +35,7 @@ class Kind:
 
     best, worst: α̃_min and α_max, seconds per iteration. fits: whether the nodes can hold such a job at all.
     heavy: communication-heavy (line 8). strategy: in which order servers are considered.
+    profile: one of those that are equal.
     placement, state: the placement that was found in that state of the cluster, counted by the policy.
     """
 
@@ -43,6 +44,7 @@ class Kind:
     fits: bool
     heavy: bool
     strategy: Strategy
+    profile: JobProfile
     placement: Placement | None = None
     state: int = -1
 
@@ -62,12 +64,14 @@ class ASrpt:
         self._nodes: tuple[Node, ...] = ()
         self._jobs: dict[JobId, Job] = {}
         self._kinds: dict[Hashable, Kind] = {}
+        self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
         self._machine = VirtualMachine()
         self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
         self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
+        self._need = 0  # how many GPUs that takes
         self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
         self._cluster: ClusterView | None = None  # a view, and its version
@@ -79,15 +83,17 @@ class ASrpt:
         self._advance(now)
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
-        self._kinds.clear()
+        self._clear_kinds()
         self._look_again()
 
     def submitted(self, job: Job, now: float) -> None:
-        self._advance(now)
+        machine = self._machine
+        if now >= machine.end:
+            self._advance(now)
         self._jobs[job.id] = job
         work = job.gpus * job.predicted_iterations * self._kind(job).best
-        self._machine.add(job.id, work, job.submit_time, now)
-        if now >= self._machine.end:
+        machine.add(job.id, work, job.submit_time, now)
+        if now >= machine.end:
             self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:
@@ -127,23 +133,36 @@ class ASrpt:
         self._delays.pop(job_id, None)
 
     def _kind(self, job: Job) -> Kind:
-        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
-        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        if job.request is not ANYWHERE:
+            return self._kind_like((job.profile, job.request), job)
+        # nearly every simulated job is plain, and hashing its profile would cost more than all the rest here
+        found = self._plain_kinds.get(id(job.profile))
+        if found is None:
+            found = self._kind_like(job.profile, job)
+            self._plain_kinds[id(found.profile)] = found
+        return found
+
+    def _kind_like(self, key: Hashable, job: Job) -> Kind:
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= _KINDS:  # a daemon runs for years
-                self._kinds.clear()
+                self._clear_kinds()
             found = self._kinds[key] = self._worked_out(job)
         return found
+
+    def _clear_kinds(self) -> None:
+        self._kinds.clear()
+        self._plain_kinds.clear()
 
     def _worked_out(self, job: Job) -> Kind:
         there = fits(job, self._nodes)
         best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
         if not job.profiled:  # nothing is known of what it sends
-            return Kind(best, worst, there, False, Strategy.TIGHTEST)
+            return Kind(best, worst, there, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
-        return Kind(best, worst, there, heavy, Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE)
+        strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
+        return Kind(best, worst, there, heavy, strategy, job.profile)
 
     # decisions
 
@@ -152,7 +171,7 @@ class ASrpt:
             self._advance(now)
         if not self._fifo:
             return ()
-        if self._stuck and cluster.total_free < self._stuck[-1].job.gpus and not cluster.overdrawn:
+        if self._stuck and cluster.total_free < self._need and not cluster.overdrawn:
             return self._still_stuck(cluster.total_free)
         if cluster is not self._cluster or cluster.version != self._version:
             self._cluster, self._version = cluster, cluster.version
@@ -161,10 +180,10 @@ class ASrpt:
 
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
         """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
-        *misfits, (job, why, until) = self._stuck
-        if why.facts["free"] != free:
-            wait = Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free), until)
-            self._stuck, self._last[job.id] = (*misfits, wait), wait.reason
+        last = self._stuck[-1]
+        if last.reason.facts["free"] != free:
+            wait = Wait(last.job, Reason(_WAITING, "gpus", {"need": self._need, "free": free}), last.until)
+            self._stuck, self._last[last.job.id] = (*self._stuck[:-1], wait), wait.reason
         return self._stuck
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
@@ -189,7 +208,9 @@ class ASrpt:
         for job_id in starts:
             self._forget(job_id)
             self._cluster = None  # will not be what it was
-        self._stuck = tuple(waits) if self._blocked and _only_gpus_count(waits) else ()
+        self._stuck = ()
+        if self._blocked and _only_gpus_count(waits):
+            self._stuck, self._need = tuple(waits), waits[-1].job.gpus
         return decisions
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
@@ -209,7 +230,7 @@ class ASrpt:
         free = plan.free
         if job.gpus > free:
             if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
-                return Wait(job, reason(_WAITING, "gpus", need=job.gpus, free=free))
+                return Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}))
             return self._no_room(job, plan)
         if kind.state != self._state:  # one of a kind is as good as another
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state

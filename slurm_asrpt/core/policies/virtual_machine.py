@@ -53,16 +53,18 @@ class VirtualMachine:
             self._serve(served)
 
     def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
-        """A job arrives now (call ``advance`` first). Raises ValueError if it is already here."""
+        """A job arrives now (``advance`` first if ``end`` has come). Raises ValueError if it is already here."""
         if job_id in self._inside:
             raise ValueError(f"job {job_id} is already on the virtual machine")
+        if now > self.clock:
+            self.clock = now
         key = (work, arrival, id_key(job_id), job_id)
         self._inside[job_id] = key, work
         served = self._served
         if served is None:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
             self.clock = now
             self._serve(key)
-        elif key < (self._left(served), *served[1:]):
+        elif work <= (left := self._left(served)) and key < (left, *served[1:]):
             heapq.heappush(self._heap, self._paused(served))
             self._serve(key)
         else:
@@ -89,10 +91,11 @@ class VirtualMachine:
             job_id = self._served[3]
             del self._inside[job_id]
             completed.append(job_id)
-            self.clock = max(self.clock, self.end)
+            if self.end > self.clock:
+                self.clock = self.end
             self._next()
-        if self._served is not None:
-            self.clock = max(self.clock, now)
+        if now > self.clock and self._served is not None:
+            self.clock = now
         return completed
 
     def _left(self, served: Key) -> float:
