@@ -72,7 +72,7 @@ def test_an_unknown_predictor_lists_the_known_ones() -> None:
     st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.integers(1, 10_000), min_size=4, max_size=30), min_size=2)
 )
 def test_a_forest_of_many_trees_says_what_a_retraining_says(runs: dict[str, list[int]]) -> None:
-    """The claim that spares a simulation its forests: a group's prediction is the mean of its runs, trees permitting."""
+    """What spares a simulation its forests: a group's prediction is the mean of its runs, as the trees tend to it."""
     groups = list(runs)
     forest = predict(
         "forest", past(**{g: [float(v) for v in values] for g, values in runs.items()}), groups, np.empty(0)
