@@ -1,6 +1,6 @@
-"""Lower bounds on the sum of completion times that any schedule can reach.
+"""Lower bounds on the sum of completion times that any schedule can reach, and a policy's promise to each job.
 
-Both relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in truth it takes
+Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in truth it takes
 p_i = n_i α̃_i^min seconds once started. Completion times are instants, seconds on the table's clock.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.jobtable import Floats, JobTable
 
 
@@ -38,6 +39,31 @@ def sound_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float
     release, length, alone = _columns(table, nodes, fabric)
     busy = _mean_busy_times(release, length)
     return float(max(srpt(release, length).sum(), (release + alone).sum(), (busy + alone / 2).sum()))
+
+
+def latest_starts(result: Result, patience_s: float) -> Floats:
+    """What asrpt-gated promises on equal servers: when each job starts at the latest, shape (n,), seconds.
+
+    Job i starts by d_i + (k_i + 1) L. d_i = submission + patience_s; k_i: the jobs submitted before it (of several at
+    once those in earlier rows) that had not started by d_i; L: the longest run of any job in this result. What never
+    started counts as waiting if the run was interrupted, else not: no cluster could hold it. Its own row is nan.
+    """
+    submit, start = result.table.submit.tolist(), result.start.tolist()
+    longest = float(np.nanmax(result.end - result.start, initial=0.0))
+    waiting: list[
+        float
+    ] = []  # heap of the starts of those submitted before; what had started by d_i never counts again
+    latest = np.full(len(submit), np.nan)
+    for row in np.argsort(result.table.submit, kind="stable").tolist():
+        due = submit[row] + patience_s
+        while waiting and waiting[0] <= due:
+            heapq.heappop(waiting)
+        if start[row] == start[row]:  # not nan
+            latest[row] = due + (len(waiting) + 1) * longest
+            heapq.heappush(waiting, start[row])
+        elif result.interrupted:
+            heapq.heappush(waiting, float("inf"))
+    return latest
 
 
 def _columns(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> tuple[Floats, Floats, Floats]:

@@ -5,7 +5,8 @@ import pytest
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
-from slurm_asrpt.sim.bound import design_bound, sound_bound, srpt
+from slurm_asrpt.sim.bound import design_bound, latest_starts, sound_bound, srpt
+from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.jobtable import JobTable
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -46,3 +47,13 @@ def test_the_bound_of_the_design_can_be_beaten_and_the_sound_one_cannot():
     nodes = [Node("n0", 100)]
     possible = 10 + sum(0.102 * k for k in range(1, 51))
     assert sound_bound(jobs, nodes, FABRIC) <= possible < design_bound(jobs, nodes, FABRIC)
+
+
+def test_latest_starts_count_who_was_there_before_and_still_waits():
+    submit, start, end = [0.0, 1.0, 1.0, 2.0, 3.0], [0.0, 30.0, 11.0, 12.0, np.nan], [40.0, 31.0, 12.0, 13.0, np.nan]
+    table = JobTable((unprofiled(1),), np.array(submit), np.zeros(5, dtype=int), np.ones(5), np.ones(5))
+    nodes = np.array([1, 1, 1, 1, 0])
+    done = Result(table, np.array(start), np.array(end), np.ones(5), nodes, clock=40.0, events=9, interrupted=False)
+    # the longest run is 40 s; at 11 s job 1 waits and job 2 has just started, at 12 s only job 1 waits
+    expected = [10 + 40, 11 + 40, 11 + 2 * 40, 12 + 2 * 40, np.nan]
+    assert latest_starts(done, patience_s=10.0).tolist() == pytest.approx(expected, nan_ok=True)
