@@ -84,7 +84,7 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
     facts = [
         ("Policy", safe(record.scenario.policy)),
         ("Trace", f"{safe(str(notes['trace']))}, load {notes['load']:.3f}"),
-        ("Cluster", f"{cluster.servers} x {cluster.gpus} GPUs, {cluster.nic_gbit:g} Gbit/s"),
+        ("Cluster", f"{cluster.text}, {cluster.nic_gbit:g} Gbit/s"),
         ("Jobs", f"{found['jobs']}, {found['ended']} ended, {found['never_started']} never started"),
         ("Mean JCT", f"{slurm_time(found['mean_jct_s'])}, median {slurm_time(found['median_jct_s'])}"),
         ("Over bound", f"{ratio(found['over_sound'])} of {slurm_time(bounds['sound'])} (sound)"),

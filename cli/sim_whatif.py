@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from slurm_asrpt_cli.sim_options import Json, Told, print_json, progress, say
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
@@ -41,7 +38,7 @@ def what_if(
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="For the forest.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what each policy would have done to the jobs that Slurm has run, beside what Slurm did.
 
@@ -63,16 +60,16 @@ def what_if(
     _check_output(output)
     trace = _jobs(sacct, dump, since, partition)
     past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed)
-    with _progress(len(names) * len(past.table)) as told:
-        outcomes, interrupted = whatif.compare(past, names, told)
+    with progress("simulating", len(names) * len(past.table)) as bar:
+        outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
         output.write_text(whatif_page.page(past, outcomes, interrupted), encoding="utf-8", errors="backslashreplace")
     if as_json:
-        print(json.dumps(whatif.document(past, outcomes, interrupted), indent=2))
+        print_json(whatif.document(past, outcomes, interrupted))
     else:
         _print(past, outcomes, output)
     if interrupted:
-        print("asrpt-sim: interrupted; policies are missing", file=sys.stderr)
+        say("interrupted; policies are missing")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -121,20 +118,16 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
     return [node.gpus for node in slurmdata.parse_sinfo(slurmdata.ask_sinfo(partition))]
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, only on a terminal."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    finished: list[str] = []
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("simulating", total=total)
+def _counted(bar: Told) -> Callable[[str, int, int], None]:
+    """Tell a bar over all policies of the jobs that have ended in one of them."""
+    names: list[str] = []
 
-        def told(name: str, done: int, jobs: int) -> None:
-            if name not in finished:
-                finished.append(name)
-            bar.update(task, completed=(len(finished) - 1) * jobs + done, description=name)
+    def told(name: str, done: int, jobs: int) -> None:
+        if name not in names:
+            names.append(name)
+        bar((len(names) - 1) * jobs + done, name)
 
-        yield told
+    return told
 
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:

@@ -123,8 +123,6 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
     policy that errs."""
     table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table
     name, settings = spec.name.removesuffix(PERFECT), dict(spec.settings)
-    if name == "easy-backfill":
-        settings["time_limit"] = table.limit_of
     try:
         policy = make_policy(name, fabric=workload.cluster.fabric, **settings)
     except (TypeError, ValueError) as error:

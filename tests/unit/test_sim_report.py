@@ -50,7 +50,7 @@ def placed(*entries: tuple[float, float, dict[int, int]]) -> tuple[pd.DataFrame,
 
 def test_occupancy_by_hand() -> None:
     jobs, placements = placed((0, 10, {0: 4}), (2, 6, {0: 2, 1: 1}), (6, 8, {0: 4}))
-    steps = occupancy(jobs, placements, servers=3, gpus=8, clock=10.0)
+    steps = occupancy(jobs, placements, [8, 8, 8], 10.0)
     at = {t: i for i, t in enumerate(steps.time.tolist())}
     table = {
         t: tuple(steps.values[name][len(steps.time) - 1 - steps.time.tolist()[::-1].index(t)] for name in steps.values)
@@ -62,7 +62,7 @@ def test_occupancy_by_hand() -> None:
 
 def test_the_largest_block_is_smaller_than_a_server_once_all_are_touched() -> None:
     jobs, placements = placed((0, 4, {0: 5}), (0, 8, {1: 6}))
-    steps = occupancy(jobs, placements, servers=2, gpus=8, clock=8.0)
+    steps = occupancy(jobs, placements, [8, 8], 8.0)
     assert steps.means(np.array([0.0, 4.0, 8.0]))["largest"].tolist() == [3, 8]
 
 
@@ -76,18 +76,18 @@ entry = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(entries=st.lists(entry, max_size=12))
 def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[int, int]]]) -> None:
-    servers, gpus = 4, 48  # so many that no draw is too much
+    sizes = [48, 96, 48, 60]  # so many that no draw is too much
     jobs, placements = placed(*((s, s + length, where) for s, length, where in entries))
-    steps = occupancy(jobs, placements, servers, gpus, 40.0)
+    steps = occupancy(jobs, placements, sizes, 40.0)
     slow: dict[str, list[float]] = {"used": [], "part": [], "whole": [], "largest": []}
     for second in range(40):
-        free = [gpus] * servers
+        free = list(sizes)
         for start, length, where in entries:
             for node, count in where.items():
                 free[node] -= count if start <= second < start + length else 0
-        slow["used"].append(servers * gpus - sum(free))
-        slow["part"].append(sum(f for f in free if f < gpus))
-        slow["whole"].append(sum(f for f in free if f == gpus))
+        slow["used"].append(sum(sizes) - sum(free))
+        slow["part"].append(sum(f for f, size in zip(free, sizes, strict=True) if f < size))
+        slow["whole"].append(sum(f for f, size in zip(free, sizes, strict=True) if f == size))
         slow["largest"].append(max(free))
     for name, values in steps.means(np.arange(41.0)).items():
         np.testing.assert_allclose(values, slow[name], atol=1e-9)
@@ -96,7 +96,7 @@ def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[i
 def test_used_gpu_seconds_are_those_of_the_jobs() -> None:
     record = run_scenario(scenario("asrpt:tau=0"))
     clock = float(record.meta["clock_s"])
-    steps = occupancy(record.jobs, record.placements, 8, 8, clock)
+    steps = occupancy(record.jobs, record.placements, [8] * 8, clock)
     used = steps.means(np.array([0.0, clock]))["used"][0] * clock
     jobs = record.jobs
     assert used == pytest.approx(float((jobs["gpus"] * (jobs["end_s"] - jobs["start_s"])).sum()))

@@ -58,12 +58,7 @@ def read_trace(
     without it. columns: for "csv", which column holds what. Raises InputError, worded for the command line, for
     what is no trace; rows that make no sense are left out and counted.
     """
-    if fmt == AUTO and columns:
-        fmt = "csv"
-    if fmt != AUTO and fmt not in _FORMATS:
-        raise InputError(f"no format is called {printable(fmt)[:40]!r}; known: {', '.join(_FORMATS)}")
-    if columns and fmt != "csv":
-        raise InputError(f"columns can be named for the format csv only, not for {fmt}")
+    fmt = check_format(fmt, columns)
     found = source(path)
     kind = _FORMATS[fmt] if fmt != AUTO else _detect(found)
     try:
@@ -72,6 +67,17 @@ def read_trace(
         if str(path) in str(error):
             raise
         raise InputError(f"{path}: {error}") from None
+
+
+def check_format(fmt: str, columns: Mapping[str, str] | None = None) -> str:
+    """The name of the format: "csv" where columns are named. Raises InputError for an unknown one."""
+    if fmt == AUTO and columns:
+        return "csv"
+    if fmt != AUTO and fmt not in _FORMATS:
+        raise InputError(f"no format is called {printable(fmt)[:40]!r}; known: {', '.join(_FORMATS)}")
+    if columns and fmt != "csv":
+        raise InputError(f"columns can be named for the format csv only, not for {fmt}")
+    return fmt
 
 
 def _detect(found: Source) -> _Format:
