@@ -25,7 +25,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(WHAT)} or all.", show_default=False)],
     quick: Annotated[bool, typer.Option("--quick", help=f"1/{QUICK} of the jobs: shows that it works.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,

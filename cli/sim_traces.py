@@ -27,9 +27,9 @@ Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Wh
 
 def add_commands(app: typer.Typer) -> None:
     """Add import, describe, generate and formats."""
-    app.command("import")(import_)
-    app.command()(describe)
-    app.command()(generate)
+    app.command("import", short_help="Write a trace of any known kind as one CSV file.")(import_)
+    app.command(short_help="Tell what a trace is like, and draw it.")(describe)
+    app.command(short_help="Make a trace like Alibaba's PAI.")(generate)
     app.command()(formats)
 
 
@@ -41,9 +41,15 @@ def import_(
     processors_as_gpus: Processors = False,
     as_json: Json = False,
 ) -> None:
-    """Read a trace of any known kind and write it in the one that every other command reads fastest.
+    """Read a trace of any known kind and write it as the CSV file that all commands read fastest.
 
     Rows that make no sense are left out, and counted by their fault.
+
+    \b
+    Examples:
+      asrpt-sim import cluster_job_log -o philly.csv.gz
+      asrpt-sim import jobs.csv -o mine.csv.gz \\
+        --column submit_s=Submitted --column gpus=Cards
     """
     source = path_of(trace)
     if output.exists() and source.exists() and output.samefile(source):
@@ -66,7 +72,13 @@ def describe(
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out."""
+    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out.
+
+    \b
+    Examples:
+      asrpt-sim describe philly --plot philly.png
+      asrpt-sim describe jobs.txt --format sacct --json
+    """
     if plot:
         from slurm_asrpt.sim import describeplot  # matplotlib takes a second to come
 
@@ -92,7 +104,12 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another trace.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster."""
+    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster.
+
+    \b
+    Examples:
+      asrpt-sim generate --jobs 20000 --days 30 -o jobs.csv.gz
+    """
     made = pai_like(jobs, days, seed)
     write_trace(made, output)
     if as_json:

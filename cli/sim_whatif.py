@@ -21,7 +21,7 @@ from slurm_asrpt.sim.traces import Trace
 
 def add_commands(app: typer.Typer) -> None:
     """Put what-if into asrpt-sim."""
-    app.command("what-if")(what_if)
+    app.command("what-if", short_help="Replay what Slurm has run under other policies.")(what_if)
 
 
 def what_if(
@@ -50,10 +50,13 @@ def what_if(
       asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
       asrpt-sim what-if --dump jobs.txt.gz --servers 16 -p fifo,asrpt
 
+    \b
     The files come from any login node:
-      SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 \\
-        --starttime=now-30days --format=... > jobs.txt
+      SLURM_TIME_FORMAT=%s sacct --allusers \\
+        --allocations --parsable2 --starttime=now-30days \\
+        --format=... > jobs.txt
       sinfo --Node --noheader --format='%N|%G|%T' > nodes.txt
+
     With neither --sacct nor --dump the command prints the sacct line in full.
     """
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
@@ -81,8 +84,11 @@ def _check_output(output: Path | None) -> None:
 def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
     """The jobs, from sacct or from its dump."""
     if sacct == (dump is not None):
-        command = f"sacct --allusers --allocations --parsable2 --format={','.join(slurmdata.sacct_fields())}"
-        raise InputError(f"name one of --sacct and --dump FILE; the file is what this prints: {command}")
+        fields = ",".join(slurmdata.sacct_fields())
+        command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
+        raise InputError(
+            f"name one of --sacct and --dump FILE; the file is what this prints: SLURM_TIME_FORMAT=%s {command}"
+        )
     if partition:
         slurmdata.partition_argument(partition)
     if dump is None:
