@@ -25,7 +25,9 @@ from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 DEFAULTS = Options()
 RETRAIN = "1h"
 
-Trace = Annotated[str, typer.Argument(metavar="TRACE", help=f"{KNOWN[0].upper()}{KNOWN[1:]}.", show_default=False)]
+_TRACE: Any = typer.Argument(metavar="TRACE", help=f"{KNOWN[0].upper()}{KNOWN[1:]}.", show_default=False)
+Trace = Annotated[str, _TRACE]
+OptionalTrace = Annotated[str | None, _TRACE]
 Format = Annotated[
     str, typer.Option("--format", "-f", metavar="NAME", help=f"Kind of trace: {', '.join((AUTO, *formats()))}.")
 ]
@@ -90,12 +92,12 @@ def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable
     shared = dict(inspect.signature(_scenario, eval_str=True).parameters)
     first, *own = inspect.signature(command, eval_str=True).parameters.values()
     if not needed:
-        shared["trace"] = shared["trace"].replace(default="")
+        shared["trace"] = shared["trace"].replace(default=None, annotation=OptionalTrace)
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         given = {name: values.pop(name) for name in shared}
-        command(**{first.name: _scenario(**given) if given["trace"] else None}, **values)
+        command(**{first.name: None if given["trace"] is None else _scenario(**given)}, **values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     together = [parameter.replace(kind=keyword) for parameter in (*shared.values(), *own)]
@@ -165,14 +167,17 @@ def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> No
     columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
     width = console.width if sys.stdout.isatty() else None
     if width:
-        columns = _fit(columns, width, len(names))
+        columns = fit(columns, width, len(names), GIVES_WAY)
     print_table(columns, True, console, width)
 
 
-def _fit(columns: Sequence[Column], width: int, names: int) -> list[Column]:
-    """Leave figures out, then narrow the first column: what is shown is shown whole."""
+def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[str]) -> list[Column]:
+    """Leave figures out, those of ``gives_way`` in its order, then narrow the first column: what is shown is whole.
+
+    names: so many columns, the first ones, stay.
+    """
     kept = list(columns)
-    for title in GIVES_WAY:
+    for title in gives_way:
         if _width(kept) <= width:
             return kept
         kept = [column for number, column in enumerate(kept) if number < names or column.title != title]

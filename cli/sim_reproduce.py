@@ -44,7 +44,7 @@ def reproduce(
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
-      asrpt-sim reproduce all --keep cells -o docs/reproduction.md
+      asrpt-sim reproduce all --keep cells -o page.md
     """
     asked = _asked(what)
     if output and (output.is_dir() or not output.resolve().parent.is_dir()):

@@ -145,4 +145,5 @@ def report(
     if as_json:
         print_json({"report": str(output), "pictures": [str(path) for path in pictures], "results": len(found)})
     else:
-        print(f"{safe(str(output))}: {len(found)} results, {len(pictures)} pictures beside it")
+        results = "1 result" if len(found) == 1 else f"{len(found)} results"
+        print(f"{safe(str(output))}: {results}, {len(pictures)} pictures beside it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,27 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from slurm_asrpt_cli.sim_options import Json, Told, print_json, progress, say
+from slurm_asrpt_cli.sim_options import Json, Told, fit, print_json, progress, say
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.sim import slurmdata, whatif, whatif_page
 from slurm_asrpt.sim.traces import Trace
+
+GIVES_WAY = (
+    *(
+        "NEVER_STARTED",
+        "MEAN_SLOWDOWN",
+        "WAIT_P90",
+        "LONGEST_WAIT",
+        "LATER_THAN_REALLY",
+        "WAIT_P50",
+        "MEAN_COMPLETION",
+        "WAIT_P99",
+    ),
+    "RATIO_TO_SLURM",
+)
+"""Columns that a narrow terminal does without, the least needed first."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -48,7 +64,7 @@ def what_if(
     Examples:
       asrpt-sim what-if --sacct --since 30days -o report.html
       asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
-      asrpt-sim what-if --dump jobs.txt.gz --servers 16 -p fifo,asrpt
+      asrpt-sim what-if --dump jobs.txt.gz --servers 16
 
     \b
     The files come from any login node:
@@ -142,6 +158,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for name, title in whatif_page.COLUMNS.items():
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
         columns.append(Column(title.upper().replace(" ", "_"), cells, right=True))
-    print_table(columns, True, console, None)
+    width = console.width if sys.stdout.isatty() else None
+    print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, console, width)
     for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
         console.print(safe(line), markup=False, soft_wrap=True)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.sim.engine import simulate_named
@@ -242,6 +241,8 @@ def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1
 
 
 def _run(sims: Iterable[Sim], results: Results, processes: int, told: Told | None, later: int = 0) -> None:
+    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
+
     unique = list(dict.fromkeys(sims))
     # by workload: a process keeps the last one that it made
     todo = sorted((sim for sim in unique if not results.load(sim)), key=lambda sim: repr(sim.workload))

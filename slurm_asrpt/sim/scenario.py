@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -145,6 +146,8 @@ def make_scenario(
         raise InputError(str(error)) from error
     if made.servers < 1 or made.gpus < 1:
         raise InputError(f"a cluster has at least one server and one GPU in each, not {made.servers} x {made.gpus}")
+    if not (math.isfinite(made.nic_gbit) and math.isfinite(made.intra_gbyte)):
+        raise InputError(f"bandwidths are finite numbers, not {made.nic_gbit:g} and {made.intra_gbyte:g}")
     if opts.jobs is not None and opts.jobs < 1:
         raise InputError(f"at least one job is simulated, not {opts.jobs}")
     check_format(fmt, column_titles(columns))

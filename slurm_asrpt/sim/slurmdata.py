@@ -98,7 +98,8 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
+        why = getattr(error, "strerror", None) or error  # a damaged archive is an OSError, too, and has none
+        raise InputError(f"{path}: cannot be read ({why})") from error
 
 
 def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:

@@ -34,7 +34,12 @@ def generated_size(spec: str) -> tuple[int, float] | None:
 
 
 def path_of(spec: str) -> Path:
-    """The file or folder that is meant: what is there under that name, else the sample of that name."""
+    """The file or folder that is meant: what is there under that name, else the sample of that name.
+
+    Raises InputError for no name at all.
+    """
+    if not spec:
+        raise InputError(f"the trace has no name; name {KNOWN}")
     path = Path(spec)
     return NAMED[spec] if spec in NAMED and not path.exists() else path
 
@@ -51,7 +56,12 @@ def load_trace(
     size = generated_size(spec)
     if size:
         return pai_like(*size, seed=seed)
-    return read_trace(path_of(spec), fmt, processors_as_gpus=processors_as_gpus, columns=columns)
+    path = path_of(spec)
+    try:
+        path.stat()
+    except OSError as error:
+        raise absent(path, error) from None
+    return read_trace(path, fmt, processors_as_gpus=processors_as_gpus, columns=columns)
 
 
 def no_jobs(spec: str, trace: Trace) -> str:
@@ -79,6 +89,10 @@ def fingerprint(path: Path) -> str:
             return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path}: no trace there ({why}); name {KNOWN}") from None
+    except OSError as error:
+        raise absent(path, error) from None
+
+
+def absent(path: Path, error: OSError) -> InputError:
+    """What to say of a trace that is not there."""
+    return InputError(f"{path}: no trace there ({error.strerror}); name {KNOWN}")

@@ -13,9 +13,9 @@ from slurm_asrpt.sim.whatif import LIMITS, Outcome, Past, remarks
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
     "p50_wait_s": "wait p50",
-    "p90_wait_s": "p90",
-    "p99_wait_s": "p99",
-    "max_wait_s": "longest",
+    "p90_wait_s": "wait p90",
+    "p99_wait_s": "wait p99",
+    "max_wait_s": "longest wait",
     "mean_jct_s": "mean completion",
     "jct_over_real": "ratio to Slurm",
     "mean_slowdown": "mean slowdown",

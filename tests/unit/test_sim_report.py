@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,11 +19,19 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.recorder import Placements, Recorder, play
 from slurm_asrpt.sim.report import write_report
 from slurm_asrpt.sim.report.digest import digest
+from slurm_asrpt.sim.report.page import page
 from slurm_asrpt.sim.report.pictures import PICTURES
 from slurm_asrpt.sim.report.series import POINTS, Steps, backlog, by_size, occupancy, quantiles
 from slurm_asrpt.sim.report.style import COLOURS, MOST, duration
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
-from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
+from slurm_asrpt.sim.workload import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurm_asrpt.sim.report.PNG_DPI", 20)
+
 
 EVIL = "<script>alert(1)</script>\"'&$x_1$\x1b[31m\u202e"
 
@@ -91,6 +100,18 @@ def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[i
         slow["largest"].append(max(free))
     for name, values in steps.means(np.arange(41.0)).items():
         np.testing.assert_allclose(values, slow[name], atol=1e-9)
+
+
+def test_servers_of_different_sizes_are_counted_as_they_are() -> None:
+    made = replace(scenario("fifo"), cluster=Cluster.of([8, 8, 8, 4, 4, 4, 2]))
+    found = digest(run_scenario(made), "fifo")
+    total = found.gpus["used"] + found.gpus["part"] + found.gpus["whole"]
+    np.testing.assert_allclose(total, 38)
+    assert all((found.gpus[name] >= -1e-9).all() for name in ("used", "part", "whole"))
+    assert found.gpus["largest"].max() <= 8
+    assert scenario_of(json.loads(json.dumps(made.document()))) == made
+    text = page([found], [found], [])
+    assert "3 x 8 + 3 x 4 + 1 x 2 GPUs" in text
 
 
 def test_used_gpu_seconds_are_those_of_the_jobs() -> None:

@@ -84,6 +84,12 @@ def _detect(found: Source) -> _Format:
     for kind in _FORMATS.values():
         if kind.matches(found):
             return kind
+    if found.path.is_dir():
+        raise InputError(
+            f"{found.path}: a folder without the tables of a trace; name the file, or the pai or itp folder"
+        )
+    if found.path.is_file() and not found.path.stat().st_size:
+        raise InputError(f"{found.path}: the file is empty")
     raise InputError(
         f"{found.path}: not a trace of a known kind ({', '.join(_FORMATS)}); "
         "for a CSV file with other titles name its columns: --column submit_s=TITLE"
