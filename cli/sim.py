@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import sys
 
-import typer
-from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
-from slurm_asrpt_cli.common import run_app
+try:
+    import typer
+    from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
+    from slurm_asrpt_cli.common import run_app
+except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C too
+    sys.exit(130)
 
 app = typer.Typer(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",

@@ -87,6 +87,8 @@ def fingerprint(path: Path) -> str:
         if path.is_dir():
             listing = sorted((str(p.relative_to(path)), p.stat().st_size) for p in path.rglob("*") if p.is_file())
             return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a regular file; write the trace to a file first")
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

@@ -123,6 +123,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["describe", ""], "has no name"),
         (["describe", "no-such-file"], "or a sample (philly, itp, helios)"),
         (["describe", "pai-like:x"], "pai-like[:jobs[:days]]"),
+        (["run", "/dev/zero"], "not a regular file"),
         (["run", "/etc"], "a folder without the tables"),
         (["run", "philly", "--format", "nope"], "no format is called 'nope'"),
         (["run", "pai-like", "--format", "nope"], "no format is called 'nope'"),
@@ -175,7 +176,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         stream = Terminal()
         monkeypatch.setattr(sys, "argv", ["asrpt-sim", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdout", stream)
-        for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}.items():
+        for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "xterm"}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as leaving:
             run_app(app)
@@ -266,6 +267,21 @@ def test_starting_waits_for_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_ctrl_c_while_it_starts_is_quiet() -> None:
+    code = f"""
+import builtins
+begin = builtins.__import__
+def stop(name, *rest, **more):
+    if name == "pandas":
+        raise KeyboardInterrupt
+    return begin(name, *rest, **more)
+builtins.__import__ = stop
+{BODY}
+"""
+    done = subprocess.run([sys.executable, "-c", code, "formats"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_pipe_gets_no_bar_and_everything(sim: Sim) -> None:

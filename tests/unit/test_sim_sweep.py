@@ -17,7 +17,9 @@ from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies
 from slurm_asrpt.sim.sweep import collect, make_sweep, parse_grid, read_sweep, run_cell, to_run, write_sweep
 
-BASE = make_scenario("pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8})
+BASE = make_scenario(
+    "pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8, "predictor": "mean"}
+)
 
 
 def small(policies: str = "fifo,asrpt", **grid: list[Any]) -> sweep.Sweep:
