@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import sys
 
-import typer
-from slurm_asrpt_cli import sim_runs, sim_sweep
-from slurm_asrpt_cli.common import run_app
+try:
+    import typer
+    from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
+    from slurm_asrpt_cli.common import run_app
+except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C too
+    sys.exit(130)
 
 app = typer.Typer(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
@@ -18,14 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-sim_runs.add_commands(app)
-sim_sweep.add_commands(app)
-for _name in ("sim_traces", "sim_whatif", "sim_reproduce"):
-    try:
-        importlib.import_module(f"slurm_asrpt_cli.{_name}").add_commands(app)
-    except ModuleNotFoundError as _error:  # these come with other branches
-        if _error.name != f"slurm_asrpt_cli.{_name}":
-            raise
+for _commands in (sim_runs, sim_sweep, sim_traces, sim_whatif, sim_reproduce):
+    _commands.add_commands(app)
 
 
 def main() -> None:

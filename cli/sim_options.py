@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -16,20 +16,38 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.text import Text
 from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
 
-from slurm_asrpt.sim.scenario import Scenario, make_scenario
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, seconds
+from slurm_asrpt.sim.sources import KNOWN
+from slurm_asrpt.sim.traces import AUTO, formats
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 
-TRACE_HELP = "A trace file, or pai-like[:jobs[:days]] for a generated one."
 DEFAULTS = Options()
+RETRAIN = "1h"
 
-Trace = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE_HELP, show_default=False)]
+_TRACE: Any = typer.Argument(metavar="TRACE", help=f"{KNOWN[0].upper()}{KNOWN[1:]}.", show_default=False)
+Trace = Annotated[str, _TRACE]
+OptionalTrace = Annotated[str | None, _TRACE]
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="NAME", help=f"Kind of trace: {', '.join((AUTO, *formats()))}.")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="NAME=TITLE", help="Where a CSV file has what, e.g. submit_s=Submitted."),
+]
+Processors = Annotated[bool, typer.Option("--processors-as-gpus", help="Take a CPU log's processors as GPUs.")]
+Retrain = Annotated[
+    str, typer.Option("--retrain", metavar="TIME", help="Learn again this often: seconds, or 30min, 1h, 1d; 0: never.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Processes = Annotated[int, typer.Option("--processes", "-j", min=-1, help="Processes; -1: one per core.")]
 
 
 def _scenario(
     trace: Trace,
-    form: Annotated[str, typer.Option("--format", help="The trace's format; told from the file if not given.")] = "",
+    fmt: Format = AUTO,
+    column: Columns = None,
+    processors_as_gpus: Processors = False,
     load: Annotated[float | None, typer.Option(help="GPU-seconds that arrive over those there are.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Simulate this many jobs, those after the history.")] = None,
     single_gpu: Annotated[float | None, typer.Option(help="Share of single-GPU jobs.")] = None,
@@ -38,6 +56,7 @@ def _scenario(
     servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
     predictor: Annotated[str, typer.Option(help="forest, mean, median or perfect.")] = DEFAULTS.predictor,
+    retrain: Retrain = RETRAIN,
     models: Annotated[str, typer.Option(help=f"Models of the jobs: {' or '.join(MODELS)}.")] = DEFAULTS.models,
     history: Annotated[float, typer.Option(help="Share of the trace to learn from.")] = DEFAULTS.history,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = DEFAULTS.seed,
@@ -51,9 +70,18 @@ def _scenario(
         "jobs": jobs,
         "history": history,
         "predictor": predictor,
+        "retrain_s": retrain_seconds(retrain),
         "seed": seed,
     }
-    return make_scenario(trace, None, cluster, options, form)
+    return make_scenario(trace, None, cluster, options, fmt, processors_as_gpus, column or [])
+
+
+def retrain_seconds(text: str) -> float:
+    """The value of --retrain. Raises InputError."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InputError(f"--retrain: {error}") from None
 
 
 def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable[..., None]:
@@ -64,12 +92,12 @@ def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable
     shared = dict(inspect.signature(_scenario, eval_str=True).parameters)
     first, *own = inspect.signature(command, eval_str=True).parameters.values()
     if not needed:
-        shared["trace"] = shared["trace"].replace(default="")
+        shared["trace"] = shared["trace"].replace(default=None, annotation=OptionalTrace)
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         given = {name: values.pop(name) for name in shared}
-        command(**{first.name: _scenario(**given) if given["trace"] else None}, **values)
+        command(**{first.name: None if given["trace"] is None else _scenario(**given)}, **values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     together = [parameter.replace(kind=keyword) for parameter in (*shared.values(), *own)]
@@ -78,14 +106,22 @@ def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable
     return run
 
 
+class Told(Protocol):
+    """Called with what is done, a word on where it stands, and the total where that has changed."""
+
+    def __call__(self, done: float, note: str, of: float | None = None, /) -> None: ...
+
+
 @contextmanager
-def progress(text: str, total: int | None) -> Iterator[Callable[[float, str], None]]:
-    """A bar on standard error, only on a terminal; call it with what is done and a word on where it stands."""
+def progress(text: str, total: int | None) -> Iterator[Told]:
+    """A bar on standard error, only on a terminal; total: None where it is not known yet."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(safe(text), total=total)
-        yield lambda done, note: bar.update(task, completed=done, description=safe(f"{text} {note}".strip()))
+        yield lambda done, note, of=None: bar.update(
+            task, completed=done, total=of, description=safe(f"{text} {note}".strip())
+        )
 
 
 def say(text: str) -> None:
@@ -131,14 +167,17 @@ def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> No
     columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
     width = console.width if sys.stdout.isatty() else None
     if width:
-        columns = _fit(columns, width, len(names))
+        columns = fit(columns, width, len(names), GIVES_WAY)
     print_table(columns, True, console, width)
 
 
-def _fit(columns: Sequence[Column], width: int, names: int) -> list[Column]:
-    """Leave figures out, then narrow the first column: what is shown is shown whole."""
+def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[str]) -> list[Column]:
+    """Leave figures out, those of ``gives_way`` in its order, then narrow the first column: what is shown is whole.
+
+    names: so many columns, the first ones, stay.
+    """
     kept = list(columns)
-    for title in GIVES_WAY:
+    for title in gives_way:
         if _width(kept) <= width:
             return kept
         kept = [column for number, column in enumerate(kept) if number < names or column.title != title]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from slurm_asrpt_cli.sim_options import RETRAIN, Processes, Retrain, progress, retrain_seconds, say
+from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.sim.reproduce import FIGURES, QUICK, Jobs, Results, run
@@ -28,11 +25,12 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(help=f"{', '.join(WHAT)} or all.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(WHAT)} or all.", show_default=False)],
     quick: Annotated[bool, typer.Option("--quick", help=f"1/{QUICK} of the jobs: shows that it works.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
-    processes: Annotated[int, typer.Option("--processes", "-j", min=-1, help="Processes; -1: one per core.")] = 2,
+    retrain: Retrain = RETRAIN,
+    processes: Processes = 2,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep each simulation's figures here, and do not run it again.")
     ] = None,
@@ -46,7 +44,7 @@ def reproduce(
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
-      asrpt-sim reproduce all --keep cells -o docs/reproduction.md
+      asrpt-sim reproduce all --keep cells -o page.md
     """
     asked = _asked(what)
     if output and (output.is_dir() or not output.resolve().parent.is_dir()):
@@ -55,15 +53,16 @@ def reproduce(
         raise InputError(f"--keep {keep}: is not a folder")
     if load is not None and not 0 < load < 1000:
         raise InputError(f"--load must be above 0, not {load:g}")
-    base = Jobs(seed=seed, divide=QUICK if quick else 1, load=load)
+    base = Jobs(seed=seed, divide=QUICK if quick else 1, load=load, retrain_s=retrain_seconds(retrain))
     results = Results(keep)
     try:
-        with _progress() as told:
-            run([name for name in asked if name in FIGURES], base, results, processes, told)
+        with progress("simulating", None) as told:
+            figures = [name for name in asked if name in FIGURES]
+            run(figures, base, results, processes, lambda done, total, note: told(done, note, total))
         rows = _table2(seed, quick) if "table2" in asked else []
     except KeyboardInterrupt:
-        done = f"; {len(results.found)} simulations are kept in {keep}" if keep else "; --keep DIR would have kept it"
-        print(f"asrpt-sim: interrupted{done}", file=sys.stderr)
+        kept = f"{len(results.found)} simulations are kept in {safe(str(keep))}" if keep else "--keep DIR keeps them"
+        say(f"interrupted; {kept}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     text = page(asked, base, results, rows)
     if output:
@@ -83,14 +82,5 @@ def _asked(what: str) -> list[str]:
 def _table2(seed: int, quick: bool) -> list[Row]:
     cases, limit = (_QUICK_CASES, _QUICK_LIMIT_S) if quick else (CASES, _LIMIT_S)
     numbers = itertools.count(1)
-    with _progress() as told:
-        return table2(seed, cases, limit, lambda: told(next(numbers), cases * len(MODELS), "placing"))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on standard error, only on a terminal."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("simulating", total=None)
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+    with progress("placing", cases * len(MODELS)) as told:
+        return table2(seed, cases, limit, lambda: told(next(numbers), ""))

@@ -84,20 +84,23 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
     facts = [
         ("Policy", safe(record.scenario.policy)),
         ("Trace", f"{safe(str(notes['trace']))}, load {notes['load']:.3f}"),
-        ("Cluster", f"{cluster.servers} x {cluster.gpus} GPUs, {cluster.nic_gbit:g} Gbit/s"),
+        ("Cluster", f"{cluster.text}, {cluster.nic_gbit:g} Gbit/s"),
         ("Jobs", f"{found['jobs']}, {found['ended']} ended, {found['never_started']} never started"),
         ("Mean JCT", f"{slurm_time(found['mean_jct_s'])}, median {slurm_time(found['median_jct_s'])}"),
-        ("Over bound", f"{ratio(found['over_sound'])} of {slurm_time(bounds['sound'])} (sound)"),
-        ("", f"{ratio(found['over_design'])} of {slurm_time(bounds['design'])} (design)"),
+        ("Over bound", _over(found["over_sound"], bounds["sound"], "sound")),
+        ("", _over(found["over_design"], bounds["design"], "design")),
         ("Wait p50/90/99", " / ".join(slurm_time(found[f"{name}_wait_s"]) for name in ("median", "p90", "p99"))),
         ("Longest wait", slurm_time(found["max_wait_s"])),
         ("Slowdown 50/90/99", " / ".join(ratio(found[f"{name}_slowdown"]) for name in ("median", "p90", "p99"))),
-        (
-            "GPUs used",
-            f"{100 * found['utilisation']:.1f}%, {ratio(1 + found['placement_loss'])} times the best places'",
-        ),
+        ("GPUs used", f"{100 * found['utilisation']:.1f}%"),
+        ("GPU time", f"{ratio(1 + found['placement_loss'])} times that of the best placements"),
     ]
     return [*facts, *([("Written to", safe(str(output)))] if output else [])]
+
+
+def _over(times: float | None, bound: float, name: str) -> str:
+    """How far the mean is above a bound; no ratio where jobs have not ended."""
+    return f"{ratio(times)}{' times' if times else ', the bound is'} {slurm_time(bound)} ({name})"
 
 
 def compare(

@@ -41,9 +41,9 @@ def sweep(
 ) -> None:
     """Simulate policies over a grid of workloads.
 
-    Keys of --grid are the options of a workload: load, nic, seed, jobs, servers ...
-    Finished cells are not run again; figures are the same wherever a cell runs.
-    Dask and Slurm need the folder, the trace and this Python on all nodes.
+    Keys of --grid are the options of a workload, e.g. load, nic, seed, jobs or servers. Finished cells are not run
+    again, and figures are the same wherever a cell runs. Dask and Slurm need the folder, the trace and this Python on
+    all nodes.
 
     \b
     Examples:
@@ -122,7 +122,7 @@ def _text(value: Any) -> str:
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Results of run, compare or sweep.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Results of run, compare or sweep.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")] = Path(
         "report.html"
     ),
@@ -145,4 +145,5 @@ def report(
     if as_json:
         print_json({"report": str(output), "pictures": [str(path) for path in pictures], "results": len(found)})
     else:
-        print(f"{safe(str(output))}: {len(found)} results, {len(pictures)} pictures beside it")
+        results = "1 result" if len(found) == 1 else f"{len(found)} results"
+        print(f"{safe(str(output))}: {results}, {len(pictures)} pictures beside it")

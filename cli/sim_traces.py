@@ -7,51 +7,52 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from slurm_asrpt_cli.sim_options import Columns, Format, Json, Processors
+from slurm_asrpt_cli.sim_options import Trace as TraceName
 from slurm_asrpt_cli.tables import Column, print_table, safe, slurm_time
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.describe import statistics
+from slurm_asrpt.sim.generate import DAYS, pai_like
+from slurm_asrpt.sim.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
+from slurm_asrpt.sim.traces import AUTO, Trace, write_trace
+from slurm_asrpt.sim.traces import formats as known
 
-if TYPE_CHECKING:  # pandas takes most of a second: only the commands that need it wait for it
-    from slurm_asrpt.sim.traces import Trace
-
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A file, plain or gzipped, or a folder of tables.")]
-Format = Annotated[str, typer.Option("--format", "-f", help="Kind of trace; asrpt-sim formats lists them.")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="NAME=TITLE", help="Where a CSV file has what, e.g. submit_s=Submitted."),
-]
-Processors = Annotated[bool, typer.Option("--processors-as-gpus", help="Take a CPU log's processors as GPUs.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="What to write; .gz packs it.")]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add import, describe, generate and formats."""
-    app.command("import")(import_)
-    app.command()(describe)
-    app.command()(generate)
+    app.command("import", short_help="Write a trace of any known kind as one CSV file.")(import_)
+    app.command(short_help="Tell what a trace is like, and draw it.")(describe)
+    app.command(short_help="Make a trace like Alibaba's PAI.")(generate)
     app.command()(formats)
 
 
 def import_(
-    trace: TracePath,
+    trace: TraceName,
     output: Output,
-    fmt: Format = "auto",
+    fmt: Format = AUTO,
     column: Columns = None,
     processors_as_gpus: Processors = False,
     as_json: Json = False,
 ) -> None:
-    """Read a trace of any known kind and write it in the one that every other command reads fastest.
+    """Read a trace of any known kind and write it as the CSV file that all commands read fastest.
 
     Rows that make no sense are left out, and counted by their fault.
-    """
-    from slurm_asrpt.sim.traces import write_trace
 
-    if output.exists() and trace.exists() and output.samefile(trace):
+    \b
+    Examples:
+      asrpt-sim import cluster_job_log -o philly.csv.gz
+      asrpt-sim import jobs.csv -o mine.csv.gz \\
+        --column submit_s=Submitted --column gpus=Cards
+    """
+    source = path_of(trace)
+    if output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"--output {output}: that is the trace itself; name another file")
     found = _read(trace, fmt, column, processors_as_gpus)
     write_trace(found, output)
@@ -64,18 +65,22 @@ def import_(
 
 
 def describe(
-    trace: TracePath,
-    fmt: Format = "auto",
+    trace: TraceName,
+    fmt: Format = AUTO,
     column: Columns = None,
     processors_as_gpus: Processors = False,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out."""
-    from slurm_asrpt.sim.describe import statistics
+    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out.
 
+    \b
+    Examples:
+      asrpt-sim describe philly --plot philly.png
+      asrpt-sim describe jobs.txt --format sacct --json
+    """
     if plot:
-        from slurm_asrpt.sim import describeplot
+        from slurm_asrpt.sim import describeplot  # matplotlib takes a second to come
 
         describeplot.check_path(plot)
     read = _read(trace, fmt, column, processors_as_gpus)
@@ -94,15 +99,17 @@ def describe(
 
 def generate(
     output: Output,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 100_000,
-    days: Annotated[float, typer.Option(min=0.01, max=3650, help="In how many days.")] = 60.0,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = GENERATED_JOBS,
+    days: Annotated[float, typer.Option(min=0.01, max=3650, help="In how many days.")] = DAYS,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another trace.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster."""
-    from slurm_asrpt.sim.generate import pai_like
-    from slurm_asrpt.sim.traces import write_trace
+    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster.
 
+    \b
+    Examples:
+      asrpt-sim generate --jobs 20000 --days 30 -o jobs.csv.gz
+    """
     made = pai_like(jobs, days, seed)
     write_trace(made, output)
     if as_json:
@@ -113,32 +120,19 @@ def generate(
 
 def formats(as_json: Json = False) -> None:
     """List the kinds of trace that can be read."""
-    from slurm_asrpt.sim.traces import formats as known
-
     if as_json:
         print(json.dumps(known()))
     else:
         _print_facts(list(known().items()))
 
 
-def _read(path: Path, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
+def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
     """Raises InputError for what is no trace, and for one without a single usable job."""
-    from slurm_asrpt.sim.traces import read_trace
-
-    found = read_trace(path, fmt, processors_as_gpus=processors_as_gpus, columns=_columns(columns or []))
+    titles = column_titles(columns or [])
+    found = load_trace(trace, fmt=fmt, processors_as_gpus=processors_as_gpus, columns=titles)
     if not len(found):
-        raise InputError(f"{path}: no usable job in {found.rows} rows; {_words(found.left_out) or 'the file is empty'}")
+        raise InputError(no_jobs(trace, found))
     return found
-
-
-def _columns(pairs: list[str]) -> dict[str, str]:
-    chosen: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, title = pair.partition("=")
-        if not (equals and name.strip() and title.strip()):
-            raise InputError(f"--column {pair}: write NAME=TITLE, e.g. --column submit_s=SubmitTime")
-        chosen[name.strip()] = title
-    return chosen
 
 
 def _counts(trace: Trace) -> dict[str, Any]:
@@ -151,10 +145,6 @@ def _counts(trace: Trace) -> dict[str, Any]:
         "merged": dict(trace.merged),
         "changed": dict(trace.changed),
     }
-
-
-def _words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{what}: {count:,}" for what, count in _most(counts))
 
 
 def _rows_in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:

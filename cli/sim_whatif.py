@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from slurm_asrpt_cli.sim_options import Json, Told, fit, print_json, progress, say
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.sim import slurmdata, whatif, whatif_page
 from slurm_asrpt.sim.traces import Trace
 
+GIVES_WAY = (
+    *(
+        "NEVER_STARTED",
+        "MEAN_SLOWDOWN",
+        "WAIT_P90",
+        "LONGEST_WAIT",
+        "LATER_THAN_REALLY",
+        "WAIT_P50",
+        "MEAN_COMPLETION",
+        "WAIT_P99",
+    ),
+    "RATIO_TO_SLURM",
+)
+"""Columns that a narrow terminal does without, the least needed first."""
+
 
 def add_commands(app: typer.Typer) -> None:
     """Put what-if into asrpt-sim."""
-    app.command("what-if")(what_if)
+    app.command("what-if", short_help="Replay what Slurm has run under other policies.")(what_if)
 
 
 def what_if(
@@ -41,7 +54,7 @@ def what_if(
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="For the forest.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what each policy would have done to the jobs that Slurm has run, beside what Slurm did.
 
@@ -51,28 +64,31 @@ def what_if(
     Examples:
       asrpt-sim what-if --sacct --since 30days -o report.html
       asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
-      asrpt-sim what-if --dump jobs.txt.gz --servers 16 -p fifo,asrpt
+      asrpt-sim what-if --dump jobs.txt.gz --servers 16
 
+    \b
     The files come from any login node:
-      SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 \\
-        --starttime=now-30days --format=... > jobs.txt
+      SLURM_TIME_FORMAT=%s sacct --allusers \\
+        --allocations --parsable2 --starttime=now-30days \\
+        --format=... > jobs.txt
       sinfo --Node --noheader --format='%N|%G|%T' > nodes.txt
+
     With neither --sacct nor --dump the command prints the sacct line in full.
     """
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
     _check_output(output)
     trace = _jobs(sacct, dump, since, partition)
     past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed)
-    with _progress(len(names) * len(past.table)) as told:
-        outcomes, interrupted = whatif.compare(past, names, told)
+    with progress("simulating", len(names) * len(past.table)) as bar:
+        outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
         output.write_text(whatif_page.page(past, outcomes, interrupted), encoding="utf-8", errors="backslashreplace")
     if as_json:
-        print(json.dumps(whatif.document(past, outcomes, interrupted), indent=2))
+        print_json(whatif.document(past, outcomes, interrupted))
     else:
         _print(past, outcomes, output)
     if interrupted:
-        print("asrpt-sim: interrupted; policies are missing", file=sys.stderr)
+        say("interrupted; policies are missing")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -84,8 +100,11 @@ def _check_output(output: Path | None) -> None:
 def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
     """The jobs, from sacct or from its dump."""
     if sacct == (dump is not None):
-        command = f"sacct --allusers --allocations --parsable2 --format={','.join(slurmdata.sacct_fields())}"
-        raise InputError(f"name one of --sacct and --dump FILE; the file is what this prints: {command}")
+        fields = ",".join(slurmdata.sacct_fields())
+        command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
+        raise InputError(
+            f"name one of --sacct and --dump FILE; the file is what this prints: SLURM_TIME_FORMAT=%s {command}"
+        )
     if partition:
         slurmdata.partition_argument(partition)
     if dump is None:
@@ -121,20 +140,16 @@ def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live
     return [node.gpus for node in slurmdata.parse_sinfo(slurmdata.ask_sinfo(partition))]
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, only on a terminal."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    finished: list[str] = []
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("simulating", total=total)
+def _counted(bar: Told) -> Callable[[str, int, int], None]:
+    """Tell a bar over all policies of the jobs that have ended in one of them."""
+    names: list[str] = []
 
-        def told(name: str, done: int, jobs: int) -> None:
-            if name not in finished:
-                finished.append(name)
-            bar.update(task, completed=(len(finished) - 1) * jobs + done, description=name)
+    def told(name: str, done: int, jobs: int) -> None:
+        if name not in names:
+            names.append(name)
+        bar((len(names) - 1) * jobs + done, name)
 
-        yield told
+    return told
 
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
@@ -143,6 +158,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for name, title in whatif_page.COLUMNS.items():
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
         columns.append(Column(title.upper().replace(" ", "_"), cells, right=True))
-    print_table(columns, True, console, None)
+    width = console.width if sys.stdout.isatty() else None
+    print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, console, width)
     for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
         console.print(safe(line), markup=False, soft_wrap=True)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import joblib
-
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, printable
 from slurm_asrpt.sim.engine import Progress
 from slurm_asrpt.sim.results import write_atomically
@@ -38,11 +36,15 @@ def run_local(
         for cell in cells:
             done(cell, run_cell(folder, cell, progress=progress))
         return
+    import joblib  # an eighth of a command's start, and only several processes need it
+
     _parallel(folder, cells, joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered"), done)
 
 
 def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done) -> None:
     """On a running Dask cluster whose workers see the folder and the trace under the same names. Raises InputError."""
+    import joblib
+
     try:
         from distributed import Client
     except ImportError as error:
@@ -55,15 +57,17 @@ def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done
         _parallel(folder, cells, joblib.Parallel(batch_size=1, return_as="generator_unordered"), done)
 
 
-def _parallel(folder: Path, cells: Sequence[Scenario], pool: joblib.Parallel, done: Done) -> None:
+def _parallel(folder: Path, cells: Sequence[Scenario], pool: Any, done: Done) -> None:
+    from joblib import delayed
+
     by_name = {cell.name: cell for cell in cells}
-    calls = (joblib.delayed(_named)(str(folder), cell, os.getpid()) for cell in cells)
+    calls = (delayed(_named)(str(folder), cell, os.getpid()) for cell in cells)
     with contextlib.closing(_outcomes(pool, calls)) as outcomes:
         for name, error in outcomes:
             done(by_name[name], error)
 
 
-def _outcomes(pool: joblib.Parallel, calls: Iterator[object]) -> Generator[tuple[str, str], None, None]:
+def _outcomes(pool: Any, calls: Iterator[object]) -> Generator[tuple[str, str], None, None]:
     try:
         yield from pool(calls)
     except (KeyboardInterrupt, GeneratorExit):

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import Sample
 
 Floats = NDArray[np.float64]
@@ -103,6 +102,8 @@ def learning(name: str, past: pd.DataFrame, groups: Sequence[str], retrain_s: fl
 
 
 def _forest(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
+    from slurm_asrpt.predict.forest import fit_table  # scikit-learn takes over a second to come
+
     rows = zip(past["group"], past["user"], past["iterations"], strict=True)
     return fit_table([Sample(group, user, iterations) for group, user, iterations in rows], TREES, seed)
 

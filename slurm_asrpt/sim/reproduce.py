@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.generate import DAYS, pai_like
 from slurm_asrpt.sim.metrics import bounds, summary
+from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
@@ -53,6 +53,7 @@ class Jobs:
     """A workload. divide: the paper's numbers of jobs and of servers, over these. nic: Gbit/s.
 
     single: share of single-GPU jobs, None as the trace has it. load: None keeps the arrival times.
+    retrain_s: seconds between the predictors' retrainings, 0 for never.
     """
 
     jobs: int = JOBS
@@ -62,6 +63,7 @@ class Jobs:
     seed: int = 0
     divide: int = 1
     load: float | None = None
+    retrain_s: float = RETRAIN_S
 
     @property
     def cluster(self) -> Cluster:
@@ -239,6 +241,8 @@ def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1
 
 
 def _run(sims: Iterable[Sim], results: Results, processes: int, told: Told | None, later: int = 0) -> None:
+    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
+
     unique = list(dict.fromkeys(sims))
     # by workload: a process keeps the last one that it made
     todo = sorted((sim for sim in unique if not results.load(sim)), key=lambda sim: repr(sim.workload))
@@ -293,6 +297,7 @@ def make(workload: Jobs) -> Workload:
         jobs=max(1, workload.jobs // workload.divide),
         history=HISTORY,
         predictor=workload.predictor,
+        retrain_s=workload.retrain_s,
         seed=workload.seed,
     )
     return build(trace, workload.cluster, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.reproduce import (
     BASELINES,
     FIGURES,
@@ -58,6 +59,8 @@ def _head(asked: Sequence[str], base: Jobs) -> str:
     small = ""
     if base.load is not None:
         command += f" --load {base.load:g}"
+    if base.retrain_s != RETRAIN_S:
+        command += f" --retrain {base.retrain_s:g}"
     if base.divide != 1:
         command += " --quick"
         small = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,13 +17,12 @@ from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.policies import policy_names, policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.engine import PERFECT
-from slurm_asrpt.sim.generate import DAYS, pai_like
-from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.sim.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
+from slurm_asrpt.sim.traces import AUTO, check_format
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
-GENERATED = "pai-like"
-GENERATED_JOBS = 100_000
-_NOT_SETTABLE = frozenset({"fabric", "time_limit"})  # the workload gives these
+_SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
+_NOT_SETTABLE = frozenset({"fabric"})  # the workload gives it
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,22 @@ def parse_policies(text: str) -> list[PolicySpec]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One simulation. source: what the trace file holds, so that a changed file is another scenario."""
+    """One simulation. source: what the trace file holds, so that a changed file is another scenario.
+
+    format, processors_as_gpus, columns (``NAME=TITLE`` each): how the file is read.
+    """
 
     trace: str
     policy: str
     cluster: Cluster = field(default_factory=Cluster)
     options: Options = field(default_factory=Options)
-    format: str = ""
+    format: str = AUTO
     source: str = ""
+    processors_as_gpus: bool = False
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
 
     @property
     def spec(self) -> PolicySpec:
@@ -127,7 +134,9 @@ def make_scenario(
     policy: PolicySpec | None = None,
     cluster: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
-    form: str = "",
+    fmt: str = AUTO,
+    processors_as_gpus: bool = False,
+    columns: Sequence[str] = (),
 ) -> Scenario:
     """A scenario of values that users gave. Raises InputError for those that make no sense, and for no such trace."""
     try:
@@ -137,12 +146,24 @@ def make_scenario(
         raise InputError(str(error)) from error
     if made.servers < 1 or made.gpus < 1:
         raise InputError(f"a cluster has at least one server and one GPU in each, not {made.servers} x {made.gpus}")
+    if not (math.isfinite(made.nic_gbit) and math.isfinite(made.intra_gbyte)):
+        raise InputError(f"bandwidths are finite numbers, not {made.nic_gbit:g} and {made.intra_gbyte:g}")
     if opts.jobs is not None and opts.jobs < 1:
         raise InputError(f"at least one job is simulated, not {opts.jobs}")
+    check_format(fmt, column_titles(columns))
     generated = generated_size(trace)
-    name = trace if generated else str(Path(trace).resolve())
+    name = trace if generated else str(path_of(trace).resolve())
     text = policy.text if policy else ""
-    return Scenario(name, text, made, opts, form, "" if generated else fingerprint(Path(name)))
+    source = "" if generated else fingerprint(path_of(trace))
+    return Scenario(name, text, made, opts, fmt, source, processors_as_gpus, tuple(columns))
+
+
+def seconds(text: str) -> float:
+    """``90``, ``30min``, ``1h`` or ``1d`` in seconds. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([a-z]*)", text.strip())
+    if found is None or found[2] not in _SECONDS or float(found[1]) * _SECONDS[found[2]] > 1e9:
+        raise ValueError(f"{text!r} is no time: write seconds, or a number with min, h or d, e.g. 1h")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def scenario_of(document: Mapping[str, Any]) -> Scenario:
@@ -154,46 +175,6 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
         raise InputError(f"not a simulation's description ({error})") from error
 
 
-def generated_size(spec: str) -> tuple[int, float] | None:
-    """Jobs and days of ``pai-like[:jobs[:days]]``; None for a file's name. Raises InputError for a wrong number."""
-    name, *numbers = spec.split(":")
-    if name != GENERATED:
-        return None
-    try:
-        jobs = int(numbers[0]) if numbers else GENERATED_JOBS
-        days = float(numbers[1]) if len(numbers) > 1 else DAYS
-        if len(numbers) > 2 or not 1 <= jobs <= 100_000_000 or not 0 < days <= 36500:
-            raise ValueError
-    except ValueError:
-        raise InputError(f"cannot read {spec!r}: write {GENERATED}[:jobs[:days]], e.g. {GENERATED}:20000:30") from None
-    return jobs, days
-
-
-def load_trace(spec: str, seed: int = 0, form: str = "") -> Trace:
-    """``pai-like[:jobs[:days]]`` is generated, anything else is a path to read. Raises InputError."""
-    size = generated_size(spec)
-    if size:
-        return pai_like(*size, seed=seed)
-    try:
-        from slurm_asrpt.sim.traces import read_trace  # type: ignore[attr-defined,unused-ignore]
-    except ImportError as error:
-        raise InputError(f"{spec}: traces cannot be read yet; use {GENERATED}") from error
-    trace: Trace = read_trace(Path(spec), form) if form else read_trace(Path(spec))
-    return trace
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file; of the names and sizes below a folder. Raises InputError if it is not there."""
-    try:
-        if path.is_dir():
-            listing = sorted((str(p.relative_to(path)), p.stat().st_size) for p in path.rglob("*") if p.is_file())
-            return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: no trace there ({error.strerror}); name a file or {GENERATED}[:jobs]") from None
-
-
 def slug(text: str) -> str:
     """A name for a file or folder made of ``text``."""
     return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text.replace(":", ","))[:80].lstrip(".-") or "x"
@@ -201,7 +182,15 @@ def slug(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _workload(scenario: Scenario) -> Workload:
-    trace = load_trace(scenario.trace, scenario.options.seed, scenario.format)
+    trace = load_trace(
+        scenario.trace,
+        scenario.options.seed,
+        scenario.format,
+        processors_as_gpus=scenario.processors_as_gpus,
+        columns=column_titles(scenario.columns),
+    )
+    if not len(trace):
+        raise InputError(no_jobs(scenario.trace, trace))
     try:
         return build(trace, scenario.cluster, scenario.options)
     except ValueError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
 from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS, parse_sacct
 from slurm_asrpt.slurm.parse import gpu_count
 
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
@@ -97,7 +98,8 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
+        why = getattr(error, "strerror", None) or error  # a damaged archive is an OSError, too, and has none
+        raise InputError(f"{path}: cannot be read ({why})") from error
 
 
 def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
@@ -121,11 +123,9 @@ def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
 
 def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
     """sacct's table as a trace. Raises InputError."""
-    from slurm_asrpt.sim.traces.sacct import parse_sacct  # type: ignore[import-not-found,unused-ignore]
-
     try:
         # not splitlines: a job's name may hold what else ends a line
-        trace: Trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
+        trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
     except (ValueError, InputError) as error:
         raise InputError(f"{source}: {error}") from error
     if not len(trace):
@@ -136,6 +136,4 @@ def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
 
 def sacct_fields() -> tuple[str, ...]:
     """What ``parse_jobs`` wants of sacct."""
-    from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS
-
     return tuple(SACCT_FIELDS)

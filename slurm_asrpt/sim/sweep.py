@@ -22,7 +22,7 @@ from typing import Any
 from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.sim.engine import Progress
 from slurm_asrpt.sim.results import RESULT, read_meta, run_scenario, save, write_atomically
-from slurm_asrpt.sim.scenario import PolicySpec, Scenario, make_scenario, scenario_of
+from slurm_asrpt.sim.scenario import PolicySpec, Scenario, make_scenario, scenario_of, seconds
 
 INDEX, CELLS = "sweep.json", "cells"
 KIND, SCHEMA = "asrpt-sim sweep", 1
@@ -39,6 +39,7 @@ _OPTIONS = {
     "jobs": ("jobs", int),
     "history": ("history", float),
     "predictor": ("predictor", str),
+    "retrain": ("retrain_s", seconds),
     "models": ("models", str),
     "seed": ("seed", int),
 }

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.errors import printable
+from slurm_asrpt.sim.html import head, table, text
 from slurm_asrpt.sim.whatif import LIMITS, Outcome, Past, remarks
 
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
     "p50_wait_s": "wait p50",
-    "p90_wait_s": "p90",
-    "p99_wait_s": "p99",
-    "max_wait_s": "longest",
+    "p90_wait_s": "wait p90",
+    "p99_wait_s": "wait p99",
+    "max_wait_s": "longest wait",
     "mean_jct_s": "mean completion",
     "jct_over_real": "ratio to Slurm",
     "mean_slowdown": "mean slowdown",
@@ -27,21 +26,6 @@ REAL = ' class="real"'
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 50, 10
 _TICKS = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86400, "1 d"), (7 * 86400, "1 w"), (70 * 86400, "10 w"))
-_HEAD = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>What if: the same jobs under other policies</title>
-<style>
-body { margin: 0 auto; padding: 1.5rem; max-width: 62rem; color: #1b1b1b; background: #fff;
-  font: 16px/1.5 system-ui, sans-serif; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr.real { background: #f2f2f2; font-weight: bold; }
-svg { max-width: 100%; height: auto; } .wide { overflow-x: auto; } .note { color: #555; font-size: .9rem; }
-</style></head><body>
-"""
 
 
 def duration(seconds: float | None) -> str:
@@ -67,7 +51,7 @@ def cell(name: str, value: Any) -> str:
 
 def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     """The whole file."""
-    parts = [_HEAD, "<h1>The same jobs under other policies</h1>\n"]
+    parts = [head("What if: the same jobs under other policies"), "<h1>The same jobs under other policies</h1>\n"]
     if interrupted:
         parts.append("<p><strong>Interrupted: policies are missing.</strong></p>\n")
     parts += [f"<p>{text(line)}</p>\n" for line in remarks(past)]
@@ -82,20 +66,19 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     return "".join(parts)
 
 
-def text(value: Any) -> str:
-    """For HTML: control characters shown as escapes, markup as text."""
-    return escape(printable(str(value)))
-
-
 def _table(outcomes: Sequence[Outcome]) -> str:
-    head = "".join(f"<th>{text(title)}</th>" for title in ("", *COLUMNS.values()))
+    titles = '<th class="text"></th>' + "".join(f"<th>{text(title)}</th>" for title in COLUMNS.values())
     rows = [
-        f"<tr{'' if number else REAL}><td>{text(each.name)}</td>"
+        f"<tr{'' if number else REAL}>{_name(each.name)}"
         + "".join(f"<td>{text(cell(name, each.figures[name]))}</td>" for name in COLUMNS)
         + "</tr>\n"
         for number, each in enumerate(outcomes)
     ]
-    return f'<div class="wide"><table>\n<tr>{head}</tr>\n{"".join(rows)}</table></div>\n'
+    return table(titles, "".join(rows))
+
+
+def _name(name: str) -> str:
+    return f'<td class="text">{text(name)}</td>'
 
 
 def _curves(outcomes: Sequence[Outcome]) -> str:

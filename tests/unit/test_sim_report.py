@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,11 +19,19 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.recorder import Placements, Recorder, play
 from slurm_asrpt.sim.report import write_report
 from slurm_asrpt.sim.report.digest import digest
+from slurm_asrpt.sim.report.page import page
 from slurm_asrpt.sim.report.pictures import PICTURES
 from slurm_asrpt.sim.report.series import POINTS, Steps, backlog, by_size, occupancy, quantiles
 from slurm_asrpt.sim.report.style import COLOURS, MOST, duration
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
-from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
+from slurm_asrpt.sim.workload import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurm_asrpt.sim.report.PNG_DPI", 20)
+
 
 EVIL = "<script>alert(1)</script>\"'&$x_1$\x1b[31m\u202e"
 
@@ -50,7 +59,7 @@ def placed(*entries: tuple[float, float, dict[int, int]]) -> tuple[pd.DataFrame,
 
 def test_occupancy_by_hand() -> None:
     jobs, placements = placed((0, 10, {0: 4}), (2, 6, {0: 2, 1: 1}), (6, 8, {0: 4}))
-    steps = occupancy(jobs, placements, servers=3, gpus=8, clock=10.0)
+    steps = occupancy(jobs, placements, [8, 8, 8], 10.0)
     at = {t: i for i, t in enumerate(steps.time.tolist())}
     table = {
         t: tuple(steps.values[name][len(steps.time) - 1 - steps.time.tolist()[::-1].index(t)] for name in steps.values)
@@ -62,7 +71,7 @@ def test_occupancy_by_hand() -> None:
 
 def test_the_largest_block_is_smaller_than_a_server_once_all_are_touched() -> None:
     jobs, placements = placed((0, 4, {0: 5}), (0, 8, {1: 6}))
-    steps = occupancy(jobs, placements, servers=2, gpus=8, clock=8.0)
+    steps = occupancy(jobs, placements, [8, 8], 8.0)
     assert steps.means(np.array([0.0, 4.0, 8.0]))["largest"].tolist() == [3, 8]
 
 
@@ -76,27 +85,39 @@ entry = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(entries=st.lists(entry, max_size=12))
 def test_occupancy_agrees_with_a_slow_count(entries: list[tuple[int, int, dict[int, int]]]) -> None:
-    servers, gpus = 4, 48  # so many that no draw is too much
+    sizes = [48, 96, 48, 60]  # so many that no draw is too much
     jobs, placements = placed(*((s, s + length, where) for s, length, where in entries))
-    steps = occupancy(jobs, placements, servers, gpus, 40.0)
+    steps = occupancy(jobs, placements, sizes, 40.0)
     slow: dict[str, list[float]] = {"used": [], "part": [], "whole": [], "largest": []}
     for second in range(40):
-        free = [gpus] * servers
+        free = list(sizes)
         for start, length, where in entries:
             for node, count in where.items():
                 free[node] -= count if start <= second < start + length else 0
-        slow["used"].append(servers * gpus - sum(free))
-        slow["part"].append(sum(f for f in free if f < gpus))
-        slow["whole"].append(sum(f for f in free if f == gpus))
+        slow["used"].append(sum(sizes) - sum(free))
+        slow["part"].append(sum(f for f, size in zip(free, sizes, strict=True) if f < size))
+        slow["whole"].append(sum(f for f, size in zip(free, sizes, strict=True) if f == size))
         slow["largest"].append(max(free))
     for name, values in steps.means(np.arange(41.0)).items():
         np.testing.assert_allclose(values, slow[name], atol=1e-9)
 
 
+def test_servers_of_different_sizes_are_counted_as_they_are() -> None:
+    made = replace(scenario("fifo"), cluster=Cluster.of([8, 8, 8, 4, 4, 4, 2]))
+    found = digest(run_scenario(made), "fifo")
+    total = found.gpus["used"] + found.gpus["part"] + found.gpus["whole"]
+    np.testing.assert_allclose(total, 38)
+    assert all((found.gpus[name] >= -1e-9).all() for name in ("used", "part", "whole"))
+    assert found.gpus["largest"].max() <= 8
+    assert scenario_of(json.loads(json.dumps(made.document()))) == made
+    text = page([found], [found], [])
+    assert "3 x 8 + 3 x 4 + 1 x 2 GPUs" in text
+
+
 def test_used_gpu_seconds_are_those_of_the_jobs() -> None:
     record = run_scenario(scenario("asrpt:tau=0"))
     clock = float(record.meta["clock_s"])
-    steps = occupancy(record.jobs, record.placements, 8, 8, clock)
+    steps = occupancy(record.jobs, record.placements, [8] * 8, clock)
     used = steps.means(np.array([0.0, clock]))["used"][0] * clock
     jobs = record.jobs
     assert used == pytest.approx(float((jobs["gpus"] * (jobs["end_s"] - jobs["start_s"])).sum()))

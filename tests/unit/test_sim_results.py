@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import Node, Placement
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import results
+from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
 from slurm_asrpt.sim.recorder import Recorder, play
 from slurm_asrpt.sim.results import find_results, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies, parse_policy, scenario_of
+from slurm_asrpt.sim.workload import Workload
 
 TRACE = "pai-like:800:6"
 
@@ -63,15 +65,22 @@ def test_watching_changes_nothing() -> None:
     np.testing.assert_array_equal(plain.end, watched.end)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.one_of(st.sampled_from(["NA", "nan", "null", "", '"', ",", "a\r\nb", "\n", "=1+1"]), st.text()))
-def test_any_user_name_comes_back(tmp_path: Path, name: str) -> None:
+@pytest.fixture(scope="module")
+def played() -> tuple[Scenario, Workload, Recorder, Result]:
     made = scenario()
     workload = made.workload()
-    table = replace(workload.table, users=[name] * len(workload.table))
     recorder = Recorder(workload.cluster.nodes)
-    result = play(made.spec, replace(workload, table=table), recorder)
-    save(record_of(made, workload, result, recorder), tmp_path / "out")
+    return made, workload, recorder, play(made.spec, workload, recorder)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.one_of(st.sampled_from(["NA", "nan", "null", "", '"', ",", "a\r\nb", "\n", "=1+1"]), st.text()))
+def test_any_user_name_comes_back(
+    tmp_path: Path, played: tuple[Scenario, Workload, Recorder, Result], name: str
+) -> None:
+    made, workload, recorder, result = played
+    named = replace(result, table=replace(result.table, users=[name] * len(result.table)))
+    save(record_of(made, workload, named, recorder), tmp_path / "out")
     written = name.encode(errors="backslashreplace").decode()
     assert set(load(tmp_path / "out").jobs["user"]) == {written}
 

@@ -17,7 +17,9 @@ from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies
 from slurm_asrpt.sim.sweep import collect, make_sweep, parse_grid, read_sweep, run_cell, to_run, write_sweep
 
-BASE = make_scenario("pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8})
+BASE = make_scenario(
+    "pai-like:500:4", None, {"servers": 8}, {"jobs": 80, "models": "none", "load": 0.8, "predictor": "mean"}
+)
 
 
 def small(policies: str = "fifo,asrpt", **grid: list[Any]) -> sweep.Sweep:
@@ -187,10 +189,10 @@ def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_job_array_runs_each_cell_whatever_the_folder_is_called(tmp_path: Path, fake_sbatch: Path) -> None:
     folder = tmp_path / "a b;touch pwned $(id) %j"
-    cells = made(folder, small())
+    cells = made(folder, small(seed=[0]))  # each cell is a process
     assert submit_array(folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
     arguments = json.loads((fake_sbatch / "arguments").read_text())
-    assert "--array=0-3" in arguments
+    assert "--array=0-1" in arguments
     assert "--comment=$(touch pwned)" in arguments
     assert f"--output={folder}/logs/%A_%a.log".replace(" %j/", " %%j/") in arguments
     assert (folder / "task.sh").read_text() == backends.SCRIPT

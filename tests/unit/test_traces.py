@@ -328,7 +328,7 @@ def test_an_edited_file_of_ours_is_counted_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "not a trace of a known kind"),
+        (b"", "the file is empty"),
         (b"\xff\xfe\x00j", "not a trace of a known kind"),
         (b"\x1f\x8bno gzip", "cannot be read"),
         (gzip.compress(b"job_id,submit_s,gpus,duration_s\n" + b"1,2,3,4\n" * 9999)[:-9], "cannot be read"),
@@ -349,7 +349,7 @@ def test_what_is_no_trace_gives_one_line(tmp_path: Path, content: bytes, said: s
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_trace(tmp_path / "absent")
-    with pytest.raises(InputError, match="not a trace of a known kind"):
+    with pytest.raises(InputError, match="a folder without the tables"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="not a regular file"):
         read_trace(Path("/dev/zero"))

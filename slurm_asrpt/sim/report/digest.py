@@ -86,7 +86,7 @@ def digest(record: Record, label: str) -> Digest:
     """All that is drawn of a result."""
     jobs, cluster = record.jobs, record.scenario.cluster
     clock = float(record.meta["clock_s"])
-    steps = occupancy(jobs, record.placements, cluster.servers, cluster.gpus, clock)
+    steps = occupancy(jobs, record.placements, [node.gpus for node in cluster.nodes], clock)
     begin = float(jobs["submit_s"].iloc[0]) if len(jobs) else 0.0
     edges = np.linspace(begin, max(clock, begin + 1.0), BINS + 1)
     whole = steps.means(edges[[0, -1]])

@@ -4,48 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from typing import Any
 
-from slurm_asrpt.errors import printable
+from slurm_asrpt.sim.html import head, table, text
 from slurm_asrpt.sim.report.digest import Digest
 from slurm_asrpt.sim.report.pictures import Picture, plain
 from slurm_asrpt.sim.report.style import duration
-
-_HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>asrpt-sim: simulation report</title>
-<style>
-:root { color-scheme: light; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 62rem; background: #fff; color: #1b1b1b;
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .5rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
-h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
-p { margin: .3rem 0 .8rem; max-width: 48rem; }
-img { width: 100%; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
-th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
-th.text, td.text { text-align: left; overflow-wrap: anywhere; }
-td.long { white-space: normal; min-width: 20rem; }
-.note { color: #555; font-size: .9rem; }
-.warn { border-left: 4px solid #D55E00; padding-left: .7rem; }
-</style>
-</head>
-<body>
-"""
-
-
-def text(value: Any) -> str:
-    """For HTML: control characters shown as escapes, markup as text."""
-    return escape(printable(str(value)))
-
 
 Cell = Callable[[Digest], str]
 
@@ -84,7 +47,12 @@ _COLUMNS: Mapping[str, Cell] = {
 
 def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tuple[Picture, bytes]]) -> str:
     """The whole file. found: all results, for the table; drawn: those in the pictures, each an SVG."""
-    parts = [_HEAD, "<h1>Simulation report</h1>\n", _workload(found), _warnings(found, drawn)]
+    parts = [
+        head("asrpt-sim: simulation report"),
+        "<h1>Simulation report</h1>\n",
+        _workload(found),
+        _warnings(found, drawn),
+    ]
     parts += ["<h2>Results</h2>\n", _table(found)]
     parts += [_picture(picture, image) for picture, image in pictures]
     parts += [_waits(drawn), _how(found), "</body>\n</html>\n"]
@@ -105,7 +73,7 @@ def _described(digest: Digest) -> str:
     return text(
         f"{digest.summary['jobs']} jobs of {notes['trace']} at load {notes['load']:.3g}, "
         f"{100 * notes['single_gpu']:.0f}% on one GPU, {100 * notes['unseen']:.0f}% of unseen groups, "
-        f"predictor {options.predictor}, seed {options.seed}; {cluster.servers} servers of {cluster.gpus} GPUs, "
+        f"predictor {options.predictor}, seed {options.seed}; {cluster.text}, "
         f"{cluster.nic_gbit:g} Gbit/s. Lower bounds on the mean completion time: "
         f"{duration(digest.meta['bounds']['sound'])} (sound), {duration(digest.meta['bounds']['design'])} (design)."
     )
@@ -127,7 +95,7 @@ def _warnings(found: Sequence[Digest], drawn: Sequence[Digest]) -> str:
 
 
 def _table(found: Sequence[Digest]) -> str:
-    head = '<th class="text">policy</th>' + "".join(f"<th>{text(name)}</th>" for name in _COLUMNS)
+    titles = '<th class="text">policy</th>' + "".join(f"<th>{text(name)}</th>" for name in _COLUMNS)
     best_first = sorted(found, key=lambda d: (d.summary["mean_jct_s"] is None, d.summary["mean_jct_s"]))
     rows = [
         f'<tr><td class="text">{text(digest.label)}</td>'
@@ -135,7 +103,7 @@ def _table(found: Sequence[Digest]) -> str:
         + "</tr>\n"
         for digest in best_first
     ]
-    return f'<div class="wide"><table>\n<tr>{head}</tr>\n{"".join(rows)}</table></div>\n'
+    return table(titles, "".join(rows))
 
 
 def _picture(picture: Picture, svg: bytes) -> str:
@@ -154,7 +122,10 @@ def _waits(drawn: Sequence[Digest]) -> str:
 def _wait_table(digest: Digest) -> str:
     if not digest.waits:
         return "<p>No job waited.</p>\n"
-    head = '<th>job</th><th class="text">user</th><th>GPUs</th><th class="text">model</th><th>wait</th>'
+    titles = (
+        '<th>job</th><th class="text">user</th><th>GPUs</th><th class="text">model</th><th>wait</th>'
+        '<th class="text">why</th>'
+    )
     rows = [
         f'<tr><td>{wait.job}</td><td class="text">{text(wait.user)}</td><td>{wait.gpus}</td>'
         f'<td class="text">{text(wait.profile)}</td>'
@@ -162,7 +133,7 @@ def _wait_table(digest: Digest) -> str:
         f'<td class="text long">{text(wait.why)}</td></tr>\n'
         for wait in digest.waits
     ]
-    return f'<div class="wide"><table>\n<tr>{head}<th class="text">why</th></tr>\n{"".join(rows)}</table></div>\n'
+    return table(titles, "".join(rows))
 
 
 def _how(found: Sequence[Digest]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from slurm_asrpt.sim.recorder import Placements
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 BINS = 240
 """Points of a curve over time: each is a mean over its bin, not a sample."""
@@ -36,65 +39,72 @@ class Steps:
         return np.asarray(inside + np.maximum(at - self.time[-1], 0.0) * values[-1])
 
 
-def occupancy(jobs: pd.DataFrame, placements: Placements, servers: int, gpus: int, clock: float) -> Steps:
+def occupancy(jobs: pd.DataFrame, placements: Placements, node_gpus: Sequence[int], clock: float) -> Steps:
     """The cluster's GPUs over time, from first submission to ``clock``; jobs that still ran then count up to it.
 
-    used: GPUs of jobs. part: free GPUs on servers of which others are used. whole: free GPUs on wholly free servers.
-    largest: most free GPUs on any one server.
+    node_gpus: the GPUs of each server, by its number. used: GPUs of jobs. part: free GPUs on servers of which others
+    are used. whole: free GPUs on wholly free servers. largest: most free GPUs on any one server.
     """
+    sizes = np.asarray(node_gpus, dtype=np.int64)
+    total, most = float(sizes.sum()), int(sizes.max(initial=0))
     job = placements.job
     start = jobs["start_s"].to_numpy()[job]
     end = np.fmin(jobs["end_s"].to_numpy()[job], clock)
-    time, free, before = _per_server(start, end, placements, gpus)
-    order = np.argsort(time, kind="stable")
-    time, free, before = time[order], free[order], before[order]
+    changes = _per_server(start, end, placements, sizes)
+    order = np.argsort(changes.time, kind="stable")
+    time = changes.time[order]
+    size, free, before = (column[order] for column in (changes.size, changes.free, changes.before))
     last = np.append(time[1:] != time[:-1], True)  # the state that an instant ends in
     begin = float(jobs["submit_s"].iloc[0]) if len(jobs) else 0.0
     values = {
         "used": _summed(before - free, last),
-        "part": _summed(np.where(free < gpus, free, 0) - np.where(before < gpus, before, 0), last),
+        "part": _summed(np.where(free < size, free, 0) - np.where(before < size, before, 0), last),
     }
-    values["whole"] = servers * gpus - values["used"] - values["part"]
-    values["largest"] = _largest(free, before, servers, gpus, last)
-    idle = {"used": 0.0, "part": 0.0, "whole": float(servers * gpus), "largest": float(gpus)}
+    values["whole"] = total - values["used"] - values["part"]
+    values["largest"] = _largest(free, before, sizes, last)
+    idle = {"used": 0.0, "part": 0.0, "whole": total, "largest": float(most)}
     return Steps(
         np.concatenate([[min(begin, time[0]) if len(time) else begin], time[last] if len(time) else []]),
         {name: np.concatenate([[idle[name]], found]) for name, found in values.items()},
     )
 
 
-def _per_server(
-    start: Floats, end: Floats, placements: Placements, gpus: int
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Each change of a server: time, free GPUs after it and before it; one per server and instant."""
+class _Changes(NamedTuple):
+    """Each change of a server, one per server and instant: the server's GPUs, those free after it and before it."""
+
+    time: Floats
+    size: Ints
+    free: Ints
+    before: Ints
+
+
+def _per_server(start: Floats, end: Floats, placements: Placements, sizes: Ints) -> _Changes:
     time = np.concatenate([start, end])
     node = np.concatenate([placements.node, placements.node]).astype(np.int64)
     change = np.concatenate([-placements.gpus, placements.gpus]).astype(np.int64)
     order = np.lexsort((time, node))
     time, node = time[order], node[order]
     # whatever a server gives it gets back, so that the sum over the servers before it is zero
-    free = gpus + np.cumsum(change[order])
+    free = sizes[node] + np.cumsum(change[order])
     if len(time) == 0:
-        return time, free, free
+        return _Changes(time, free, free, free)
     settled = np.append((node[1:] != node[:-1]) | (time[1:] != time[:-1]), True)
     time, node, free = time[settled], node[settled], free[settled]
-    before = np.concatenate([[gpus], free[:-1]])
-    before[np.concatenate([[True], node[1:] != node[:-1]])] = gpus
-    return time, free, before
+    first = np.concatenate([[True], node[1:] != node[:-1]])
+    before = np.where(first, sizes[node], np.concatenate([[0], free[:-1]]))
+    return _Changes(time, sizes[node], free, before)
 
 
-def _summed(change: NDArray[np.int64], last: NDArray[np.bool_]) -> Floats:
+def _summed(change: Ints, last: NDArray[np.bool_]) -> Floats:
     return np.asarray(np.cumsum(change), dtype=np.float64)[last] if len(change) else np.empty(0)
 
 
-def _largest(
-    free: NDArray[np.int64], before: NDArray[np.int64], servers: int, gpus: int, last: NDArray[np.bool_]
-) -> Floats:
+def _largest(free: Ints, before: Ints, sizes: Ints, last: NDArray[np.bool_]) -> Floats:
     """Most free GPUs on one server, from the number of servers with each number of free GPUs."""
     most = np.zeros(int(last.sum()) if len(free) else 0)
-    for count in range(1, gpus + 1):
+    for count in range(1, int(sizes.max(initial=0)) + 1):
         change = (free == count).astype(np.int64) - (before == count)
-        with_it = _summed(change, last) + (servers if count == gpus else 0)
+        with_it = _summed(change, last) + int((sizes == count).sum())
         most[with_it > 0] = count
     return most
 

@@ -6,6 +6,6 @@ Importing this registers every format; the order of the imports is the order in 
 from slurm_asrpt.sim.traces import canonical, pai, openb, philly, helios, itp, swf, sacct, named  # noqa: F401, I001
 from slurm_asrpt.sim.traces.base import COLUMNS, Trace, clean
 from slurm_asrpt.sim.traces.canonical import write_trace
-from slurm_asrpt.sim.traces.registry import AUTO, formats, read_trace
+from slurm_asrpt.sim.traces.registry import AUTO, check_format, formats, read_trace
 
-__all__ = ["AUTO", "COLUMNS", "Trace", "clean", "formats", "read_trace", "write_trace"]
+__all__ = ["AUTO", "COLUMNS", "Trace", "check_format", "clean", "formats", "read_trace", "write_trace"]

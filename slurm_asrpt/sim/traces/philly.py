@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,9 +41,10 @@ def _read_list(found: Source) -> Trace:
     rows = read_common(found, {"queue": "vc", "local": "submit_local"})
     local, _ = instants(rows.frame["local"])
     # both clocks tick alike: shifting by whole days keeps the list's figures and gives the hour of the day
-    shift = (local - rows.frame["submit_s"]).median() % DAY_S
-    rows.frame["submit_s"] += 0.0 if pd.isna(shift) else shift
-    return clean(found.name, rows.frame, left_out=rows.faults, midnights=not pd.isna(shift))
+    apart = float((local - rows.frame["submit_s"]).median())
+    told = math.isfinite(apart)
+    rows.frame["submit_s"] += apart % DAY_S if told else 0.0
+    return clean(found.name, rows.frame, left_out=rows.faults, midnights=told)
 
 
 def _read_json(found: Source) -> Trace:

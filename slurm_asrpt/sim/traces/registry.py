@@ -58,12 +58,7 @@ def read_trace(
     without it. columns: for "csv", which column holds what. Raises InputError, worded for the command line, for
     what is no trace; rows that make no sense are left out and counted.
     """
-    if fmt == AUTO and columns:
-        fmt = "csv"
-    if fmt != AUTO and fmt not in _FORMATS:
-        raise InputError(f"no format is called {printable(fmt)[:40]!r}; known: {', '.join(_FORMATS)}")
-    if columns and fmt != "csv":
-        raise InputError(f"columns can be named for the format csv only, not for {fmt}")
+    fmt = check_format(fmt, columns)
     found = source(path)
     kind = _FORMATS[fmt] if fmt != AUTO else _detect(found)
     try:
@@ -74,10 +69,27 @@ def read_trace(
         raise InputError(f"{path}: {error}") from None
 
 
+def check_format(fmt: str, columns: Mapping[str, str] | None = None) -> str:
+    """The name of the format: "csv" where columns are named. Raises InputError for an unknown one."""
+    if fmt == AUTO and columns:
+        return "csv"
+    if fmt != AUTO and fmt not in _FORMATS:
+        raise InputError(f"no format is called {printable(fmt)[:40]!r}; known: {', '.join(_FORMATS)}")
+    if columns and fmt != "csv":
+        raise InputError(f"columns can be named for the format csv only, not for {fmt}")
+    return fmt
+
+
 def _detect(found: Source) -> _Format:
     for kind in _FORMATS.values():
         if kind.matches(found):
             return kind
+    if found.path.is_dir():
+        raise InputError(
+            f"{found.path}: a folder without the tables of a trace; name the file, or the pai or itp folder"
+        )
+    if found.path.is_file() and not found.path.stat().st_size:
+        raise InputError(f"{found.path}: the file is empty")
     raise InputError(
         f"{found.path}: not a trace of a known kind ({', '.join(_FORMATS)}); "
         "for a CSV file with other titles name its columns: --column submit_s=TITLE"
