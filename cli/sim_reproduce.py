@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.sim_options import RETRAIN, Processes, Retrain, progress, retrain_seconds, say
+from slurm_asrpt_cli.sim_options import Processes, Retrain, progress, retrain_seconds, say
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
@@ -29,7 +29,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help=f"1/{QUICK} of the jobs: shows that it works.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
-    retrain: Retrain = RETRAIN,
+    retrain: Retrain = "0",
     processes: Processes = 2,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep each simulation's figures here, and do not run it again.")

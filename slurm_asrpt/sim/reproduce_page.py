@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.reproduce import (
     BASELINES,
     FIGURES,
@@ -59,7 +58,7 @@ def _head(asked: Sequence[str], base: Jobs) -> str:
     small = ""
     if base.load is not None:
         command += f" --load {base.load:g}"
-    if base.retrain_s != RETRAIN_S:
+    if base.retrain_s:
         command += f" --retrain {base.retrain_s:g}"
     if base.divide != 1:
         command += " --quick"
