@@ -102,6 +102,23 @@ def test_virtual_srpt_completes_in_the_order_of_a_brute_force_simulation(jobs):
     assert order == expected
 
 
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60, unique=True), st.randoms())
+def test_what_leaves_the_virtual_machine_leaves_no_trace(works, random):
+    machine = VirtualMachine()
+    for work in works:
+        machine.add(JobId(str(work)), work, 0, 0)
+    stay = set(random.sample(works, len(works) // 5))
+    for work in random.sample(works, len(works)):
+        if work not in stay:
+            machine.remove(JobId(str(work)))
+    for work in set(works) - stay:  # the same ids come back, with other work
+        machine.add(JobId(str(work)), work + 100, 0, 0)
+    expected = [*sorted(stay), *(work for work in sorted(works) if work not in stay)]
+    assert [int(row[0]) for row in machine.remaining()] == expected
+    assert [int(job_id) for job_id in machine.advance(1e9)] == expected
+    assert len(machine) == 0
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

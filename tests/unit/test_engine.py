@@ -1,12 +1,16 @@
 """The event engine step by step, and what it does with policies and users that err."""
 
+import gc
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 
 from slurm_asrpt.core.cluster import Fabric, Node, Placement
-from slurm_asrpt.core.job import unprofiled
+from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.sim import jobtable
 from slurm_asrpt.sim.engine import PolicyError, simulate, simulate_named
 from slurm_asrpt.sim.jobtable import JobTable
 
@@ -132,3 +136,32 @@ def test_a_table_that_cannot_be_is_refused(column, value):
 def test_jobs_out_of_order_are_refused():
     with pytest.raises(ValueError, match="order of submission"):
         table((1, 1, 1), (0, 1, 1))
+
+
+def test_the_jobs_of_a_table_are_as_the_constructor_makes_them(monkeypatch):
+    monkeypatch.setattr(jobtable, "_CHUNK", 2)
+    rows = table((0, 1, 10), (1, 2, 5), (2, 4, 7))
+    limits = np.array([1.0, 2.0, np.inf])
+    more = JobTable(
+        rows.profiles, rows.submit, rows.profile, rows.iterations, rows.predicted, limits, ["a", "b", "c"], ["x"] * 3
+    )
+    for jobs, users, groups, times in ((rows, [""] * 3, [""] * 3, [np.inf] * 3), (more, "abc", "xxx", limits)):
+        expected = [
+            Job(
+                JobId(str(i)), users[i].strip(), gpus, unprofiled(gpus), seconds, i, groups[i].strip(), time_limit=limit
+            )
+            for i, (gpus, seconds, limit) in enumerate(zip([1, 2, 4], [10.0, 5.0, 7.0], times, strict=True))
+        ]
+        assert list(jobs.jobs()) == expected
+        assert list(jobs.jobs(1)) == expected[1:]
+        assert jobs.job(2) == expected[2]
+    with pytest.raises(FrozenInstanceError):
+        jobs.job(0).gpus = 5
+
+
+def test_a_run_leaves_the_garbage_collector_as_it_was():
+    before = gc.get_threshold()
+    simulate_named("fifo", NODES, table((0, 1, 5)), FABRIC)
+    with pytest.raises(PolicyError):
+        simulate(Fixed(lambda jobs: [start(jobs[0], {"n0": 2})]), NODES, table((0, 1, 5)))
+    assert gc.get_threshold() == before

@@ -73,6 +73,7 @@ class ASrpt:
         self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
         self._need = 0  # how many GPUs that takes
         self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
+        self._decided = 0.0  # when last
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
         self._cluster: ClusterView | None = None  # a view, and its version
         self._version = -1
@@ -167,6 +168,7 @@ class ASrpt:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        self._decided = now
         if now >= self._machine.end:
             self._advance(now)
         if not self._fifo:
@@ -293,6 +295,7 @@ class ASrpt:
         return rows
 
     def dump(self) -> dict[str, Any]:
+        self._advance(self._decided)  # time has passed on the virtual machine, if nothing more
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
 
