@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | lint | man | clean. Needs make, python3 and, for missing packages, root.
+# slurm-asrpt: make setup | demo | test | lint | benchmarks | reproduction | man | clean. Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
 VENV := .venv
@@ -11,7 +11,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test lint man clean
+.PHONY: help setup packages test-packages demo test lint benchmarks reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
@@ -44,6 +44,15 @@ lint: setup ## Style, types and the architecture
 	@mkdir -p build/mypy && ln -sfn ../../cli build/mypy/slurm_asrpt_cli
 	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli
 	$(BIN)/lint-imports
+
+benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 2 quiet cores, JSON into build/benchmarks
+	@mkdir -p build/benchmarks
+	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
+	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
+	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
+
+reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
+	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
 man: setup ## Write etc/asrpt.toml and man/asrpt.toml.5 anew from the settings, and check all pages
 	$(BIN)/python -m slurm_asrpt.configdoc

@@ -99,7 +99,7 @@ def replay(trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: i
         "left_out": dict(trace.left_out),
         "too_large": int((~fitting).sum()),
         "history_jobs": len(kept) - len(table),
-        "predictor": "forest on the history" if history else "median of the group's earlier runs",
+        "predictor": "forest on the history, retrained every hour" if history else "median of the group's earlier runs",
         "predicted_zero": float((table.predicted == 0).mean()),
         "cluster": cluster.text,
         "gpus": cluster.total_gpus,

@@ -81,7 +81,7 @@ def test_holds_dependencies_begin_times_and_scancel(asrpt: Cluster):
     third = asrpt.submit("--gpus=1", f"--dependency=afterok:{second}", script=SHORT)
     by_admin, by_user, cancelled = (asrpt.submit("--gpus=1", script=SHORT) for _ in range(3))
     submitted = time.time()
-    later = asrpt.submit("--gpus=1", "--begin=now+6", script=SHORT)
+    later = asrpt.submit("--gpus=1", "--begin=now+15", script=SHORT)
     wait_for(lambda: asrpt.state_of(later) == "waiting", "asrptd knows them", 10)
     asrpt.scontrol("hold", by_admin)
     asrpt.scontrol("uhold", by_user, user="asrpt1")
@@ -94,7 +94,7 @@ def test_holds_dependencies_begin_times_and_scancel(asrpt: Cluster):
     asrpt.cancel(*blockers)
     jobs = asrpt.wait_all([first, second, third, later], "COMPLETED")
     assert jobs[first].end_time <= jobs[second].start_time < jobs[second].end_time <= jobs[third].start_time
-    assert submitted + 5 <= jobs[later].start_time <= submitted + 11
+    assert submitted + 14 <= jobs[later].start_time <= submitted + 20
     for job_id in (second, third):
         assert len(asrpt.audit(job_id, "start")) == 1, "it was not tried before its dependency was fulfilled"
     assert {asrpt.job(j).state for j in (by_admin, by_user)} == {"PENDING"}
