@@ -26,7 +26,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(WHAT)} or all.", show_default=False)],
-    quick: Annotated[bool, typer.Option("--quick", help=f"1/{QUICK} of the jobs: shows that it works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=f"--divide {QUICK}: shows that it works.")] = False,
+    divide: Annotated[
+        int, typer.Option(min=1, metavar="N", help="1/N of the jobs on 1/N of the servers: the same load, sooner.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
     retrain: Retrain = "0",
@@ -44,7 +47,7 @@ def reproduce(
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
-      asrpt-sim reproduce all --keep cells -o page.md
+      asrpt-sim reproduce all --divide 5 --keep cells -o page.md
     """
     asked = _asked(what)
     if output and (output.is_dir() or not output.resolve().parent.is_dir()):
@@ -53,7 +56,7 @@ def reproduce(
         raise InputError(f"--keep {keep}: is not a folder")
     if load is not None and not 0 < load < 1000:
         raise InputError(f"--load must be above 0, not {load:g}")
-    base = Jobs(seed=seed, divide=QUICK if quick else 1, load=load, retrain_s=retrain_seconds(retrain))
+    base = Jobs(seed=seed, divide=QUICK if quick else divide, load=load, retrain_s=retrain_seconds(retrain))
     results = Results(keep)
     try:
         with progress("simulating", None) as told:

@@ -61,10 +61,10 @@ def _head(asked: Sequence[str], base: Jobs) -> str:
     if base.retrain_s:
         command += f" --retrain {base.retrain_s:g}"
     if base.divide != 1:
-        command += " --quick"
+        command += f" --divide {base.divide}"
         small = (
-            f"\n\n**A quick run: 1/{base.divide} of the jobs on {base.cluster.text}. It shows that all works, and "
-            "says little of the paper: on a small cluster large jobs weigh more, and fewer groups recur.**"
+            f"\n\n**Scaled down: 1/{base.divide} of the jobs on {base.cluster.text}, so at the same load. On a small "
+            "cluster large jobs weigh more, and fewer groups recur.**"
         )
     taus = ", ".join(f"{tau:g}" for tau in (0.0, *TAUS))
     load = "at the trace's own rate" if base.load is None else f"with arrival times scaled to load {base.load:g}"
