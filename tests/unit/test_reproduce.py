@@ -200,7 +200,7 @@ def test_the_command_writes_the_page(command, tmp_path, monkeypatch):
     done = command("fig6", "--quick", "-j", "1", "--keep", str(tmp_path / "keep"), "-o", str(tmp_path / "page.md"))
     assert done.exit_code == 0, done.output
     text = (tmp_path / "page.md").read_text()
-    assert "asrpt-sim reproduce fig6 --seed 0 --quick" in text
+    assert "asrpt-sim reproduce fig6 --seed 0 --divide 2000" in text
     assert "## Fig. 6" in text
     assert list((tmp_path / "keep").glob("*.json"))
 
