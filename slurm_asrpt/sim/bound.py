@@ -1,7 +1,7 @@
 """Lower bounds on the sum of completion times that any schedule can reach, and a policy's promise to each job.
 
-Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in truth it takes
-p_i = n_i α̃_i^min seconds once started. Completion times are instants, seconds on the table's clock.
+Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in
+truth it takes p_i = n_i α̃_i^min seconds once started. Completion times are instants, seconds on the table's clock.
 """
 
 from __future__ import annotations
