@@ -21,31 +21,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import Plan, plain
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, candidate_nodes, fewest_servers, place, placement_on
-from slurm_asrpt.core.placement.splitter import slurm_split
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
+from slurm_asrpt.core.placement.selection import Strategy, candidate_nodes, fewest_servers, offers, place, placement_on
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
-from slurm_asrpt.core.policies.baselines import Alone, no_room
+from slurm_asrpt.core.policies.baselines import Alone
+from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gatedservers import Servers, bits
 from slurm_asrpt.core.policies.occupancy import Occupancy, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
 DAY = 86400.0
 FIRST_GUESS_S = 3600.0
 """How long an unseen job is taken to last before any has ended."""
-
-Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (0, or negative for a job handed back), predicted GPU-seconds, submission, numeric id, id: least first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job in the queue. seconds: its predicted run time in the best placement. best: α̃_min, None if it never fits."""
-
-    job: Job
-    key: Key
-    seconds: float
-    best: float | None
+SHORT_S = DAY
+"""How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""
+_KINDS = 4096  # kinds of jobs of which something is remembered: a daemon runs for years
+_SINGLES = 65536
+_INF = float("inf")
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,18 @@ class Reservation:
     alone: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What jobs of one form need of this cluster: so many servers of these places, the first of equals first.
+
+    spare: for each place the GPUs that its server lacks to the largest; those that lack least are taken.
+    """
+
+    servers: int
+    places: tuple[int, ...]
+    spare: tuple[int, ...]
+
+
 @register("asrpt-gated")
 class Gated:
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
@@ -73,13 +77,12 @@ class Gated:
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
         self._alone = Alone((), fabric)
-        self._fewest: dict[Hashable, int] = {}
+        self._needs: dict[Hashable, Needs] = {}
+        self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
         self._occupancy = Occupancy(())
-        self._waiting: dict[JobId, Waiting] = {}
-        self._shelves: dict[Hashable, list[Key]] = {}  # heaps by kind of job; what has left is dropped when it comes up
-        self._by_age: list[tuple[float, tuple[int, ...], JobId]] = []  # heap; likewise
+        self._queue = Waitlist(patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
-        self._started: dict[JobId, tuple[Job, float]] = {}  # running, of unseen groups: the job and α/α̃_min
+        self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
         self._returns = 0
         self.reservation: Reservation | None = None  # after the last decision
         self._last: Wait | None = None
@@ -92,276 +95,274 @@ class Gated:
         sizes = {node.gpus for node in nodes}
         self._size = sizes.pop() if len(sizes) == 1 else 0
         self._alone = Alone(nodes, self.fabric)
-        self._fewest.clear()
+        self._needs.clear()
+        self._singles.clear()
         self._occupancy = Occupancy(self._nodes, self._occupancy.runs)
         self.reservation = None
-        waiting, self._waiting = list(self._waiting.values()), {}
-        self._shelves.clear()
-        self._by_age.clear()
-        for entry in waiting:
+        for entry in self._queue.clear():
             self._enter(entry.job, entry.key[0])
 
     def submitted(self, job: Job, now: float) -> None:
+        self._stop_running(job.id)  # requeued while the daemon was away
         self._enter(job, 0)
 
     def returned(self, job: Job, now: float) -> None:
-        self._occupancy.ended(job.id)
-        self._started.pop(job.id, None)
+        self._stop_running(job.id)
         self._returns += 1
         self._enter(job, -self._returns)
 
     def changed(self, job: Job, now: float) -> None:
-        entry = self._waiting.get(job.id)
+        entry = self._leave(job.id)
         if entry is not None:
-            self._leave(job.id)
             self._enter(job, entry.key[0])
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
-        run = self._occupancy.ended(job_id)
-        unseen = self._started.pop(job_id, None)
-        if run is not None and unseen is not None:
+        slower = self._unseen.get(job_id)
+        run = self._stop_running(job_id)
+        if run is not None and slower is not None:
             self._unseen_runs += 1
-            self._unseen_s += (now - run.start) / unseen[1]
+            self._unseen_s += (now - run.start) / slower
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
         self._leave(job_id)
-        if job_id not in self._occupancy.runs:
+        known = self._occupancy.runs.get(job_id)
+        if known is None:
             self._occupancy.began(job_id, Run(now, min(until, now + 365 * DAY), dict(gpus)))
+        elif known.gpus != gpus:  # Slurm gave it others than we meant it to have
+            self._occupancy.began(job_id, replace(known, gpus=dict(gpus)))
+
+    def _stop_running(self, job_id: JobId) -> Run | None:
+        self._unseen.pop(job_id, None)
+        return self._occupancy.ended(job_id)
 
     def _enter(self, job: Job, rank: int) -> None:
         best = self._alone.alpha(job)
-        seconds = job.predicted_iterations * (best or 1.0)
-        if not seconds:
-            seconds = self._unseen_s / self._unseen_runs
+        seconds = job.predicted_iterations * (best or 1.0) or self._unseen_s / self._unseen_runs
         key = (rank, job.gpus * seconds, job.submit_time, id_key(job.id), job.id)
-        self._waiting[job.id] = Waiting(job, key, seconds, best)
-        if best is not None:
-            heapq.heappush(self._shelves.setdefault(_kind(job), []), key)
-            heapq.heappush(self._by_age, (job.submit_time, key[3], job.id))
+        self._queue.enter(Waiting(job, key, seconds, best, self._kind(job, rank)))
 
-    def _leave(self, job_id: JobId) -> None:
-        self._waiting.pop(job_id, None)
+    def _kind(self, job: Job, rank: int) -> Hashable:
+        """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
+        if rank:  # handed back: first in line, however long
+            return job.id
+        if job.request is not ANYWHERE:
+            return (job.profile, job.request)
+        return job.gpus if job.gpus <= self._size else job.profile
+
+    def _leave(self, job_id: JobId) -> Waiting | None:
         if self.reservation is not None and self.reservation.job.id == job_id:
             self.reservation = None
+        return self._queue.leave(job_id)
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        plan, starts = Plan(cluster), list[Decision]()
         kept, self.reservation, self._last = self.reservation, None, None
-        servers = _Servers(plan, self._occupancy)
-        for entry in self._in_order(now, plan):
-            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= plan.free else None
+        servers, starts = Servers(cluster, self._occupancy), list[Decision]()
+        for entry in self._in_order(now, servers):
+            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
+            if placement is None and self.reservation is None:
+                placement = self._reserve(entry, servers, kept, now)
             if placement is not None:
-                starts.append(self._start(entry, placement, plan, now))
-                servers = _Servers(plan, self._occupancy)
-            elif self.reservation is None:
-                self._occupancy.look_at(now)
-                self.reservation = self._reserve(entry, servers, kept, now)
-                self._last = self._explain(entry, plan, now)
-        self._free = plan.free
+                starts.append(self._start(entry, placement, servers, now))
+        self._free = servers.free
         return starts if self._last is None else [*starts, self._last]
 
-    def _in_order(self, now: float, plan: Plan) -> Iterator[Waiting]:
+    def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
         """Whom to look at: those who have waited too long by age, then the others by workload.
 
-        Of several jobs of one kind the first stands for all: if it does not start, the others would not either. Who
-        needs more GPUs than are free is looked at only while nobody has a reservation.
+        A job that does not start stands for all of its kind that last as long or longer: they would not start either,
+        for a decision only takes servers away. Who needs more GPUs than are free is looked at only while nobody has a
+        reservation.
         """
-        passed: set[Hashable] = set()
-        for entry in self._impatient(now):
-            yield entry
-            if entry.job.id in self._waiting:
-                passed.add(_kind(entry.job))
-        heads = [(head, kind) for kind in list(self._shelves) if (head := self._head(kind)) and kind not in passed]
+        failed: dict[Hashable, float] = {}
+        for entry in self._queue.late(now):
+            if self._may_start(entry, servers, failed):
+                yield entry
+                if entry.job.id in self._queue.entries:
+                    failed[entry.kind] = entry.seconds
+        if not servers.free:
+            return
+        heads = [(key, kind) for kind, key in self._queue.heads.items()]
         heapq.heapify(heads)
-        while heads and plan.free:
+        while heads and servers.free:
             key, kind = heapq.heappop(heads)
-            entry = self._waiting[key[-1]]
-            if entry.job.gpus > plan.free and self.reservation is not None:
-                continue
-            yield entry
-            if entry.job.id not in self._waiting and (head := self._head(kind)):
-                heapq.heappush(heads, (head, kind))
+            entry = self._queue.entries[key[-1]]
+            if self._may_start(entry, servers, failed):
+                yield entry
+                head = self._queue.heads.get(kind)
+                if head is not None and head is not key:
+                    heapq.heappush(heads, (head, kind))
 
-    def _impatient(self, now: float) -> list[Waiting]:
-        """The jobs that have waited for longer than ``patience_s``, the oldest first."""
-        found = list[Waiting]()
-        put_back = []
-        while self._by_age and self._by_age[0][0] + self.patience_s <= now:
-            row = heapq.heappop(self._by_age)
-            entry = self._waiting.get(row[-1])
-            if entry is not None and entry.key[2] == row[0]:
-                put_back.append(row)
-                found.append(entry)
-        for row in put_back:
-            heapq.heappush(self._by_age, row)
-        return found
+    def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
+        if self.reservation is None:
+            return True
+        return entry.job.gpus <= servers.free and entry.seconds < failed.get(entry.kind, _INF)
 
-    def _head(self, kind: Hashable) -> Key | None:
-        """The first job of a kind that still waits."""
-        heap = self._shelves[kind]
-        while heap:
-            entry = self._waiting.get(heap[0][-1])
-            if entry is not None and entry.key == heap[0] and _kind(entry.job) == kind:
-                return heap[0]
-            heapq.heappop(heap)
-        del self._shelves[kind]
-        return None
-
-    def _start(self, entry: Waiting, placement: Placement, plan: Plan, now: float) -> Start:
-        job, slower = entry.job, placement.alpha / (entry.best or placement.alpha)
-        plan.add(job, placement)
+    def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
+        job = entry.job
+        slower = placement.alpha / entry.best if entry.best else 1.0
+        servers.start(job, placement)
         self._leave(job.id)
         self._occupancy.began(job.id, Run(now, now + entry.seconds * slower, placement.gpus))
         if not job.predicted_iterations:
-            self._started[job.id] = (job, slower)
+            self._unseen[job.id] = slower
         return Start(job, placement)
 
     # where to start
 
-    def _place(self, entry: Waiting, servers: _Servers, kept: Reservation | None, now: float) -> Placement | None:
+    def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
         """The placement with which a job may start now, or None."""
-        job = entry.job
-        allowed = self._allowed(servers, now + entry.seconds)
-        if self._size and plain(job, servers.view):
-            found = self._packed(entry, servers, allowed, now)
+        end = now + entry.seconds
+        allowed = self._allowed(servers, end)
+        if self._size and servers.plain(entry.job):
+            found = self._packed(entry, servers, allowed, end)
         else:
+            allowed = servers.free_later(allowed, end) if self.reservation is not None else allowed
             found = self._general(entry, servers, allowed, self.gate)
-        if found is None and kept is not None and kept.job.id == job.id and kept.alone:
-            return self._general(entry, servers, kept.mask, float("inf"))
-        return found
+        own = kept is not None and kept.alone and kept.job.id == entry.job.id and self.reservation is None
+        return self._general(entry, servers, kept.mask, _INF) if found is None and own and kept is not None else found
 
-    def _allowed(self, servers: _Servers, end: float) -> int:
-        """The servers that a job with this predicted end may use: a mask. Rule 3."""
+    def _allowed(self, servers: Servers, end: float) -> int:
+        """The servers that are not reserved at a time before this predicted end: a mask."""
         taken = self.reservation
-        if taken is None:
-            return servers.all
-        allowed = servers.all & ~taken.mask if taken.alone or end > taken.time else servers.all
-        free_at = self._occupancy.free_at
-        for at in _bits(allowed & servers.partly):
-            if free_at[at] < end:
-                allowed ^= 1 << at
-        return allowed
+        return servers.all if taken is None or (end <= taken.time and not taken.alone) else servers.all & ~taken.mask
 
-    def _packed(self, entry: Waiting, servers: _Servers, allowed: int, now: float) -> Placement | None:
+    def _packed(self, entry: Waiting, servers: Servers, allowed: int, end: float) -> Placement | None:
         """A plain request on equal servers: one server, or whole ones and one for the rest."""
-        job, size = entry.job, self._size
+        job, size, reserved = entry.job, self._size, self.reservation is not None
+        if job.gpus <= size:
+            at = servers.nearest(job.gpus, size, allowed, end, later_only=reserved)
+            return None if at is None else self._on_one(at, job.profile)
         whole, rest = divmod(job.gpus, size)
-        if not whole or (whole == 1 and not rest):
-            at = self._server(job.gpus, servers, allowed, now + entry.seconds)
-            return None if at is None else placement_on([self._nodes[at]], (job.gpus,), job.profile, self.fabric)
-        chosen = list(_bits(servers.view.masks[size] & allowed, whole))
-        if len(chosen) < whole:
+        if (servers.masks[size] & allowed).bit_count() < whole:
             return None
-        if rest:
-            last = _for_the_rest(servers.view.masks, allowed, chosen, rest)
-            if last is None:
-                return None
-            chosen.append(last)
-        chosen.sort()
-        counts = servers.split(chosen, job.gpus)
-        if counts is None:
+        chosen = servers.several(whole, rest, size, servers.free_later(allowed, end) if reserved else allowed)
+        if chosen is None:
             return None
-        found = placement_on([self._nodes[at] for at in chosen], counts, job.profile, self.fabric)
+        found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self.fabric)
         return found if found.alpha <= self.gate * (entry.best or 0.0) else None
 
-    def _server(self, gpus: int, servers: _Servers, allowed: int, end: float) -> int | None:
-        """The server in use with the nearest predicted end, rather after the job's than before it; else an idle one."""
-        free_at, masks = self._occupancy.free_at, servers.view.masks
-        best: tuple[bool, float, int] | None = None
-        for free in range(gpus, self._size):
-            for at in _bits(masks[free] & allowed):
-                gap = free_at[at] - end
-                score = (gap < 0, abs(gap), at)
-                if best is None or score < best:
-                    best = score
-        if best is not None:
-            return best[2]
-        idle = masks[self._size] & allowed
-        return (idle & -idle).bit_length() - 1 if idle else None
+    def _on_one(self, at: int, profile: JobProfile) -> Placement:
+        """Most jobs run on one server: each kind is mapped once per server."""
+        found = self._singles.get((profile, at))
+        if found is None:
+            if len(self._singles) >= _SINGLES:
+                self._singles.clear()
+            found = placement_on([self._nodes[at]], (profile.gpus,), profile, self.fabric)
+            self._singles[profile, at] = found
+        return found
 
-    def _general(self, entry: Waiting, servers: _Servers, allowed: int, gate: float) -> Placement | None:
+    def _general(self, entry: Waiting, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """Any request on any servers: on the fewest that could hold it, within the gate."""
         job = entry.job
-        names = frozenset(self._nodes[at].name for at in _bits(allowed))
+        names = frozenset([self._nodes[at].name for at in bits(allowed & ~servers.masks[0])])
         wanted = job.request.candidates
-        request = replace(job.request, candidates=names if wanted is None else names & wanted)
-        narrowed = replace(job, request=request)
+        narrowed = replace(job, request=replace(job.request, candidates=names if wanted is None else names & wanted))
         for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
             found = place(servers.view, narrowed, strategy, self.fabric)
-            few = found is not None and len(found.gpus) <= self._fewest_servers(job)
+            few = found is not None and len(found.gpus) <= self._needed(job).servers
             if found is not None and few and found.alpha <= gate * (entry.best or found.alpha):
                 return found
         return None
 
-    def _fewest_servers(self, job: Job) -> int:
-        kind = (job.profile, job.request)
-        if kind not in self._fewest:
-            if len(self._fewest) > 4096:  # a daemon runs for years
-                self._fewest.clear()
-            self._fewest[kind] = fewest_servers(job, self._nodes)
-        return self._fewest[kind]
+    def _needed(self, job: Job) -> Needs:
+        """Raises ValueError for a job that the cluster cannot hold."""
+        form = (job.profile, job.request)
+        found = self._needs.get(form)
+        if found is None:
+            if len(self._needs) >= _KINDS:
+                self._needs.clear()
+            found = self._needs[form] = self._look_up(job)
+        return found
+
+    def _look_up(self, job: Job) -> Needs:
+        number = fewest_servers(job, self._nodes)
+        least = job.gpus if number == 1 else 1
+        names = {node.name for node in candidate_nodes(self._nodes, job.request)}
+        places = tuple(at for at, node in enumerate(self._nodes) if node.name in names and node.gpus >= least)
+        sizes = [self._nodes[at].gpus for at in places]
+        even = number == 1 or job.request.per_node is not None
+        return Needs(number, places, tuple(0 if even else max(sizes) - size for size in sizes))
 
     # reservations
 
-    def _reserve(self, entry: Waiting, servers: _Servers, kept: Reservation | None, now: float) -> Reservation | None:
+    def _reserve(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
+        """Reserve servers for the first job that cannot start, unless it can have those, idle, at once: the placement.
+
+        On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait.
+        """
+        self._occupancy.look_at(now)
+        held = self._servers_for(entry.job, servers, kept, now)
+        if not held.mask & self._occupancy.used and entry.job.gpus <= servers.free:
+            placement = self._general(entry, servers, held.mask, _INF)
+            if placement is not None:
+                return placement
+        self.reservation = held
+        self._last = Wait(entry.job, self._why_first(entry.job, held, servers, now), held.time)
+        return None
+
+    def _why_first(self, job: Job, held: Reservation, servers: Servers, now: float) -> Reason:
+        usable = servers.plan.usable(job)
+        if usable < job.gpus:
+            return reason(Phase.WAITING, "gpus", need=job.gpus, free=usable)
+        return reason(Phase.WAITING, "reserved", need=job.gpus, in_s=held.time - now)
+
+    def _servers_for(self, job: Job, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
         """The servers that will be free soonest; for one who has waited too long those that are kept already."""
-        job = entry.job
-        impatient = job.submit_time + self.patience_s <= now
-        if impatient and kept is not None and kept.job.id == job.id and kept.alone:
-            return kept
-        number = self._fewest_servers(job)
-        eligible = {node.name for node in candidate_nodes(self._nodes, job.request)}
-        times = sorted(self._times(job, number, servers, eligible, now))
-        if len(times) < number:
-            return None
-        mask = sum(1 << at for _, at in times[:number])
-        return Reservation(job, mask, max(now, times[number - 1][0]), impatient)
+        late = job.submit_time + self.patience_s <= now
+        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
+            return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
+        needs = self._needed(job)
+        times = zip(needs.spare, self._times(job, needs, servers, now), needs.places, strict=True)
+        chosen = heapq.nsmallest(needs.servers, times) if needs.servers > 1 else [min(times)]
+        mask = sum([1 << at for _, _, at in chosen])
+        return Reservation(job, mask, max([now, *(time for _, time, _ in chosen)]), late)
 
-    def _times(
-        self, job: Job, number: int, servers: _Servers, eligible: set[str], now: float
-    ) -> Iterator[tuple[float, int]]:
-        """(when it can serve the job, place in the table) for each server: all of it where several are needed."""
-        largest = max((node.gpus for node in self._nodes if node.name in eligible), default=0)
-        for at, node in enumerate(self._nodes):
-            if node.name not in eligible:
-                continue
-            if number == 1 and node.gpus >= job.gpus:
-                if 2 * job.gpus >= node.gpus:  # nearly all of it: not worth the exact look
-                    yield self._occupancy.free_at[at], at
-                else:
-                    yield self._occupancy.room_at(at, job.gpus, servers.view.free[node.name], now), at
-            elif number > 1 and (node.gpus == largest or job.request.per_node is not None):
-                yield self._occupancy.free_at[at], at
+    def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
+        """When each of the servers can serve the job: all of it where several are needed."""
+        free_at, places = self._occupancy.free_at, needs.places
+        if needs.servers == 1 and 2 * job.gpus < max(self._nodes[at].gpus for at in places):
+            return self._room_times(job.gpus, needs.places, servers, now)
+        times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
+        return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)
 
-    def _explain(self, entry: Waiting, plan: Plan, now: float) -> Wait:
-        job, held = entry.job, self.reservation
-        if held is None or job.gpus > plan.free:
-            return Wait(job, no_room(job, plan))
-        return Wait(job, reason(Phase.WAITING, "reserved", need=job.gpus, in_s=held.time - now), held.time)
+    def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
+        """The exact look, for a job that needs less than half a server."""
+        free, nodes, occupancy = servers.view.free, self._nodes, self._occupancy
+        return [
+            occupancy.free_at[at]
+            if 2 * gpus >= nodes[at].gpus
+            else occupancy.room_at(at, gpus, free[nodes[at].name], now)
+            for at in places
+        ]
+
+    def _short_later(self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float) -> list[float]:
+        """Idle servers that could not serve it now lack CPUs or memory: rather one that is in use."""
+        usable = {node.name: count for node, count in offers(servers.view, job.request)}
+        least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
+        return [
+            now + SHORT_S if time == Occupancy.IDLE and usable.get(self._nodes[at].name, 0) < least else time
+            for at, time in zip(needs.places, times, strict=True)
+        ]
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job loses its patience."""
-        while self._by_age and self._by_age[0][-1] not in self._waiting:
-            heapq.heappop(self._by_age)
-        if not self._by_age:
-            return None
-        # the oldest may have lost it already; then the event that helps it will come by itself
-        time = self._by_age[0][0] + self.patience_s
-        return time if time > now else None
+        return self._queue.next_late(now)
 
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        late = [entry.job.id for entry in self._impatient(now)]
-        rest = sorted(entry.key for entry in self._waiting.values() if entry.job.id not in set(late))
+        late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
+        rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
         order = [*late, *(key[-1] for key in rest)]
-        return [(job_id, self._why(self._waiting[job_id], ahead, now)) for ahead, job_id in enumerate(order)]
+        entries = self._queue.entries
+        head = next((job_id for job_id in order if entries[job_id].best is not None), None)
+        return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
 
-    def _why(self, entry: Waiting, ahead: int, now: float) -> Reason:
+    def _why(self, entry: Waiting, ahead: int, head: JobId | None, now: float) -> Reason:
         job, held = entry.job, self.reservation
         if entry.best is None:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
@@ -372,13 +373,17 @@ class Gated:
         if held is not None:
             facts = {"head": held.job.id, "need": held.job.gpus, "in_s": max(0.0, held.time - now)}
             return reason(Phase.WAITING, "reservation", **facts)
-        return reason(Phase.WAITING, "behind", ahead=ahead, head=None)
+        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
         runs = {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self._occupancy.runs.items()}
-        order = [[entry.job.id, entry.key[0]] for entry in sorted(self._waiting.values(), key=lambda e: e.key)]
-        unseen = [self._unseen_runs, self._unseen_s]
-        return {"order": order, "returns": self._returns, "runs": runs, "unseen": unseen}
+        order = [[e.job.id, e.key[0]] for e in sorted(self._queue.entries.values(), key=lambda e: e.key)]
+        unseen = [self._unseen_runs, self._unseen_s, dict(self._unseen)]
+        held = self.reservation
+        kept = (
+            [held.job.id, held.time, [self._nodes[at].name for at in bits(held.mask)]] if held and held.alone else None
+        )
+        return {"order": order, "returns": self._returns, "runs": runs, "unseen": unseen, "kept": kept}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
@@ -386,63 +391,27 @@ class Gated:
             rows = state["runs"].items()
             runs = {JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
             unseen = int(state["unseen"][0]), float(state["unseen"][1])
+            slower = {JobId(job_id): float(ratio) for job_id, ratio in state["unseen"][2].items()}
             returns = int(state["returns"])
+            kept = self._kept_before(state["kept"], jobs)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
-        self._waiting, self._returns = {}, returns
-        self._shelves.clear()
-        self._by_age.clear()
-        self._started.clear()
-        self.reservation = self._last = None
+        self._queue.clear()
+        self._returns, self._unseen, self._last = returns, slower, None
         self._unseen_runs, self._unseen_s = unseen
         self._occupancy = Occupancy(self._nodes, runs)
         for job_id, rank in order:
             if job_id in jobs:
                 self._enter(jobs[job_id], rank)
+        self.reservation = kept
 
-
-class _Servers:
-    """The cluster beside the planned starts. partly: mask of the servers in use that have GPUs free."""
-
-    def __init__(self, plan: Plan, occupancy: Occupancy) -> None:
-        self.view = plan.view()
-        self.all = (1 << len(self.view.nodes)) - 1
-        idle = Occupancy.IDLE
-        free = 0
-        for mask in self.view.masks[1:]:
-            free |= mask
-        self.partly = sum(1 << at for at in _bits(free) if occupancy.free_at[at] != idle)
-
-    def split(self, chosen: Sequence[int], gpus: int) -> tuple[int, ...] | None:
-        """GPUs per server as Slurm will give them."""
-        return slurm_split([self.view.free[self.view.nodes[at].name] for at in chosen], gpus)
-
-
-def _kind(job: Job) -> Hashable:
-    """Jobs of one kind can start on the same servers."""
-    return job.profile if job.request is ANYWHERE else (job.profile, job.request)
-
-
-def _bits(mask: int, most: int = -1) -> Iterator[int]:
-    """The places of the set bits, the lowest first."""
-    while mask and most:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-        most -= 1
-
-
-def _for_the_rest(masks: Sequence[int], allowed: int, chosen: Sequence[int], rest: int) -> int | None:
-    """The server for what is left beside whole ones: exactly as many GPUs free, or the last of them in the node table.
-
-    Slurm fills in node-table order; a server with more GPUs free that comes earlier would get more than the rest.
-    """
-    others = allowed & ~sum(1 << at for at in chosen)
-    exact = masks[rest] & others
-    if exact:
-        return (exact & -exact).bit_length() - 1
-    behind = others >> (chosen[-1] + 1) << (chosen[-1] + 1)
-    for free in range(rest + 1, len(masks)):
-        if masks[free] & behind:
-            return (masks[free] & behind).bit_length() - 1
-    return None
+    def _kept_before(self, state: Any, jobs: Mapping[JobId, Job]) -> Reservation | None:
+        """The servers kept for one who has waited too long, if he still waits and they are still there."""
+        if state is None:
+            return None
+        job_id, time, names = state
+        bit = {node.name: 1 << at for at, node in enumerate(self._nodes)}
+        job = jobs.get(JobId(job_id))
+        if job is None or not all(name in bit for name in names):
+            return None
+        return Reservation(job, sum(bit[name] for name in names), float(time), alone=True)

@@ -23,14 +23,21 @@ class Run:
 
 
 class Occupancy:
-    """free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs."""
+    """What runs where.
+
+    free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs.
+    used: mask of the nodes with jobs.
+    """
 
     IDLE = float("-inf")
 
     def __init__(self, nodes: Sequence[Node], runs: Mapping[JobId, Run] | None = None) -> None:
         self._position = {node.name: i for i, node in enumerate(nodes)}
         self.free_at = [self.IDLE] * len(nodes)
+        self.used = 0
+        self._last_end = [self.IDLE] * len(nodes)  # as predicted when the jobs started
         self._on: list[dict[JobId, Run]] = [{} for _ in nodes]
+        self._due = float("inf")  # no end in free_at comes before this time
         self.runs: dict[JobId, Run] = {}
         for job_id, run in (runs or {}).items():
             self.began(job_id, run)
@@ -39,10 +46,13 @@ class Occupancy:
         """A job runs; nodes that are not in the table do not count."""
         self.ended(job_id)
         self.runs[job_id] = run
+        self._due = min(self._due, run.end)
         for name in run.gpus:
             at = self._position.get(name)
             if at is not None:
                 self._on[at][job_id] = run
+                self.used |= 1 << at
+                self._last_end[at] = max(self._last_end[at], run.end)
                 self.free_at[at] = max(self.free_at[at], run.end)
 
     def ended(self, job_id: JobId) -> Run | None:
@@ -51,27 +61,44 @@ class Occupancy:
         for name in run.gpus if run is not None else ():
             at = self._position.get(name)
             if at is not None:
-                del self._on[at][job_id]
-                self.free_at[at] = max((other.end for other in self._on[at].values()), default=self.IDLE)
+                self._left(at, self._on[at].pop(job_id))
         return run
+
+    def _left(self, at: int, run: Run) -> None:
+        others = self._on[at]
+        if not others:
+            self.used &= ~(1 << at)
+            self._last_end[at] = self.free_at[at] = self.IDLE
+            return
+        if run.end >= self._last_end[at]:
+            self._last_end[at] = max([other.end for other in others.values()])
+        self.free_at[at] = self._last_end[at]
+        self._due = min(self._due, self.free_at[at])
 
     def look_at(self, now: float) -> None:
         """Put off the ends that should have come by now."""
+        if now < self._due:
+            return
         free_at = self.free_at
         for at, time in enumerate(free_at):
             if self.IDLE < time <= now:
-                free_at[at] = max(_expected_end(run, now) for run in self._on[at].values())
+                free_at[at] = max([_expected_end(run, now) for run in self._on[at].values()])
+        self._due = min((time for time in free_at if time > self.IDLE), default=float("inf"))
 
     def room_at(self, at: int, need: int, free: int, now: float) -> float:
         """When a node with ``free`` GPUs free now is predicted to have ``need`` free, seconds."""
         time = now
-        for end, run_gpus in sorted((_expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()):
+        if free >= need:
+            return time
+        for end, run_gpus in sorted([(_expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()]):
+            free, time = free + run_gpus, end
             if free >= need:
                 break
-            free, time = free + run_gpus, end
         return time
 
     def _gpus(self, run: Run, at: int) -> int:
+        if len(run.gpus) == 1:
+            return next(iter(run.gpus.values()))
         return next(count for name, count in run.gpus.items() if self._position.get(name) == at)
 
 
