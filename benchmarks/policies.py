@@ -33,7 +33,7 @@ from slurm_asrpt.sim.traces import read_trace
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
 GATED = "asrpt-gated"
-TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
+TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
 TARGETS = {0.8: 1.05, 1.1: 1.3, 1.5: 2.5}
 """At 10 Gbit/s, by load: the ratio that asrpt-gated should not exceed."""
 
