@@ -22,9 +22,10 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, candidate_nodes, fewest_servers, offers, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, place, placement_on
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
-from slurm_asrpt.core.policies.baselines import Alone
+from slurm_asrpt.core.policies.baselines import Alone, no_room
+from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Servers, bits
 from slurm_asrpt.core.policies.occupancy import Occupancy, Run
@@ -33,9 +34,6 @@ from slurm_asrpt.core.policies.virtual_machine import id_key
 DAY = 86400.0
 FIRST_GUESS_S = 3600.0
 """How long an unseen job is taken to last before any has ended."""
-SHORT_S = DAY
-"""How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""
-_KINDS = 4096  # kinds of jobs of which something is remembered: a daemon runs for years
 _SINGLES = 65536
 _INF = float("inf")
 
@@ -53,18 +51,6 @@ class Reservation:
     alone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What jobs of one form need of this cluster: so many servers of these places, the first of equals first.
-
-    spare: for each place the GPUs that its server lacks to the largest; those that lack least are taken.
-    """
-
-    servers: int
-    places: tuple[int, ...]
-    spare: tuple[int, ...]
-
-
 @register("asrpt-gated")
 class Gated:
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
@@ -77,15 +63,15 @@ class Gated:
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
         self._alone = Alone((), fabric)
-        self._needs: dict[Hashable, Needs] = {}
         self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
         self._occupancy = Occupancy(())
+        self._forecast = Forecast((), self._occupancy)
         self._queue = Waitlist(patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
         self._returns = 0
         self.reservation: Reservation | None = None  # after the last decision
-        self._last: Wait | None = None
+        self._waits: dict[JobId, Wait] = {}  # told by the last decision
         self._free = 0
 
     # events
@@ -95,12 +81,15 @@ class Gated:
         sizes = {node.gpus for node in nodes}
         self._size = sizes.pop() if len(sizes) == 1 else 0
         self._alone = Alone(nodes, self.fabric)
-        self._needs.clear()
         self._singles.clear()
-        self._occupancy = Occupancy(self._nodes, self._occupancy.runs)
+        self._take_up(self._occupancy.runs)
         self.reservation = None
         for entry in self._queue.clear():
             self._enter(entry.job, entry.key[0])
+
+    def _take_up(self, runs: Mapping[JobId, Run]) -> None:
+        self._occupancy = Occupancy(self._nodes, runs)
+        self._forecast = Forecast(self._nodes, self._occupancy)
 
     def submitted(self, job: Job, now: float) -> None:
         self._stop_running(job.id)  # requeued while the daemon was away
@@ -159,7 +148,8 @@ class Gated:
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        kept, self.reservation, self._last = self.reservation, None, None
+        kept, self.reservation = self.reservation, None
+        self._waits.clear()
         servers, starts = Servers(cluster, self._occupancy), list[Decision]()
         for entry in self._in_order(now, servers):
             placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
@@ -168,7 +158,7 @@ class Gated:
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         self._free = servers.free
-        return starts if self._last is None else [*starts, self._last]
+        return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
         """Whom to look at: those who have waited too long by age, then the others by workload.
@@ -197,9 +187,9 @@ class Gated:
                     heapq.heappush(heads, (head, kind))
 
     def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
-        if self.reservation is None:
-            return True
-        return entry.job.gpus <= servers.free and entry.seconds < failed.get(entry.kind, _INF)
+        if entry.job.gpus > servers.free and self.reservation is not None:
+            return False
+        return entry.seconds < failed.get(entry.kind, _INF)
 
     def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
         job = entry.job
@@ -263,90 +253,45 @@ class Gated:
         narrowed = replace(job, request=replace(job.request, candidates=names if wanted is None else names & wanted))
         for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
             found = place(servers.view, narrowed, strategy, self.fabric)
-            few = found is not None and len(found.gpus) <= self._needed(job).servers
+            few = found is not None and len(found.gpus) <= self._forecast.needs(job).servers
             if found is not None and few and found.alpha <= gate * (entry.best or found.alpha):
                 return found
         return None
-
-    def _needed(self, job: Job) -> Needs:
-        """Raises ValueError for a job that the cluster cannot hold."""
-        form = (job.profile, job.request)
-        found = self._needs.get(form)
-        if found is None:
-            if len(self._needs) >= _KINDS:
-                self._needs.clear()
-            found = self._needs[form] = self._look_up(job)
-        return found
-
-    def _look_up(self, job: Job) -> Needs:
-        number = fewest_servers(job, self._nodes)
-        least = job.gpus if number == 1 else 1
-        names = {node.name for node in candidate_nodes(self._nodes, job.request)}
-        places = tuple(at for at, node in enumerate(self._nodes) if node.name in names and node.gpus >= least)
-        sizes = [self._nodes[at].gpus for at in places]
-        even = number == 1 or job.request.per_node is not None
-        return Needs(number, places, tuple(0 if even else max(sizes) - size for size in sizes))
 
     # reservations
 
     def _reserve(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
         """Reserve servers for the first job that cannot start, unless it can have those, idle, at once: the placement.
 
-        On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait.
+        On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait. Nor
+        is anything kept for a job that cannot even start on idle servers: what it waits for is not the end of a job.
         """
         self._occupancy.look_at(now)
-        held = self._servers_for(entry.job, servers, kept, now)
-        if not held.mask & self._occupancy.used and entry.job.gpus <= servers.free:
+        job, held = entry.job, self._servers_for(entry.job, servers, kept, now)
+        if self._idle(held.mask, servers):
             placement = self._general(entry, servers, held.mask, _INF)
-            if placement is not None:
-                return placement
+            if placement is None:
+                self._waits[job.id] = Wait(job, no_room(job, servers.plan))
+            return placement
         self.reservation = held
-        self._last = Wait(entry.job, self._why_first(entry.job, held, servers, now), held.time)
+        short = servers.plan.usable(job) < job.gpus
+        coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=held.time - now)
+        self._waits[job.id] = Wait(job, no_room(job, servers.plan) if short else coming, held.time)
         return None
 
-    def _why_first(self, job: Job, held: Reservation, servers: Servers, now: float) -> Reason:
-        usable = servers.plan.usable(job)
-        if usable < job.gpus:
-            return reason(Phase.WAITING, "gpus", need=job.gpus, free=usable)
-        return reason(Phase.WAITING, "reserved", need=job.gpus, in_s=held.time - now)
+    def _idle(self, mask: int, servers: Servers) -> bool:
+        if mask & (self._occupancy.used | servers.masks[0]):
+            return False
+        free = servers.view.free
+        return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
     def _servers_for(self, job: Job, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
         """The servers that will be free soonest; for one who has waited too long those that are kept already."""
         late = job.submit_time + self.patience_s <= now
         if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
             return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
-        needs = self._needed(job)
-        times = zip(needs.spare, self._times(job, needs, servers, now), needs.places, strict=True)
-        chosen = heapq.nsmallest(needs.servers, times) if needs.servers > 1 else [min(times)]
-        mask = sum([1 << at for _, _, at in chosen])
-        return Reservation(job, mask, max([now, *(time for _, time, _ in chosen)]), late)
-
-    def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
-        """When each of the servers can serve the job: all of it where several are needed."""
-        free_at, places = self._occupancy.free_at, needs.places
-        if needs.servers == 1 and 2 * job.gpus < max(self._nodes[at].gpus for at in places):
-            return self._room_times(job.gpus, needs.places, servers, now)
-        times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
-        return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)
-
-    def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
-        """The exact look, for a job that needs less than half a server."""
-        free, nodes, occupancy = servers.view.free, self._nodes, self._occupancy
-        return [
-            occupancy.free_at[at]
-            if 2 * gpus >= nodes[at].gpus
-            else occupancy.room_at(at, gpus, free[nodes[at].name], now)
-            for at in places
-        ]
-
-    def _short_later(self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float) -> list[float]:
-        """Idle servers that could not serve it now lack CPUs or memory: rather one that is in use."""
-        usable = {node.name: count for node, count in offers(servers.view, job.request)}
-        least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
-        return [
-            now + SHORT_S if time == Occupancy.IDLE and usable.get(self._nodes[at].name, 0) < least else time
-            for at, time in zip(needs.places, times, strict=True)
-        ]
+        mask, time = self._forecast.soonest(job, servers, now)
+        return Reservation(job, mask, time, late)
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job loses its patience."""
@@ -366,8 +311,8 @@ class Gated:
         job, held = entry.job, self.reservation
         if entry.best is None:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
-        if self._last is not None and self._last.job.id == job.id:
-            return self._last.reason
+        if job.id in self._waits:
+            return self._waits[job.id].reason
         if job.gpus > self._free:
             return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
         if held is not None:
@@ -397,9 +342,10 @@ class Gated:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
         self._queue.clear()
-        self._returns, self._unseen, self._last = returns, slower, None
+        self._waits.clear()
+        self._returns, self._unseen = returns, slower
         self._unseen_runs, self._unseen_s = unseen
-        self._occupancy = Occupancy(self._nodes, runs)
+        self._take_up(runs)
         for job_id, rank in order:
             if job_id in jobs:
                 self._enter(jobs[job_id], rank)
