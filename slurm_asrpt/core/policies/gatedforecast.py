@@ -47,8 +47,11 @@ class Forecast:
         Raises ValueError for a job that the cluster cannot hold.
         """
         needs = self.needs(job)
-        times = zip(needs.spare, self._times(job, needs, servers, now), needs.places, strict=True)
-        chosen = heapq.nsmallest(needs.servers, times) if needs.servers > 1 else [min(times)]
+        times = self._times(job, needs, servers, now)
+        if needs.servers == 1:
+            time = min(times)
+            return 1 << needs.places[times.index(time)], max(now, time)
+        chosen = heapq.nsmallest(needs.servers, zip(needs.spare, times, needs.places, strict=True))
         return sum([1 << at for _, _, at in chosen]), max([now, *(time for _, time, _ in chosen)])
 
     def needs(self, job: Job) -> Needs:
