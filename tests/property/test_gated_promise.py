@@ -1,13 +1,16 @@
 """asrpt-gated on random workloads: what it must never do, and what it promises every job."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.job import JobProfile, Stage, unprofiled
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.jobtable import JobTable
@@ -106,9 +109,116 @@ def test_only_a_job_without_patience_left_starts_outside_the_gate(table, patienc
 
 
 @settings(max_examples=500, deadline=None)
-@given(table=tables | streams, servers=st.integers(3, 6), patience_s=patience)
+@given(table=tables | streams, servers=st.sampled_from([(3, 4), (6, 4), (6, 3), (3, 8), (2, 12)]), patience_s=patience)
 def test_every_job_starts_when_it_was_promised_to_at_the_latest(table, servers, patience_s):
-    nodes = [Node(f"n{i}", 4, i) for i in range(servers)]
+    number, gpus = servers
+    nodes = [Node(f"n{i}", gpus, i) for i in range(number)]
     result, _, _ = play(table, nodes, patience_s=patience_s)
     latest = latest_starts(result, patience_s)
     assert np.all((result.start <= latest + 1e-6) | np.isnan(latest))
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "submit", "end", "return", "cancel", "change", "foreign", "nodes", "restart"]),
+        st.integers(0, 1000),
+        st.sampled_from([1, 2, 3, 4, 6]),
+        st.sampled_from([0.0, 1.0, 10.0, 1000.0]),
+        st.sampled_from(
+            [Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))]
+        ),
+    ),
+    max_size=60,
+)
+
+
+class Site:
+    """A cluster to which anything may happen, which counts what is free itself."""
+
+    def __init__(self):
+        self.policy = make_policy("asrpt-gated", fabric=FABRIC, patience_s=5.0)
+        self.nodes, self.running, self.waiting = EQUAL, {}, {}
+        self.now, self.number = 0.0, 0
+        self.policy.cluster_changed(self.nodes, 0.0)
+
+    def happen(self, what, which, gpus, iterations, request):
+        self.now += 1.0
+        request = Request() if request is None or gpus % request.unit else request
+        running, waiting = list(self.running), list(self.waiting)
+        if what == "submit":
+            self.number += 1
+            self._submit(
+                Job(JobId(str(self.number)), "ann", gpus, unprofiled(gpus), iterations, self.now, request=request)
+            )
+        elif what == "end" and running:
+            self.running.pop(gone := running[which % len(running)])
+            self.policy.finished(gone, self.now)
+        elif what == "return" and running:
+            job, _ = self.running.pop(running[which % len(running)])
+            self.waiting[job.id] = job
+            self.policy.returned(job, self.now)
+        elif what == "cancel" and waiting:
+            self.waiting.pop(gone := waiting[which % len(waiting)])
+            self.policy.finished(gone, self.now)
+        elif what == "change" and waiting:
+            job = self.waiting[waiting[which % len(waiting)]]
+            self.waiting[job.id] = Job(
+                job.id, "ann", gpus, unprofiled(gpus), iterations, job.submit_time, request=request
+            )
+            self.policy.changed(self.waiting[job.id], self.now)
+        elif what == "foreign" and waiting and self.view().free.get("n1"):
+            job = self.waiting.pop(waiting[which % len(waiting)])
+            self.running[job.id] = (job, {"n1": 1})  # Slurm started it itself, with less
+            self.policy.running(job.id, {"n1": 1}, self.now + 50.0, self.now)
+        elif what == "nodes":
+            self.nodes = EQUAL[: 1 + which % 3]
+            self.policy.cluster_changed(self.nodes, self.now)
+        elif what == "restart":
+            state = json.loads(json.dumps(self.policy.dump(), allow_nan=False))
+            self.policy = make_policy("asrpt-gated", fabric=FABRIC, patience_s=5.0)
+            self.policy.cluster_changed(self.nodes, self.now)
+            self.policy.load(state, self.waiting)
+
+    def _submit(self, job):
+        self.waiting[job.id] = job
+        self.policy.submitted(job, self.now)
+
+    def view(self):
+        view = ClusterView(self.nodes)
+        for _, gpus in self.running.values():
+            view.take({name: count for name, count in gpus.items() if name in view.by_name})
+        return view
+
+    def decide(self):
+        view = self.view()
+        for decision in self.policy.decide(view, self.now):
+            if isinstance(decision, Start):
+                job = self.waiting.pop(decision.job.id)  # a KeyError if it did not wait
+                assert job == decision.job
+                assert sum(decision.placement.gpus.values()) == job.gpus
+                view.take(decision.placement.gpus, job.request)  # a ValueError if they were not free
+                self.running[job.id] = (job, dict(decision.placement.gpus))
+            else:
+                assert decision.job.id in self.waiting
+        assert sorted(job_id for job_id, _ in self.policy.queue(self.now)) == sorted(self.waiting)
+        assert all(why.text and json.dumps(why.facts, allow_nan=False) for _, why in self.policy.queue(self.now))
+        wake = self.policy.next_wakeup(self.now)
+        assert wake is None or wake > self.now
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=EVENTS)
+def test_whatever_happens_free_gpus_are_given_once_to_jobs_that_wait(events):
+    site = Site()
+    for event in events:
+        site.happen(*event)
+        site.decide()
+    assert set(site.policy.dump()["runs"]) == set(site.running)
+    site.nodes = EQUAL
+    site.policy.cluster_changed(EQUAL, site.now)
+    for _ in range(200):  # nothing comes, what runs ends: all that fits starts
+        site.happen("end", 0, 1, 0.0, None)
+        site.decide()
+    best = {job_id for job_id, why in site.policy.queue(site.now) if why.kind != "capacity"}
+    assert not best
+    assert not site.running

@@ -9,8 +9,13 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
 3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
    may use them only until then, and elsewhere they must not put off the time at which a server in use will be free.
 4. Patience. A job that has waited for ``patience_s`` goes before all younger ones, and its servers are kept for it
-   alone. It then starts no later than (k+1) L seconds on, with k jobs before it that had waited as long, and L the
-   longest run of any job: each of them waits for what runs on its servers, and for nothing that came later.
+   alone. On equal servers, of which none goes away, a job that asks for GPUs only then starts within (k+1) L seconds,
+   however wrong the predictions: k jobs submitted before it still waited when its patience ended, L is the longest run
+   of any job. Each of them waits for what runs on its servers, and for nothing that came later
+   (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
+
+Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
+or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
 """
 
 from __future__ import annotations

@@ -21,10 +21,12 @@ _KINDS = 4096  # forms of jobs of which something is remembered: a daemon runs f
 class Needs:
     """What jobs of one form need of this cluster: so many servers of these places, the first of equals first.
 
+    largest: GPUs of the largest server of these places.
     spare: for each place the GPUs that its server lacks to the largest; those that lack least are taken.
     """
 
     servers: int
+    largest: int
     places: tuple[int, ...]
     spare: tuple[int, ...]
 
@@ -45,8 +47,11 @@ class Forecast:
         Raises ValueError for a job that the cluster cannot hold.
         """
         needs = self.needs(job)
-        times = zip(needs.spare, self._times(job, needs, servers, now), needs.places, strict=True)
-        chosen = heapq.nsmallest(needs.servers, times) if needs.servers > 1 else [min(times)]
+        times = self._times(job, needs, servers, now)
+        if needs.servers == 1:
+            time = min(times)
+            return 1 << needs.places[times.index(time)], max(now, time)
+        chosen = heapq.nsmallest(needs.servers, zip(needs.spare, times, needs.places, strict=True))
         return sum([1 << at for _, _, at in chosen]), max([now, *(time for _, time, _ in chosen)])
 
     def needs(self, job: Job) -> Needs:
@@ -66,12 +71,12 @@ class Forecast:
         places = tuple(at for at, node in enumerate(self._nodes) if node.name in names and node.gpus >= least)
         sizes = [self._nodes[at].gpus for at in places]
         even = number == 1 or job.request.per_node is not None
-        return Needs(number, places, tuple(0 if even else max(sizes) - size for size in sizes))
+        return Needs(number, max(sizes), places, tuple([0 if even else max(sizes) - size for size in sizes]))
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
         """When each of the servers can serve the job: all of it where several are needed."""
         free_at, places = self._occupancy.free_at, needs.places
-        if needs.servers == 1 and 2 * job.gpus < max(self._nodes[at].gpus for at in places):
+        if needs.servers == 1 and 2 * job.gpus < needs.largest:
             return self._room_times(job.gpus, needs.places, servers, now)
         times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
         return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)

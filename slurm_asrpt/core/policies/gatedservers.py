@@ -9,6 +9,8 @@ from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.policies.occupancy import Occupancy
 
+_INF = float("inf")
+
 
 class Servers:
     """The cluster beside the starts of one decision.
@@ -73,17 +75,21 @@ class Servers:
         That in use with the nearest predicted end, rather after ``end`` than before it, which ``later_only`` rules
         out; else an idle one.
         """
-        free_at = self._occupancy.free_at
-        best: tuple[bool, float, int] | None = None
-        for at in bits(self.with_free(gpus, size - 1) & among):
+        free_at, used = self._occupancy.free_at, self._occupancy.used if later_only else 0
+        after, before, first, last = _INF, _INF, -1, -1  # the nearest ends after and before, and their places
+        left = self.with_free(gpus, size - 1) & among
+        while left:  # ``bits`` written out: here most of the time of a decision goes
+            bit = left & -left
+            left ^= bit
+            at = bit.bit_length() - 1
             gap = free_at[at] - end
             if gap >= 0:
-                if best is None or best[0] or gap < best[1]:
-                    best = (False, gap, at)
-            elif (best is None or (best[0] and -gap < best[1])) and not (later_only and self._occupancy.used >> at & 1):
-                best = (True, -gap, at)
-        if best is not None:
-            return best[2]
+                if gap < after:
+                    after, first = gap, at
+            elif not used & bit and (-gap < before or last < 0):
+                before, last = -gap, at
+        if first >= 0 or last >= 0:
+            return first if first >= 0 else last
         idle = self.masks[size] & among
         if later_only:
             idle = self.free_later(idle, end)
