@@ -236,11 +236,23 @@ def test_kept_servers_stay_kept_though_others_would_be_free_sooner():
     assert bench.decide(160.0) == {"1": {"n0": 4}}
 
 
+def test_the_time_in_which_a_job_was_held_counts_for_nothing():
+    bench = Bench(4, patience_s=50.0)
+    bench.occupy("a", 2000.0, n0=4)
+    held = job("1", 4, 1e6, submit=0.0)
+    bench.submit(held, now=1000.0).decide(1000.0)
+    assert bench.policy.next_wakeup(1000.0) == 1050.0
+    after = restarted(bench, [held])
+    assert after.policy.next_wakeup(1000.0) == 1050.0
+    after.decide(1050.0)
+    assert after.policy.reservation.alone
+
+
 def test_a_short_job_does_not_wait_for_an_impatient_one_of_its_kind():
     bench = Bench(4, 4, patience_s=50.0)
     bench.occupy("a", 100.0, n0=2)
     bench.occupy("b", 400.0, n1=2)
-    bench.submit(job("1", 4, 1e6), job("2", 2, 1e5, submit=1.0), job("3", 2, 10, submit=90.0), now=90.0)
+    bench.submit(job("1", 4, 1e6), job("2", 2, 1e5), now=1.0).submit(job("3", 2, 10, submit=90.0), now=90.0)
     assert bench.decide(90.0) == {"3": {"n1": 2}}
 
 
