@@ -90,7 +90,7 @@ class Gated:
         self._take_up(self._occupancy.runs)
         self.reservation = None
         for entry in self._queue.clear():
-            self._enter(entry.job, entry.key[0])
+            self._enter(entry.job, entry.key[0], entry.age[0])
 
     def _take_up(self, runs: Mapping[JobId, Run]) -> None:
         self._occupancy = Occupancy(self._nodes, runs)
@@ -98,17 +98,17 @@ class Gated:
 
     def submitted(self, job: Job, now: float) -> None:
         self._stop_running(job.id)  # requeued while the daemon was away
-        self._enter(job, 0)
+        self._enter(job, 0, max(now, job.submit_time))  # not while it was held
 
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)
         self._returns += 1
-        self._enter(job, -self._returns)
+        self._enter(job, -self._returns, job.submit_time)
 
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
         if entry is not None:
-            self._enter(job, entry.key[0])
+            self._enter(job, entry.key[0], entry.age[0])
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
@@ -131,11 +131,12 @@ class Gated:
         self._unseen.pop(job_id, None)
         return self._occupancy.ended(job_id)
 
-    def _enter(self, job: Job, rank: int) -> None:
+    def _enter(self, job: Job, rank: int, since: float) -> None:
         best = self._alone.alpha(job)
         seconds = job.predicted_iterations * (best or 1.0) or self._unseen_s / self._unseen_runs
-        key = (rank, job.gpus * seconds, job.submit_time, id_key(job.id), job.id)
-        self._queue.enter(Waiting(job, key, seconds, best, self._kind(job, rank)))
+        number = id_key(job.id)
+        key = (rank, job.gpus * seconds, job.submit_time, number, job.id)
+        self._queue.enter(Waiting(job, key, seconds, best, self._kind(job, rank), (since, number, job.id)))
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
@@ -272,7 +273,7 @@ class Gated:
         is anything kept for a job that cannot even start on idle servers: what it waits for is not the end of a job.
         """
         self._occupancy.look_at(now)
-        job, held = entry.job, self._servers_for(entry.job, servers, kept, now)
+        job, held = entry.job, self._servers_for(entry, servers, kept, now)
         if self._idle(held.mask, servers):
             placement = self._general(entry, servers, held.mask, _INF)
             if placement is None:
@@ -290,9 +291,9 @@ class Gated:
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
-    def _servers_for(self, job: Job, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
+    def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
         """The servers that will be free soonest; for one who has waited too long those that are kept already."""
-        late = job.submit_time + self.patience_s <= now
+        job, late = entry.job, entry.age[0] + self.patience_s <= now
         if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
             return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
         mask, time = self._forecast.soonest(job, servers, now)
@@ -327,7 +328,7 @@ class Gated:
 
     def dump(self) -> dict[str, Any]:
         runs = {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self._occupancy.runs.items()}
-        order = [[e.job.id, e.key[0]] for e in sorted(self._queue.entries.values(), key=lambda e: e.key)]
+        order = [[e.job.id, e.key[0], e.age[0]] for e in sorted(self._queue.entries.values(), key=lambda e: e.key)]
         unseen = [self._unseen_runs, self._unseen_s, dict(self._unseen)]
         held = self.reservation
         kept = (
@@ -337,7 +338,7 @@ class Gated:
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
-            order = [(JobId(job_id), int(rank)) for job_id, rank in state["order"]]
+            order = [(JobId(job_id), int(rank), float(since)) for job_id, rank, since in state["order"]]
             rows = state["runs"].items()
             runs = {JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
             unseen = int(state["unseen"][0]), float(state["unseen"][1])
@@ -351,9 +352,9 @@ class Gated:
         self._returns, self._unseen = returns, slower
         self._unseen_runs, self._unseen_s = unseen
         self._take_up(runs)
-        for job_id, rank in order:
+        for job_id, rank, since in order:
             if job_id in jobs:
-                self._enter(jobs[job_id], rank)
+                self._enter(jobs[job_id], rank, since)
         self.reservation = kept
 
     def _kept_before(self, state: Any, jobs: Mapping[JobId, Job]) -> Reservation | None:

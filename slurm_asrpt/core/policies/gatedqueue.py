@@ -13,7 +13,7 @@ Key = tuple[int, float, float, tuple[int, ...], JobId]
 """Rank (0, or negative for a job handed back), predicted GPU-seconds, submission, numeric id, id: least first."""
 
 Age = tuple[float, tuple[int, ...], JobId]
-"""Submission, numeric id, id: the oldest first."""
+"""Since when it waits, numeric id, id: the oldest first."""
 
 _INF = float("inf")
 
@@ -31,10 +31,7 @@ class Waiting:
     seconds: float
     best: float | None
     kind: Hashable
-
-    @property
-    def age(self) -> Age:
-        return self.key[2:]
+    age: Age
 
 
 class Waitlist:

@@ -1,0 +1,67 @@
+"""asrpt-gated on a small cluster in memory."""
+
+import json
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Start
+
+FABRIC = Fabric(1.25e9, 300e9)
+
+
+class Bench:
+    """A policy on a small cluster, to which jobs come and from which they go."""
+
+    def __init__(self, *sizes, **settings):
+        self.policy = make_policy("asrpt-gated", fabric=FABRIC, **settings)
+        self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
+        self.policy.cluster_changed(self.view.nodes, 0.0)
+        self.placed, self.decisions = {}, []
+
+    def submit(self, *jobs, now=0.0):
+        for job in jobs:
+            self.policy.submitted(job, now)
+        return self
+
+    def decide(self, now=0.0):
+        """What starts now: the nodes of each job."""
+        self.decisions = self.policy.decide(self.view, now)
+        started = {}
+        for decision in self.decisions:
+            if isinstance(decision, Start):
+                assert decision.job.id not in started
+                self.view.take(decision.placement.gpus, decision.job.request)
+                self.placed[decision.job.id] = decision
+                started[decision.job.id] = dict(decision.placement.gpus)
+        return started
+
+    def end(self, job_id, now):
+        start = self.placed.pop(job_id)
+        self.view.give(start.placement.gpus, start.job.request)
+        self.policy.finished(job_id, now)
+
+    def occupy(self, job_id, until, now=0.0, **gpus):
+        """A foreign job."""
+        self.view.take(gpus)
+        self.policy.running(job_id, gpus, until, now)
+
+    def why(self, now=0.0):
+        """The reasons, as they come out of JSON and in words."""
+        queue = self.policy.queue(now)
+        assert all(why.text for _, why in queue)
+        assert json.loads(json.dumps([why.facts for _, why in queue])) == [why.facts for _, why in queue]
+        return [(job_id, why.kind) for job_id, why in queue]
+
+
+def job(job_id, gpus=1, iterations=0.0, submit=0.0, profile=None, **request):
+    profile = profile or unprofiled(gpus)
+    return Job(JobId(job_id), "ann", profile.gpus, profile, iterations, submit, request=Request(**request))
+
+
+def restarted(bench, waiting, now=60.0):
+    """The same cluster under a policy that has read what the other has written."""
+    after = Bench(*[node.gpus for node in bench.view.nodes], patience_s=bench.policy.patience_s)
+    after.view, after.placed = bench.view, bench.placed
+    after.policy.load(json.loads(json.dumps(bench.policy.dump(), allow_nan=False)), {one.id: one for one in waiting})
+    return after

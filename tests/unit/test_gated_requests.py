@@ -1,0 +1,154 @@
+"""asrpt-gated with requests and servers of every kind, and across restarts."""
+
+import pytest
+
+from slurm_asrpt.core.job import JobProfile, Stage
+from tests.gated_bench import Bench, job, restarted
+
+# requests and servers of every kind
+
+
+def test_unequal_servers():
+    bench = Bench(2, 4, 1).submit(job("1", 4, 1), job("2", 2, 100), job("3", 1, 1000))
+    assert bench.decide() == {"1": {"n1": 4}, "2": {"n0": 2}, "3": {"n2": 1}}
+
+
+def test_a_job_that_needs_unequal_servers_starts_on_an_idle_cluster():
+    """Slurm fills in node-table order: 4+6 instead of 8+2, however bad."""
+    profile = JobProfile("wide", (Stage(10, 0.5, 0.5, param_bytes=1e9),))
+    bench = Bench(4, 8, gate=1.0).submit(job("1", profile=profile, iterations=5))
+    assert bench.decide() == {"1": {"n0": 4, "n1": 6}}
+
+
+def test_a_job_that_needs_unequal_servers_gets_a_reservation():
+    bench = Bench(4, 8)
+    bench.occupy("a", 100.0, n0=1)
+    bench.occupy("b", 300.0, n1=4)
+    assert bench.submit(job("1", 10, 0.1)).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b11, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("asks", "gets"),
+    [
+        ({"per_node": 2}, {"n0": 2, "n1": 2}),
+        ({"min_nodes": 2}, {"n0": 3, "n1": 1}),
+        ({"unit": 2}, {"n0": 4}),
+        ({"max_nodes": 1}, {"n0": 4}),
+        ({"candidates": frozenset({"n2"})}, {"n2": 4}),
+    ],
+)
+def test_every_form_of_request_is_served(asks, gets):
+    bench = Bench(4, 4, 4)
+    assert bench.submit(job("1", 4, 10, **asks)).decide() == {"1": gets}
+
+
+@pytest.mark.parametrize(
+    ("asks", "reserved"),
+    [({"per_node": 2}, 0b011), ({"candidates": frozenset({"n2"})}, 0b100), ({"unit": 4}, 0b001)],
+)
+def test_every_form_of_request_can_have_a_reservation(asks, reserved):
+    bench = Bench(4, 4, 4)
+    for at in range(3):
+        bench.occupy(f"r{at}", 100.0 * (at + 1), **{f"n{at}": 3})
+    assert bench.submit(job("1", 4, 10, **asks)).decide() == {}
+    assert bench.policy.reservation.mask == reserved
+
+
+def test_slices_of_a_replica_share_a_server():
+    slices = JobProfile("slices", (Stage(2, 0.5, 0.5, param_bytes=1e9),), tensor=2)
+    bench = Bench(3, 2, 2)
+    assert bench.submit(job("1", profile=slices, iterations=10)).decide() == {"1": {"n1": 2, "n2": 2}}
+
+
+def test_a_job_short_of_cpus_reserves_servers_whose_end_is_known():
+    bench = Bench(4, 4)
+    bench.view.free_cpus = {"n0": 3, "n1": 64}  # n0: CPU-only jobs of which nothing is known
+    bench.occupy("a", 100.0, n1=2)
+    assert bench.submit(job("1", 4, 10, cpus_per_gpu=8)).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b10, 100.0)
+    bench.view.give({"n1": 2})
+    bench.policy.finished("a", 90.0)
+    assert bench.decide(90.0) == {"1": {"n1": 4}}
+
+
+def test_nothing_is_kept_for_a_job_that_cannot_start_even_on_idle_servers():
+    bench = Bench(4, 4, patience_s=0.0)
+    bench.view.free_cpus = {"n0": 3, "n1": 3}
+    bench.submit(job("1", 4, 1, cpus_per_gpu=8), job("2", 4, 1, cpus_per_gpu=8), job("3", 2, 1e6))
+    assert bench.decide() == {"3": {"n0": 2}}
+    assert bench.policy.reservation is not None or bench.why()[0] == ("1", "gpus")
+
+
+def test_a_job_short_of_memory_waits():
+    bench = Bench(4)
+    bench.view.free_memory = {"n0": 100.0}
+    bench.submit(job("1", 2, 10, memory_per_gpu=80.0))
+    assert bench.decide() == {}
+    assert bench.why() == [("1", "gpus")]
+    bench.view.free_memory = {"n0": 200.0}
+    assert bench.decide(1.0) == {"1": {"n0": 2}}
+
+
+def test_a_profile_that_takes_no_time_is_no_trouble():
+    bench = Bench(4).submit(job("1", profile=JobProfile("nothing", (Stage(2, 0.0, 0.0),)), iterations=10))
+    assert bench.decide() == {"1": {"n0": 2}}
+
+
+# restarts
+
+
+def test_a_restart_keeps_order_runs_and_what_is_known_of_unseen_jobs():
+    bench = Bench(2, 2).submit(job("1", 2, 50), job("2", 2))
+    assert len(bench.decide()) == 2
+    waiting = [job("3", 2), job("4", 2, 10), job("5", 2, 1e7)]
+    bench.submit(*waiting[:2], now=1.0)
+    bench.policy.returned(waiting[2], 2.0)
+    bench.decide(2.0)
+    after = restarted(bench, waiting)
+    assert after.policy.dump() == {**bench.policy.dump(), "kept": None}
+    assert [job_id for job_id, _ in after.policy.queue(2.0)] == ["5", "4", "3"]
+    assert after.decide(2.0) == {}
+    assert after.policy.reservation == bench.policy.reservation
+    after.end("2", 1000.0)
+    assert after.policy.dump()["unseen"] == [2, 4600.0, {}]
+
+
+def test_a_restart_keeps_the_servers_of_an_impatient_job():
+    bench = Bench(4, 4, patience_s=50.0)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 1000.0, n1=2)
+    waiting = [job("1", 4, 1e6)]
+    bench.submit(*waiting).decide(50.0)
+    assert restarted(bench, waiting).policy.reservation == bench.policy.reservation
+    assert restarted(bench, []).policy.reservation is None
+    assert restarted(bench, []).policy.queue(60.0) == []
+
+
+@pytest.mark.parametrize("state", [{}, {"order": 3}, {"order": [], "runs": [], "unseen": [1, 2.0, {}], "returns": 0}])
+def test_no_state_of_this_policy_is_refused(state):
+    bench = Bench(4)
+    with pytest.raises(ValueError, match="not a state of policy asrpt-gated"):
+        bench.policy.load(state, {})
+
+
+def test_memory_does_not_grow_over_the_life_of_a_daemon():
+    """One job waits for ever, thousands come and go."""
+    bench = Bench(4, 4, patience_s=5.0)
+    bench.view.free_cpus = {"n0": 0, "n1": 0}
+    bench.submit(job("0", 1, 1e9, cpus_per_gpu=1))
+    for number in range(1, 2000):
+        one = job(str(number), 1, 10.0, float(number))
+        bench.submit(one, now=float(number))
+        bench.decide(float(number))
+        if number % 3:
+            bench.end(str(number), number + 0.5)
+        else:
+            bench.view.give(bench.placed[str(number)].placement.gpus)
+            bench.policy.returned(one, number + 0.5)
+            bench.policy.finished(str(number), number + 0.7)
+    queue = bench.policy._queue
+    kept = [*queue._young, *queue._late, *(key for shelf in queue._shelves.values() for key in shelf)]
+    assert len(kept) + len(queue.heads) + len(queue._shelves) < 400
+    assert not bench.policy._unseen
+    assert not bench.policy._occupancy.runs
