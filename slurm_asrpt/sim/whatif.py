@@ -248,7 +248,10 @@ def remarks(past: Past) -> list[str]:
     if left:
         said.append(f"Left out of {notes['rows']} rows: {', '.join(left)}.")
     if notes["history_jobs"]:
-        said.append(f"The first {notes['history_jobs']} jobs were only learned from.")
+        said.append(
+            f"The first {notes['history_jobs']} jobs were only learned from; where they still ran or waited when the "
+            "others came, the real cluster was not empty as the simulated one is, and the policies look better."
+        )
     if notes["wait_unknown"]:
         said.append(f"{notes['wait_unknown']} jobs without a known wait are replayed but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:
