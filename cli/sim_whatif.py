@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import secrets
 import shlex
 import sys
@@ -12,7 +14,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from slurm_asrpt_cli.sim_options import Json, Told, fit, print_json, progress, say
+from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, Told, fit, print_json, progress, retrain_seconds, say
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
@@ -52,6 +54,7 @@ def what_if(
     history: Annotated[
         float, typer.Option(min=0, max=0.95, help="Share of the jobs that only a forest learns from; 0: medians.")
     ] = 0.0,
+    retrain: Retrain = RETRAIN,
     seed: Annotated[int, typer.Option(min=0, help="For the forest.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
     as_json: Json = False,
@@ -77,8 +80,11 @@ def what_if(
     """
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
     _check_output(output)
+    again = retrain_seconds(retrain)
     trace = _jobs(sacct, dump, since, partition)
-    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed)
+    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed, again)
+    if sacct:
+        past = replace(past, notes={**past.notes, "only_user": slurmdata.only_user(trace, _user())})
     with progress("simulating", len(names) * len(past.table)) as bar:
         outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
@@ -90,6 +96,14 @@ def what_if(
     if interrupted:
         say("interrupted; policies are missing")
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _user() -> str:
+    """Who asks; a number where the machine knows no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _check_output(output: Path | None) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, SlurmError, printable
@@ -33,7 +33,7 @@ class GpuNode:
 
 
 def since_argument(text: str) -> str:
-    """``30days``, ``2weeks`` or an ISO date as sacct's --starttime. Raises InputError."""
+    """``30days``, ``2weeks`` or an ISO date of the past as sacct's --starttime. Raises InputError."""
     word = text.strip()
     found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", word)
     if found:
@@ -41,11 +41,14 @@ def since_argument(text: str) -> str:
         if unit and int(found[1]) > 0:
             return f"now-{int(found[1])}{unit}"
     try:
-        return datetime.fromisoformat(word).strftime("%Y-%m-%dT%H:%M:%S")
+        begin = datetime.fromisoformat(word).astimezone()  # sacct knows local time only
     except ValueError as error:
         raise InputError(f"--since {text}: write how long ago (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
             error if re.match(r"[0-9]{4}-", word) else None
         )
+    if begin >= datetime.now(UTC):
+        raise InputError(f"--since {text}: that is not in the past")
+    return begin.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def partition_argument(text: str) -> str:
@@ -70,7 +73,10 @@ def ask_sacct(fields: Sequence[str], since: str, partition: str = "", separator:
 
 def ask_sinfo(partition: str = "") -> str:
     """sinfo's lines, one per node and partition. Raises SlurmError."""
-    return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
+    try:
+        return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
+    except SlurmError as error:
+        raise SlurmError(f"{error}; the nodes may be given with --nodes or --servers instead") from error
 
 
 def _run(arguments: Sequence[str]) -> str:
@@ -84,7 +90,7 @@ def _run(arguments: Sequence[str]) -> str:
         raise SlurmError(f"{command} did not answer within {TIMEOUT_S:g} s; ask for less with --since") from error
     except OSError as error:
         raise SlurmError(
-            f"{command} cannot be run ({error.strerror}); use a login node, or give files with --dump and --nodes"
+            f"{command} cannot be run ({error.strerror}); use a login node, or give the jobs with --dump"
         ) from error
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
@@ -114,6 +120,9 @@ def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
             gpus = gpu_count(cells[1])
         except SlurmError as error:
             raise InputError(f"{source}, line {number}: {error}") from error
+        if gpus and "[" in cells[0]:
+            wanted = " ".join(SINFO)
+            raise InputError(f"{source}, line {number}: several nodes in one; write the file with: {wanted}")
         if gpus:
             nodes.setdefault(cells[0], GpuNode(cells[0], gpus, re.sub(r"[^a-z]+$", "", cells[2].lower())))
     if not nodes:
@@ -130,8 +139,14 @@ def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
         raise InputError(f"{source}: {error}") from error
     if not len(trace):
         left = ", ".join(f"{count} {why}" for why, count in trace.left_out.items()) or "no rows"
-        raise InputError(f"{source}: no job that used GPUs and has ended ({left})")
+        hint = "; Slurm counts GPUs only with AccountingStorageTRES=gres/gpu" if "no GPUs" in trace.left_out else ""
+        raise InputError(f"{source}: no job that used GPUs and has ended ({left}){hint}")
     return trace
+
+
+def only_user(trace: Trace, user: str) -> str:
+    """``user`` if every job is theirs: for anybody but root a sign that Slurm hides the others' (PrivateData)."""
+    return user if user != "root" and set(trace.jobs["user"]) == {user} else ""
 
 
 def sacct_fields() -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
 from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load, recurrence_key
 
@@ -73,18 +74,21 @@ def checked_policies(text: str) -> list[str]:
     return names
 
 
-def replay(trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: int = 0) -> Past:
+def replay(
+    trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: int = 0, retrain_s: float = RETRAIN_S
+) -> Past:
     """The trace as it can be replayed on these servers. Raises InputError if nothing is left.
 
     history: share of the jobs, from the first, that the forest learns from and that are not replayed; with 0 all are,
     and each job is predicted by the median of its group's runs that had really ended when it was submitted.
+    retrain_s: seconds of simulated time after which that forest learns again from what has ended there; 0 for never.
     """
     cluster = Cluster.of(node_gpus)
     fitting = (trace.jobs["gpus"] <= cluster.total_gpus).to_numpy()
     kept = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
     predictor = "forest" if history else "perfect"
     try:
-        options = Options(models="none", history=history, predictor=predictor, seed=seed)
+        options = Options(models="none", history=history, predictor=predictor, retrain_s=retrain_s, seed=seed)
         workload = build(kept, cluster, options)
     except ValueError as error:
         raise InputError(f"{trace.name}: {error}") from error
@@ -99,17 +103,36 @@ def replay(trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: i
         "left_out": dict(trace.left_out),
         "too_large": int((~fitting).sum()),
         "history_jobs": len(kept) - len(table),
-        "predictor": "forest on the history, retrained every hour" if history else "median of the group's earlier runs",
+        "predictor": _predictor_text(history, retrain_s),
         "predicted_zero": float((table.predicted == 0).mean()),
         "cluster": cluster.text,
         "gpus": cluster.total_gpus,
         "most_gpus_in_use": most_in_use(jobs),
-        "load": offered_load(table, cluster),
+        "load": _finite(offered_load(table, cluster)),
         "days": float(table.submit[-1] - table.submit[0]) / 86400,
         "wait_unknown": int(jobs["wait_s"].isna().sum()),
         "limits": list(LIMITS),
     }
     return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes)
+
+
+def _predictor_text(history: float, retrain_s: float) -> str:
+    if not history:
+        return "median of the group's earlier runs"
+    return f"forest on the history, learning again every {_span(retrain_s)}" if retrain_s else "forest on the history"
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: the load of jobs that all came at one instant."""
+    return value if np.isfinite(value) else None
+
+
+def _span(seconds: float) -> str:
+    """``2.5 days``, down to seconds."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.0f} s"
 
 
 def online_medians(jobs: pd.DataFrame) -> Floats:
@@ -208,17 +231,27 @@ def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict
 def remarks(past: Past) -> list[str]:
     """What a reader must know of the data, in sentences."""
     notes = past.notes
+    load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
+    none = f"{100 * notes['predicted_zero']:.0f}% of the jobs had none"
     said = [
-        f"{notes['jobs']} jobs of {notes['days']:.1f} days on {notes['cluster']}, load {notes['load']:.2f}; "
-        f"predictions: {notes['predictor']} ({100 * notes['predicted_zero']:.0f}% of the jobs had none).",
+        f"{notes['jobs']} jobs that came within {_span(86400 * notes['days'])}, on {notes['cluster']}{load}; "
+        f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
+    if notes.get("only_user"):
+        said.append(
+            f"All these jobs are of {notes['only_user']}, who asked: Slurm may hide those of others (PrivateData), and "
+            "then the policies look better than they are. Ask as root or as a Slurm operator."
+        )
     left = [f"{count} {why}" for why, count in notes["left_out"].items()]
     if notes["too_large"]:
         left.append(f"{notes['too_large']} larger than the nodes found")
     if left:
         said.append(f"Left out of {notes['rows']} rows: {', '.join(left)}.")
     if notes["history_jobs"]:
-        said.append(f"The first {notes['history_jobs']} jobs were only learned from.")
+        said.append(
+            f"The first {notes['history_jobs']} jobs were only learned from; where they still ran or waited when the "
+            "others came, the real cluster was not empty as the simulated one is, and the policies look better."
+        )
     if notes["wait_unknown"]:
         said.append(f"{notes['wait_unknown']} jobs without a known wait are replayed but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:

@@ -1,5 +1,6 @@
 """asrpt-sim what-if: the replay of what Slurm ran, its figures, its page and its command."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -99,6 +100,39 @@ def test_more_gpus_in_use_than_the_nodes_have_is_said():
     assert whatif.most_in_use(one_by_one.jobs) == 2
 
 
+def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
+    past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (0, "b", 2, 10, 0)]), [2])
+    outcomes, _ = whatif.compare(past, ["fifo"])
+    json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
+    assert past.notes["load"] is None
+    assert "2 jobs that came within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
+
+
+def test_what_is_said_of_predictions_is_what_was_done():
+    trace = trace_of([(100 * i, "a", 1, 10, 0) for i in range(20)])
+    told = {}
+    for history, retrain in ((0.0, 60.0), (0.5, 0.0), (0.5, 5400.0)):
+        past = whatif.replay(trace, [4], history, retrain_s=retrain)
+        told[history, retrain] = past.table.learning is not None, past.notes["predictor"]
+        assert ("from the history)" in whatif.remarks(past)[0]) == bool(history)
+    assert told == {
+        (0.0, 60.0): (False, "median of the group's earlier runs"),
+        (0.5, 0.0): (False, "forest on the history"),
+        (0.5, 5400.0): (True, "forest on the history, learning again every 1.5 h"),
+    }
+
+
+def test_only_ones_own_jobs_is_said():
+    """PrivateData shows a user nothing else, and alone on the cluster nobody waits."""
+    trace = trace_of([(0, "a", 1, 10, 0), (5, "b", 1, 10, 0)])
+    trace.jobs["user"] = "eve"
+    assert [slurmdata.only_user(trace, user) for user in ("eve", "bob", "root")] == ["eve", "", ""]
+    past = whatif.replay(trace, [1])
+    assert not any("PrivateData" in line for line in whatif.remarks(past))
+    past = dataclasses.replace(past, notes={**past.notes, "only_user": "eve"})
+    assert any("PrivateData" in line for line in whatif.remarks(past))
+
+
 def test_the_default_policies_exist():
     names = whatif.default_policies()
     assert names[:4] == ["fifo", "easy-backfill", "wcs-workload", "asrpt"]
@@ -149,6 +183,12 @@ def test_since_that_cannot_be_read(text):
         slurmdata.since_argument(text)
 
 
+def test_since_in_the_future():
+    for text in ("2999-01-01", "2999-01-01T00:00:00+02:00"):
+        with pytest.raises(InputError, match="not in the past"):
+            slurmdata.since_argument(text)
+
+
 def test_nodes_of_sinfo_each_once():
     lines = ["n1|gpu:a100:4(S:0-1)|idle"] * 2 + ["n2|(null)|idle", "n3|gpu:2,shard:8|down*", "n4|gpu:t4:1|mixed", ""]
     assert [(node.name, node.gpus, node.state) for node in slurmdata.parse_sinfo("\n".join(lines))] == [
@@ -158,7 +198,9 @@ def test_nodes_of_sinfo_each_once():
     ]
 
 
-@pytest.mark.parametrize("text", ["", "n1|(null)|idle", "n1 gpu:4", "|gpu:4|idle", "n1|gpu:::|idle", "\x1b[31m|x"])
+@pytest.mark.parametrize(
+    "text", ["", "n1|(null)|idle", "n1 gpu:4", "|gpu:4|idle", "n[1-2]|gpu:4|idle", "n1|gpu:::|idle", "\x1b[31m|x"]
+)
 def test_nodes_that_cannot_be_read(text):
     with pytest.raises(InputError):
         slurmdata.parse_sinfo(text, "nodes.txt")
@@ -195,7 +237,7 @@ def test_a_slurm_that_fails_or_is_not_there(tmp_path, monkeypatch):
         slurmdata.ask_sinfo()
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     fake(tmp_path, "sinfo", "", code=3)
-    with pytest.raises(SlurmError, match="sinfo failed: exit status 3"):
+    with pytest.raises(SlurmError, match=r"sinfo failed: exit status 3; .*--servers"):
         slurmdata.ask_sinfo()
 
 
@@ -288,6 +330,7 @@ def test_live(ask, tmp_path, monkeypatch):
         (("--dump", "JOBS", "--servers", "1", "--partition", "other"), "no job"),
         (("--dump", "JOBS", "--servers", "1", "-o", "no/such/place.html"), "folder"),
         (("--sacct", "--since", "yesterday"), "30days"),
+        (("--dump", "JOBS", "--servers", "1", "--retrain", "often"), "--retrain"),
     ],
 )
 def test_bad_input(ask, tmp_path, words, says):
