@@ -47,7 +47,7 @@ def reproduce(
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
-      asrpt-sim reproduce all --divide 5 --keep cells -o page.md
+      asrpt-sim reproduce all --divide 5 --keep d -o page.md
     """
     asked = _asked(what)
     if output and (output.is_dir() or not output.resolve().parent.is_dir()):
