@@ -7,9 +7,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
-from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
@@ -83,12 +83,12 @@ def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles
 def _keeps_slices(profile: JobProfile, ask: Ask, nodes: Sequence[NodeRecord]) -> bool:
     """Whether Slurm would split the GPUs so if all nodes were free; else such a job would wait for ever."""
     allowed = ask.request.candidates or frozenset()
-    empty = ClusterView([Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed])
+    servers = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed]
     try:
         job = Job(JobId(""), "", ask.gpus, profile, request=ask.request)
     except ValueError:  # so many GPUs on each node part them
         return False
-    return place(empty, job, Strategy.MOST_FREE, Fabric(1.0, 1.0)) is not None  # whatever alpha is there
+    return fits(job, servers)
 
 
 def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job:

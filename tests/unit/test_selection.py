@@ -107,3 +107,10 @@ def test_no_gpu_is_given_twice():
     with pytest.raises(ValueError, match="9 of 8"):
         cluster.give({"n1": 9})
     assert cluster.total_free == 0
+
+
+def test_slices_that_slurms_split_would_part_do_not_fit() -> None:
+    """3 GPUs a server: Slurm gives 3+1 of 4, which parts a pair, although each server has room for a pair."""
+    pairs = Job(JobId("1"), "u", 4, JobProfile("pairs", (Stage(2, 0.5, 0.5),), tensor=2))
+    assert not fits(pairs, [Node(f"n{i}", 3, i) for i in range(6)])
+    assert fits(pairs, [Node(f"n{i}", 2, i) for i in range(6)])

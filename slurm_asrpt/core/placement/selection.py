@@ -52,7 +52,8 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now."""
     if job.request.step:
-        return _place_groups(view, job, strategy, fabric)
+        groups = _split_groups(view, job, strategy)
+        return None if groups is None else placement_on(*groups, job.profile, fabric)
     chosen = _choose(offers(view, job.request), job, strategy)
     if chosen is None:
         return None
@@ -61,8 +62,8 @@ def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Pl
     return None if counts is None else placement_on([node for node, _ in chosen], counts, job.profile, fabric)
 
 
-def _place_groups(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """As ``place`` for groups of GPUs that must share a server although Slurm splits in smaller steps.
+def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
+    """Servers and GPUs on each for groups of GPUs that must share a server although Slurm splits in smaller steps.
 
     Only servers on which Slurm's split leaves each group whole: those that the strategy picks, else of the servers
     whose free GPUs are whole groups, where the most free ones split well unless -N asks for more than needed.
@@ -75,7 +76,7 @@ def _place_groups(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabri
         nodes = sorted((node for node, _ in _choose(some, job, order) or ()), key=lambda node: node.index)
         counts = split(loose, [usable[node.name] for node in nodes], job.gpus) if nodes else None
         if counts is not None and not any(count % job.request.unit for count in counts):
-            return placement_on(nodes, counts, job.profile, fabric)
+            return nodes, counts
     return None
 
 
@@ -205,6 +206,8 @@ def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]
 
 def fits(job: Job, nodes: Sequence[Node]) -> bool:
     """Whether the job could run on these nodes if they were all free."""
+    if job.request.step:
+        return _split_groups(ClusterView(nodes), job, Strategy.TIGHTEST) is not None
     servers = candidate_nodes(nodes, job.request)
     if job.request.per_node is not None:
         return len(servers) >= job.gpus // job.request.per_node
