@@ -43,6 +43,15 @@ def test_every_form_of_request_is_served(asks, gets):
     assert bench.submit(job("1", 4, 10, **asks)).decide() == {"1": gets}
 
 
+@pytest.mark.parametrize("asks", [{}, {"cpus_per_gpu": 2.0}, {"per_node": 1}, {"candidates": frozenset({"n0", "n1"})}])
+def test_jobs_that_end_together_run_together_whatever_their_form_of_request(asks):
+    bench = Bench(4, 4)
+    bench.occupy("long", 1000.0, n0=2)
+    bench.occupy("short", 100.0, n1=1)  # more is free here, and nothing on n0 for as long
+    bench.submit(job("1", 1, 90, **asks), job("2", 1, 900, **asks))
+    assert bench.decide() == {"1": {"n1": 1}, "2": {"n0": 1}}
+
+
 @pytest.mark.parametrize(
     ("asks", "reserved"),
     [({"per_node": 2}, 0b011), ({"candidates": frozenset({"n2"})}, 0b100), ({"unit": 4}, 0b001)],

@@ -27,7 +27,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
@@ -217,7 +217,7 @@ class Gated:
             found = self._packed(entry, servers, allowed, end)
         else:
             allowed = servers.free_later(allowed, end) if self.reservation is not None else allowed
-            found = self._general(entry, servers, allowed, self.gate)
+            found = self._general(entry, servers, self._nearest(entry.job, servers, allowed, end), self.gate)
         own = kept is not None and kept.alone and kept.job.id == entry.job.id and self.reservation is None
         return self._general(entry, servers, kept.mask, _INF) if found is None and own and kept is not None else found
 
@@ -250,6 +250,14 @@ class Gated:
             found = placement_on([self._nodes[at]], (profile.gpus,), profile, self.fabric)
             self._singles[profile, at] = found
         return found
+
+    def _nearest(self, job: Job, servers: Servers, allowed: int, end: float) -> int:
+        """For a job that one of equal servers holds, that which a plain request would get: a mask; else ``allowed``."""
+        if not self._size or self._forecast.needs(job).servers > 1:
+            return allowed
+        able = [servers.view.bit(node.name) for node, usable in offers(servers.view, job.request) if usable >= job.gpus]
+        at = servers.nearest(job.gpus, self._size, sum(able) & allowed, end, later_only=False)
+        return 0 if at is None else 1 << at
 
     def _general(self, entry: Waiting, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """Any request on any servers: on the fewest that could hold it, within the gate."""
