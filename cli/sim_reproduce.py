@@ -11,6 +11,7 @@ from slurm_asrpt_cli.sim_options import Processes, Retrain, progress, retrain_se
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.reproduce import FIGURES, QUICK, Jobs, Results, run
 from slurm_asrpt.sim.reproduce_page import page
 from slurm_asrpt.sim.reproduce_table2 import CASES, MODELS, Row, table2
@@ -69,7 +70,7 @@ def reproduce(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     text = page(asked, base, results, rows)
     if output:
-        output.write_text(text, encoding="utf-8")
+        replace_file(output, text.encode(), mode=None)
     else:
         print(text)
 

@@ -13,8 +13,9 @@ from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
 from slurm_asrpt_cli.tables import UNKNOWN, safe
 
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
-from slurm_asrpt.sim.results import find_results, write_atomically
+from slurm_asrpt.sim.results import find_results
 from slurm_asrpt.sim.scenario import Scenario, parse_policies
 from slurm_asrpt.sim.sweep import Collected, Sweep, collect, make_sweep, parse_grid, read_sweep, to_run, write_sweep
 
@@ -108,7 +109,7 @@ def _gather(place: Path, as_json: bool) -> None:
 
 def _show(place: Path, made: Sweep, found: Collected, as_json: bool) -> None:
     """The table, also as sweep.csv."""
-    write_atomically(place / "sweep.csv", pd.DataFrame(found.rows).to_csv(index=False).encode())
+    replace_file(place / "sweep.csv", pd.DataFrame(found.rows).to_csv(index=False).encode(), mode=None)
     if len(found.versions) > 1:
         say(f"cells were run by several releases: {safe(', '.join(sorted(found.versions)))}")
     if as_json:

@@ -18,6 +18,7 @@ from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, Told, fit, print
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim import slurmdata, whatif, whatif_page
 from slurm_asrpt.sim.traces import Trace
 
@@ -88,7 +89,8 @@ def what_if(
     with progress("simulating", len(names) * len(past.table)) as bar:
         outcomes, interrupted = whatif.compare(past, names, _counted(bar))
     if output:
-        output.write_text(whatif_page.page(past, outcomes, interrupted), encoding="utf-8", errors="backslashreplace")
+        page = whatif_page.page(past, outcomes, interrupted)
+        replace_file(output, page.encode("utf-8", "backslashreplace"), mode=None)
     if as_json:
         print_json(whatif.document(past, outcomes, interrupted))
     else:

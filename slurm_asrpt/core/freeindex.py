@@ -14,9 +14,6 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
 from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
-IndexedView = ClusterView
-"""Every view has the masks."""
-
 Chosen = list[tuple[int, int]]
 """Servers: place in the node table, free GPUs."""
 

@@ -29,12 +29,12 @@ from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, load_settings, pa
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab import figures
 from slurm_asrpt.lab.cluster import Lab, tail, up
 from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
-from slurm_asrpt.predict.files import replace_file
 from slurm_asrpt.sim.samples import PHILLY
 from slurm_asrpt.sim.traces import read_trace
 from slurm_asrpt.slurm.parse import parse_config, parse_jobs

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.files import replace_file
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.group import digest
 
 FILE_NAME = "hook.conf"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.predict.files import replace_file, sync_folder
+from slurm_asrpt.files import replace_file, sync_folder
 from slurm_asrpt.predict.table import read_table, render_table
 
 FORMAT = 1

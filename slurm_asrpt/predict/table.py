@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from slurm_asrpt.predict.files import replace_file
+from slurm_asrpt.files import replace_file
 
 FILE_NAME = "table.txt"
 RECORD = 33

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, printable
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.engine import Progress
-from slurm_asrpt.sim.results import write_atomically
 from slurm_asrpt.sim.scenario import Scenario
 from slurm_asrpt.sim.sweep import run_cell
 
@@ -91,8 +91,8 @@ def submit_array(folder: Path, cells: Sequence[Scenario], options: Sequence[str]
     listed, script, logs = folder / "arrays" / f"{number}.json", folder / "task.sh", folder / "logs"
     for place in (listed.parent, logs):
         place.mkdir(parents=True, exist_ok=True)
-    write_atomically(listed, json.dumps([cell.name for cell in cells]).encode())
-    write_atomically(script, SCRIPT.encode())
+    replace_file(listed, json.dumps([cell.name for cell in cells]).encode(), mode=None)
+    replace_file(script, SCRIPT.encode(), mode=None)
     command = [
         "sbatch",
         "--parsable",

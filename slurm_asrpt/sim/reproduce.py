@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.generate import DAYS, pai_like
 from slurm_asrpt.sim.metrics import bounds, summary
@@ -128,10 +127,7 @@ class Results:
             return
         self.keep.mkdir(parents=True, exist_ok=True)
         document = {"workload": asdict(sim.workload), "policy": sim.label, "figures": figures}
-        handle, draft = tempfile.mkstemp(prefix=".draft.", dir=self.keep)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-        Path(draft).rename(self.keep / f"{sim.digest}.json")
+        replace_file(self.keep / f"{sim.digest}.json", json.dumps(document, indent=1).encode(), mode=None)
 
 
 def columns(figure: str, base: Jobs) -> list[Column]:

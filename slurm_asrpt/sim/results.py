@@ -7,7 +7,6 @@ ran: the entries first[i]:first[i+1] of ``node`` and ``gpus`` are job i's.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import umask
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
 from slurm_asrpt.sim.recorder import Placements, Recorder, play
@@ -177,7 +177,7 @@ def save(record: Record, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        draft.chmod(0o777 & ~_umask())
+        draft.chmod(0o777 & ~umask())
         _write_jobs(record.jobs, draft / JOBS)
         np.savez_compressed(draft / PLACEMENTS, allow_pickle=False, **record.placements.columns)
         (draft / RESULT).write_text(json.dumps(record.meta, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -206,24 +206,6 @@ def _replace(draft: Path, folder: Path) -> None:
         raise
     finally:
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace one file by rename. Raises OSError."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(draft).chmod(0o666 & ~_umask())
-        Path(draft).rename(path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

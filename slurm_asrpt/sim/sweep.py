@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, one_line
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.engine import Progress
-from slurm_asrpt.sim.results import RESULT, read_meta, run_scenario, save, write_atomically
+from slurm_asrpt.sim.results import RESULT, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import PolicySpec, Scenario, make_scenario, scenario_of, seconds
 
 INDEX, CELLS = "sweep.json", "cells"
@@ -142,7 +143,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
         read_sweep(folder)
     (folder / CELLS).mkdir(parents=True, exist_ok=True)
     document = {"kind": KIND, "schema": SCHEMA, "keys": sweep.keys, "cells": [cell.document() for cell in sweep.cells]}
-    write_atomically(folder / INDEX, (json.dumps(document, indent=1) + "\n").encode())
+    replace_file(folder / INDEX, (json.dumps(document, indent=1) + "\n").encode(), mode=None)
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -194,7 +195,7 @@ def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress
         text = one_line(error) if isinstance(error, AsrptError) else f"{type(error).__name__}: {one_line(error)}"
         where = "" if isinstance(error, AsrptError) else traceback.format_exc()
         with contextlib.suppress(OSError):
-            write_atomically(note, f"{text}\n{where}".encode(errors="backslashreplace"))
+            replace_file(note, f"{text}\n{where}".encode(errors="backslashreplace"), mode=None)
         return text
     return ""
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.freeindex import IndexedView
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
@@ -64,7 +63,7 @@ class Twins:
             "comm_heavy": random.choice([1.5, 1.5, 3.0]),
             "delay": random.choice(["block", "aside"]),
         }
-        self.kind, self.stocks = random.choice([ClusterView, IndexedView]), random.random() < 0.3
+        self.stocks = random.random() < 0.3
         self.requests = random.choice([[ANYWHERE], [ANYWHERE], REQUESTS])
         self.now, self.number = 8.0, 0
         self.waiting, self.running, self.counts = {}, {}, Counter()
@@ -149,7 +148,7 @@ class Twins:
         """A view made anew, as the daemon's is in each cycle; others have GPUs, too."""
         stock = {n.name: 2.0 * n.gpus - 1 for n in self.table}
         more = {"free_cpus": stock, "free_memory": {k: 2 * v for k, v in stock.items()}} if self.stocks else {}
-        self.view = self.kind(self.table, **more)
+        self.view = ClusterView(self.table, **more)
         for job, gpus in self.running.values():
             self.view.take(gpus, job.request)
         for name, free in dict(self.view.free).items():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict import files, table
+from slurm_asrpt import files
+from slurm_asrpt.predict import table
 
 
 def test_records(tmp_path: Path) -> None:

@@ -247,10 +247,6 @@ class ASrpt:
                 return Wait(job, why, delay.deadline)
         return Start(job, placement)
 
-    def communication_heavy(self, job: Job) -> bool:
-        """Line 8. A job without a profile never is."""
-        return self._kind(job).heavy
-
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
         """Lines 15-20: a job waits for better servers than it would get at its first turn."""
         alone = job.gpus * job.predicted_iterations * kind.best / self._machine.speed

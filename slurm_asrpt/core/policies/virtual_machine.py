@@ -130,10 +130,6 @@ class VirtualMachine:
         inside = self._inside.get(key[3])
         return inside is not None and inside[0] is key
 
-    def next_completion(self) -> float | None:
-        """When the job being served would complete if nobody arrived, or None if the machine is empty."""
-        return None if self._served is None else self.end
-
     def remaining(self) -> list[tuple[JobId, float, float]]:
         """(job, work left, whole work) in the order in which they would complete without arrivals."""
         return [(key[3], key[0], self._inside[key[3]][1]) for key in self._keys()]

@@ -10,12 +10,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.report import style
 from slurm_asrpt.sim.report.digest import Digest, digest
 from slurm_asrpt.sim.report.grid import GRID, grid_keys
 from slurm_asrpt.sim.report.page import page
 from slurm_asrpt.sim.report.pictures import PICTURES, Picture
-from slurm_asrpt.sim.results import load, read_meta, write_atomically
+from slurm_asrpt.sim.results import load, read_meta
 from slurm_asrpt.sim.scenario import Scenario, scenario_of
 from slurm_asrpt.sim.sweep import describe, varying
 
@@ -65,9 +66,9 @@ def _write(found: Sequence[Digest], drawn: Sequence[Digest], output: Path) -> li
             figure = picture.draw(shown)
             images.append((picture, _image(figure, "svg")))
             path = output.with_name(f"{output.stem}-{picture.name}.png")
-            write_atomically(path, _image(figure, "png"))
+            replace_file(path, _image(figure, "png"), mode=None)
             written.append(path)
-    write_atomically(output, page(found, drawn, images).encode("utf-8", errors="backslashreplace"))
+    replace_file(output, page(found, drawn, images).encode("utf-8", errors="backslashreplace"), mode=None)
     return written
 
 

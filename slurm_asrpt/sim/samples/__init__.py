@@ -5,5 +5,4 @@ from pathlib import Path
 PHILLY = Path(__file__).parent / "philly-sample.csv"
 ITP = Path(__file__).parent / "itp-sample.csv"
 HELIOS = Path(__file__).parent / "helios-sample.csv"
-SAMPLES = (PHILLY, ITP, HELIOS)
 NAMED = {"philly": PHILLY, "itp": ITP, "helios": HELIOS}

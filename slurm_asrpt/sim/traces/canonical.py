@@ -7,16 +7,13 @@ trace's name, the time of day of its first job, and how many rows of the source 
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.traces.base import COLUMNS, DAY_S, NUMBERS, TEXT, Trace, clean
 from slurm_asrpt.sim.traces.files import Layout, Source, gather, lines, titles_of
 from slurm_asrpt.sim.traces.registry import ReadOptions, register
@@ -71,33 +68,10 @@ def write_trace(trace: Trace, path: Path) -> None:
     """
     about = {"name": trace.name, "rows": trace.rows, "first_s": trace.first_s}
     about |= {what: dict(getattr(trace, what)) for what in _COUNTS}
+    text = f"{MARK}{json.dumps(about)}\n" + trace.jobs[list(COLUMNS)].to_csv(index=False, lineterminator="\n")
+    data = text.encode("utf-8", "replace")
     try:
-        with _replaced(path) as output:
-            output.write(f"{MARK}{json.dumps(about)}\n")
-            trace.jobs[list(COLUMNS)].to_csv(output, index=False, lineterminator="\n")
+        # no time stamp inside: the same trace gives the same bytes
+        replace_file(path, gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data, mode=None)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[TextIO]:
-    """A file beside ``path`` that takes its place at the end, if all went well."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-    number, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as raw:
-            os.fchmod(raw.fileno(), mode)
-            # no time stamp and no name inside: the same trace gives the same bytes
-            stream = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.suffix == ".gz" else raw
-            with io.TextIOWrapper(stream, encoding="utf-8", newline="", errors="replace") as output:
-                yield output
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

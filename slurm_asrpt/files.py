@@ -1,0 +1,62 @@
+"""Files that another process reads at any moment: replaced in one step, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:
+    """Put ``data`` at ``path`` by writing beside it, syncing and renaming. Raises OSError; nothing is left behind.
+
+    mode: None keeps that of the file replaced, and gives a new one what the umask leaves.
+    """
+    with replacing(path, mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A file beside ``path`` that takes its place at the end if all went well. As ``replace_file``.
+
+    A link stays and what it leads to is replaced; a terminal, pipe or device (/dev/stdout) is written to as it is.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    if mode is None:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask()
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    sync_folder(path.parent)
+
+
+def umask() -> int:
+    """The process's umask. It can only be read by setting it, so not while other threads make files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in ``folder`` last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

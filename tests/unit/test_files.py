@@ -1,0 +1,45 @@
+"""Files replaced in one step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.files import replace_file, replacing
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "table.txt"
+    replace_file(target, b"old")
+    with pytest.raises(ZeroDivisionError), replacing(target) as file:
+        file.write(b"%d" % (1 // 0))
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["table.txt"]
+
+
+def test_the_mode_of_the_file_replaced_stays_unless_named(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    replace_file(target, b"1", mode=0o640)
+    replace_file(target, b"2", mode=None)
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    replace_file(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    replace_file(pipe, b"text", mode=None)
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()
