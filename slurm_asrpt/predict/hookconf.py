@@ -26,6 +26,7 @@ from slurm_asrpt.predict.group import digest
 
 FILE_NAME = "hook.conf"
 MAX_BYTES = 65536
+_VALID_UNTIL = re.compile(rb"^valid_until=([0-9]{1,12})$", re.MULTILINE)
 _PARTITION = re.compile(r"[!-+\--~]+")  # printable ASCII without blank and comma
 
 
@@ -59,3 +60,12 @@ def write_hook_conf(
 ) -> None:
     """Replace ``hook_dir/hook.conf``. Raises InputError, OSError."""
     replace_file(hook_dir / FILE_NAME, render_hook_conf(partitions, lease_s, valid_until, rules))
+
+
+def valid_until(text: bytes) -> int:
+    """Until when the hook believes that asrptd lives, seconds since the epoch. Raises ValueError for a damaged file."""
+    body, _, check = text.rpartition(b"check=")
+    found = _VALID_UNTIL.search(body)
+    if check.strip().decode("ascii", "replace") != digest(body) or not found:
+        raise ValueError("is damaged (its check sum does not fit)")
+    return int(found[1])
