@@ -16,10 +16,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from slurm_asrpt_cli.admin_models import models_app
+from slurm_asrpt_cli.admin_options import ConfigOption, JsonOption
 from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Settings, load_settings
-from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, printable
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import describe, parse_comment
@@ -36,10 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+app.add_typer(models_app, name="models")
 
 
 @app.callback()
@@ -48,30 +48,63 @@ def _several_commands() -> None:
 
 
 @app.command("retrain")
-def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def retrain_command(
+    force: Annotated[bool, typer.Option("--force", help="Activate the new model even if it is worse.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Learn from finished jobs; new ones get the predictions.
 
     Replaces the table that the job_submit hook reads by one learned from the history.
+    A model that is worse on recent jobs than the active one is stored, but not activated.
 
     \b
-    Example:
+    Examples:
       asrpt-admin retrain --json
+      asrpt-admin retrain --force
     """
     settings = load_settings(config)
     with _progress("growing trees", settings.predict.trees) as advance:
-        report = learn(settings, time.time(), advance)
+        report = learn(settings, time.time(), advance, force)
     if as_json:
-        print(json.dumps(_plain(asdict(report))))
-        return
-    _tell(report)
+        print(json.dumps(asdict(report), default=str))
+    else:
+        _tell(report)
+    if report.refused:
+        raise AsrptError(f"not activated: {report.refused}; see asrpt-admin models list, or retrain --force")
 
 
 def _tell(report: RetrainReport) -> None:
     if report.rows == 0:
         print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
     print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
+    if report.verdict.new is not None:
+        print(f"on {report.verdict.runs} later run(s) it errs by {report.verdict.new:.0%} of the mean")
     print(f"model {report.model}")
-    print(f"table {report.table}")
+    if not report.refused:
+        print(f"table {report.table}")
+
+
+@app.command("doctor")
+def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Look for trouble, and say what to do about it.
+
+    Reads only. Exit status 1 if something has failed, 0 with warnings.
+
+    \b
+    Example:
+      asrpt-admin doctor
+    """
+    found = examine(load_settings(config), time.time())
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    else:
+        for finding in found:
+            print(printable(f"{finding.state:<8} {finding.check}: {finding.text}"))
+            if finding.remedy:
+                print(printable(f"{'':<8} -> {finding.remedy}"))
+    if any(finding.state is State.FAILURE for finding in found):
+        raise typer.Exit(EXIT_FAILURE)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ from slurm_asrpt_cli.admin_options import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe
 
 from slurm_asrpt.config import load_settings
-from slurm_asrpt.predict.model import Listed, Model, list_models
+from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import activate, models_folder, rollback
 
 models_app = typer.Typer(
@@ -47,9 +47,13 @@ def _columns(found: Sequence[Listed]) -> list[Column]:
         Column("PREDICTOR", [safe(info.predictor) if info else UNKNOWN for info in infos]),
         Column("RUNS", [str(info.rows) if info else UNKNOWN for info in infos], right=True),
         Column("GROUPS", [str(info.groups) if info else UNKNOWN for info in infos], right=True),
-        Column("ERROR", [UNKNOWN if not info or info.error is None else f"{info.error:.0%}" for info in infos], right=True),
+        Column("ERROR", [_error(info) for info in infos], right=True),
         Column("NOTE", [safe(listed.trouble or (listed.info.refused if listed.info else "")) for listed in found]),
     ]
+
+
+def _error(info: ModelInfo | None) -> str:
+    return UNKNOWN if info is None or info.error is None else f"{info.error:.0%}"
 
 
 def _state(listed: Listed) -> str:

@@ -111,7 +111,10 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
 
 
 def recent_drift(settings: Settings) -> Drift:
-    """Of the latest predictions whose jobs have completed, against the active model's. Raises HistoryError, ModelError."""
+    """Of the latest predictions whose jobs have completed, beside what was expected of the active model.
+
+    Raises HistoryError, ModelError.
+    """
     models, path = models_folder(settings), settings.paths.state / HISTORY_NAME
     name = active_name(models)
     expected = load_model(models, name).info.error if name else None

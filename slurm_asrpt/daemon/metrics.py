@@ -18,7 +18,7 @@ DRIFT_EVERY_S = 600.0
 
 
 class Metrics:
-    """What is served; without an address nothing is, and nothing is counted. Raises InputError where it cannot listen."""
+    """What is served at ``listen``, ADDRESS:PORT; nothing if that is empty. Raises InputError where it cannot listen."""
 
     def __init__(self, listen: str) -> None:
         self.registry = CollectorRegistry()
@@ -26,7 +26,7 @@ class Metrics:
         self._jobs = Gauge("asrpt_jobs", "Jobs by state.", ["state"], registry=self.registry)
         self._error = self._gauge("prediction_error_ratio", "Mean absolute error over mean iterations, latest runs.")
         self._expected = self._gauge("prediction_expected_error_ratio", "The same of the active model when judged.")
-        self._unseen = self._gauge("prediction_unseen_ratio", "Share of the latest runs that nothing was predicted for.")
+        self._unseen = self._gauge("prediction_unseen_ratio", "Share of the latest runs without a prediction.")
         self._drifted = self._gauge("prediction_drifted", "1 if predictions err far more than expected, else 0.")
         self._next_drift = 0.0
         self._server = _serve(listen, self.registry) if listen else None

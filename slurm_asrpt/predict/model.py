@@ -108,7 +108,7 @@ _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last g
 
 
 def _owners(models: Path) -> set[int]:
-    """Who may have written a model: root, whoever runs this, and the owner of the state folder, who rules here anyway."""
+    """Who may write models: root, whoever runs this, and the owner of the state folder, who rules there anyway."""
     state = models.parent.stat()
     if state.st_mode & 0o022:
         raise PermissionError(1, f"others can write it (mode {state.st_mode & 0o777:o})", str(models.parent))
@@ -162,4 +162,4 @@ def _names(models: Path) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    return bool(name) and "/" not in name and not name.startswith(".")
+    return name not in ("", _CURRENT) and "/" not in name and not name.startswith(".")

@@ -24,7 +24,6 @@ from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.judge import Entries, Verdict, judge
 from slurm_asrpt.predict.model import (
     Model,
-    ModelError,
     ModelInfo,
     active_name,
     list_models,
@@ -84,7 +83,10 @@ def retrain(
 
 
 def activate(settings: Settings, name: str) -> Model:
-    """Make a stored model the one that predicts. Raises ModelError, InputError, RetrainError; then all stays as it was."""
+    """Make a stored model the one that predicts.
+
+    Raises ModelError, InputError, RetrainError; then all stays as it was.
+    """
     with _alone(settings):
         model = load_model(models_folder(settings), name)
         _switch(settings, model)
@@ -95,8 +97,7 @@ def rollback(settings: Settings) -> Model:
     """Activate the latest good model older than the active one. Raises RetrainError where there is none."""
     with _alone(settings):
         models = models_folder(settings)
-        active = active_name(models)
-        older = [m.name for m in list_models(models) if m.info and not m.info.refused and (m.name < active or not active)]
+        older = [name for name in _good(models) if name < active_name(models)]
         if not older:
             raise RetrainError("no older good model is kept; asrpt-admin models list shows what there is")
         model = load_model(models, older[-1])
@@ -106,6 +107,11 @@ def rollback(settings: Settings) -> Model:
 
 def models_folder(settings: Settings) -> Path:
     return settings.paths.state / "models"
+
+
+def _good(models: Path) -> list[str]:
+    """The names of the models that could predict, the oldest first."""
+    return [listed.name for listed in list_models(models) if listed.info and not listed.info.refused]
 
 
 def _switch(settings: Settings, model: Model) -> None:
@@ -126,10 +132,10 @@ def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sa
     for the worse are seen too."""
     active = active_name(models)
     verdict = Verdict()
-    for listed in reversed(list_models(models)):
-        if listed.info and not listed.info.refused and listed.name <= active:
-            old = load_model(models, listed.name)
-            verdict = judge(fit, samples, old.name, parse_table(old.data), old.info.trained_until)
+    for name in reversed(_good(models)):
+        if name <= active:
+            old = load_model(models, name)
+            verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
             if verdict.reference:
                 return verdict
     return verdict
