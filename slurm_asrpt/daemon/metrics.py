@@ -18,7 +18,10 @@ DRIFT_EVERY_S = 600.0
 
 
 class Metrics:
-    """What is served at ``listen``, ADDRESS:PORT; nothing if that is empty. Raises InputError where it cannot listen."""
+    """What is served at ``listen``, ADDRESS:PORT; nothing if that is empty.
+
+    Raises InputError where it cannot listen.
+    """
 
     def __init__(self, listen: str) -> None:
         self.registry = CollectorRegistry()

@@ -74,7 +74,11 @@ def judge(
 
 @dataclass(frozen=True)
 class Drift:
-    """error: of what the hook really predicted for ``runs`` runs lately. expected: of the model when it was judged."""
+    """error: of what the hook really predicted lately, for ``runs`` runs. expected: of the model when it was judged.
+
+    unseen: share of the latest runs that had no prediction; they count in ``expected``, not in ``error``: the first
+    runs after an installation have none.
+    """
 
     runs: int
     error: float | None
@@ -91,10 +95,9 @@ class Drift:
 
 def drift(runs: Sequence[Run], expected: float | None) -> Drift:
     """runs: completed ones with known iterations, with what was predicted for them when they were submitted."""
-    if not runs:
-        return Drift(0, None, expected, 0.0)
-    unseen = sum(run.predicted_iterations == 0 for run in runs) / len(runs)
-    if len(runs) < ENOUGH:
-        return Drift(len(runs), None, expected, unseen)
-    errors = sum(abs(run.predicted_iterations - run.iterations) for run in runs)
-    return Drift(len(runs), errors / sum(run.iterations for run in runs), expected, unseen)
+    seen = [run for run in runs if run.predicted_iterations > 0]
+    unseen = 1 - len(seen) / len(runs) if runs else 0.0
+    if len(seen) < ENOUGH:
+        return Drift(len(seen), None, expected, unseen)
+    errors = sum(abs(run.predicted_iterations - run.iterations) for run in seen)
+    return Drift(len(seen), errors / sum(run.iterations for run in seen), expected, unseen)

@@ -74,7 +74,8 @@ def test_a_worse_model_is_stored_but_not_activated(settings: Settings) -> None:
     assert report.verdict.old == 0.0
     assert active_name(models_folder(settings)) == good
     assert table_says(settings) == 100
-    assert [bool(listed.info and listed.info.refused) for listed in list_models(models_folder(settings))] == [False, True]
+    infos = [listed.info for listed in list_models(models_folder(settings))]
+    assert [bool(info and info.refused) for info in infos] == [False, True]
 
     forced = learned(settings, 300.0, force=True)
     assert forced.refused == ""
