@@ -163,16 +163,9 @@ def predict_command(
         comment = directives(script).get("comment", "")
     uid, user_name = _user(user)
     words = [os.fsencode(arg) for arg in args or []]
-    prediction, trouble = _predict(
-        settings,
-        uid,
-        user_name,
-        name or job_name(script, jobscript),
-        script,
-        words,
-        comment,
-        gpus or gpus_asked(script),
-    )
+    name = name or job_name(script, jobscript)
+    gpus = gpus or gpus_asked(script)
+    prediction, trouble = _predict(settings, uid, user_name, name, script, words, comment, gpus)
     _show(prediction, as_json)
     if trouble:
         raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")

@@ -87,7 +87,7 @@ def normal_script(script: bytes, rules: GroupSettings) -> bytes:
 def describe(
     uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings
 ) -> Submission:
-    """What a job is made into: ``name`` is Slurm's job name, ``args`` are the script's arguments without its own path."""
+    """What a job is made into. name: Slurm's job name; args: the script's arguments without its own path."""
     if rules.fold_digits:
         name = _DIGITS.sub(b"#", name)
     arguments = _clip(b"".join(b"%d:%s" % (len(a), a) for a in args)) if rules.arguments else b""

@@ -1,8 +1,8 @@
 """``table.txt``: predicted iterations by key, as the hook reads them by seek and read.
 
 Fixed-width records of 67 bytes, sorted: a header ``asrpt-table 2 <count>`` padded with blanks, then
-``<16 hex digits> <n> <low> <high> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to high is
-the 10-90% interval; unit is ``-``, or ``e`` or ``s`` where the figures are per epoch or step that the submission asks for.
+``<16 hex digits> <n> <low> <high> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to high
+is the 10-90% interval; unit is ``-``, or ``e`` or ``s`` where the figures are per epoch or step that a job asks for.
 
 A submission has a chain of keys (``predict.keys``); the first one with an entry answers. None: unseen, 0 iterations.
 """
@@ -64,7 +64,8 @@ def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Ent
         entry = get(key)
         factor = _factor(entry.unit, features) if entry else 0.0
         if entry and factor > 0:
-            return Answer(*(_whole(value, factor) for value in (entry.iterations, entry.low, entry.high)), level)
+            n, low, high = (_whole(value, factor) for value in (entry.iterations, entry.low, entry.high))
+            return Answer(n, low, high, level)
     return Answer()
 
 

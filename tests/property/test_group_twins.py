@@ -125,7 +125,7 @@ def test_same_answer_from_a_table(
     stored = table.read_table(path)
     assert stored.keys() == predictions.keys()
     for key in [*predictions, *others]:
-        chain = data.draw(st.lists(st.sampled_from([*predictions, *others]), max_size=4)) + [key]
+        chain = [*data.draw(st.lists(st.sampled_from([*predictions, *others]), max_size=4)), key]
         found = found_by_all(luas, path, chain, wanted)
         levels = [(str(i), key) for i, key in enumerate(chain, 1)]
         assert found == (table.answer(levels, wanted, stored.get), "")

@@ -27,10 +27,8 @@ tags = st.builds(
     program=st.one_of(st.just(""), st.binary(min_size=8, max_size=8).map(bytes.hex)),
     level=st.sampled_from(["", *LEVELS]),
 )
-hyperparameters = st.dictionaries(
-    st.sampled_from(["epochs", "steps", "batch_size", "lr"]),
-    st.floats(-1e14, 1e14).map(lambda v: float(spell(v + 0.0))),
-)
+numbers = st.floats(-1e14, 1e14).map(lambda value: float(spell(value + 0.0)))
+hyperparameters = st.dictionaries(st.sampled_from(["epochs", "steps", "batch_size", "lr"]), numbers)
 
 
 @given(tags)
