@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import urllib.request
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from slurm_asrpt.config import GroupSettings, Settings, parse_settings
 from slurm_asrpt.daemon.metrics import DRIFT_EVERY_S, Metrics
-from slurm_asrpt.doctor import State, examine, recent_drift
+from slurm_asrpt.doctor import STALE_TABLE_S, State, examine, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.predict.hookconf import write_hook_conf
@@ -51,6 +52,7 @@ def healthy(settings: Settings) -> Settings:
     ran(settings, 101, [90, 110] * 15, 100)
     retrain(settings, NOW - 50)
     write_hook_conf(settings.paths.hook, ["gpu"], 600, NOW + 60, GroupSettings())
+    os.utime(settings.paths.hook / "table.txt", (NOW, NOW))
     return settings
 
 
@@ -96,6 +98,13 @@ def test_each_damage_is_found(healthy: Settings) -> None:
     assert states(healthy)["hook"] is State.FAILURE
     (models / active_name(models) / "predictions.txt").write_bytes(b"")
     assert states(healthy)["model"] is State.FAILURE
+
+
+def test_a_table_that_nobody_renews_is_found(healthy: Settings) -> None:
+    long_ago = NOW - 2 * STALE_TABLE_S
+    os.utime(healthy.paths.hook / "table.txt", (long_ago, long_ago))
+    assert states(healthy)["table"] is State.WARNING
+    assert "asrpt-retrain.timer" in remedies(healthy)
 
 
 def test_a_dead_daemon_is_found(healthy: Settings) -> None:
