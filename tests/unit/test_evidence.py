@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.explain import Subject, explain
+from slurm_asrpt.predict.evidence import Subject, evidence
 from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.predict.table import Entry
 
@@ -45,7 +45,7 @@ def history(tmp_path: Path) -> History:
 
 
 def ids(subject: Subject, entries: dict[str, Entry], history: History) -> list[str]:
-    return [found.job_id for found in explain(subject, entries, history).runs]
+    return [found.job_id for found in evidence(subject, entries, history).runs]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def ids(subject: Subject, entries: dict[str, Entry], history: History) -> list[s
 )
 def test_the_runs_of_the_level_that_answers(level: str, jobs: list[str], history: History) -> None:
     key = dict(SUBJECT.keys)[level]
-    found = explain(SUBJECT, {key: Entry(50.0, 40.0, 60.0)}, history)
+    found = evidence(SUBJECT, {key: Entry(50.0, 40.0, 60.0)}, history)
     assert (found.answer.level, found.answer.iterations) == (level, 50)
     assert [each.job_id for each in found.runs] == jobs
     assert [each.runs for each in found.levels] == [1, 2, 3, 3, 4]
@@ -75,6 +75,6 @@ def test_an_unseen_job_shows_its_groups_runs_since_the_last_retraining(history: 
 def test_an_entry_per_epoch_is_passed_over_where_epochs_are_not_said(history: History) -> None:
     keys = dict(SUBJECT.keys)
     entries = {keys["group"]: Entry(2.0, 1.0, 3.0, "e"), keys["user"]: Entry.plain(7.0)}
-    assert explain(SUBJECT, entries, history).answer.iterations == 180
+    assert evidence(SUBJECT, entries, history).answer.iterations == 180
     plain = Subject(GROUP, PROGRAM, 1000, 4)
-    assert explain(plain, entries, history).answer.level == "user"
+    assert evidence(plain, entries, history).answer.level == "user"

@@ -37,7 +37,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Evidence:
     """runs: the past ones that the answering level (without one: the group) learns from, the latest first."""
 
     answer: Answer
@@ -45,14 +45,14 @@ class Explanation:
     runs: tuple[Run, ...]
 
 
-def explain(subject: Subject, entries: Mapping[str, Entry], history: History) -> Explanation:
+def evidence(subject: Subject, entries: Mapping[str, Entry], history: History) -> Evidence:
     """Why this is predicted. entries: of the active model. Raises HistoryError."""
     found = answer(subject.keys, subject.features, entries.get)
     past = {name: runs_of(subject, name, history) for name, _ in subject.keys}
     levels = tuple(
         Level(name, key, entries.get(key), len(past[name]), name == found.level) for name, key in subject.keys
     )
-    return Explanation(found, levels, tuple(past[found.level or "group"]))
+    return Evidence(found, levels, tuple(past[found.level or "group"]))
 
 
 def runs_of(subject: Subject, level: str, history: History) -> list[Run]:
