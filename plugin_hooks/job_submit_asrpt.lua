@@ -132,7 +132,7 @@ local function reader(rules)
   local function program(word, name)
     launcher = nil
     emit(word)
-    if name then
+    if name and name ~= "" then
       local names = through and launched or plain
       names[#names + 1] = name
     end
