@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
+from slurm_asrpt_cli import admin_history
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, progress
 from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Settings, load_settings
@@ -34,10 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+app.add_typer(admin_history.app, name="history")
 
 
 @app.callback()
@@ -56,7 +50,7 @@ def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) ->
       asrpt-admin retrain --json
     """
     settings = load_settings(config)
-    with _progress("growing trees", settings.predict.trees) as advance:
+    with progress("growing trees", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance)
     if as_json:
         print(json.dumps(_plain(asdict(report))))
@@ -70,14 +64,6 @@ def _tell(report: RetrainReport) -> None:
     print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
     print(f"model {report.model}")
     print(f"table {report.table}")
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for people; nothing where stderr is no terminal."""
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,9 @@ class PredictSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="Seed of the forest: same history and seed, same predictions."
     )
+    keep_days: Annotated[int, Field(ge=0, le=36500)] = Field(
+        0, description="Days after which a run is dropped from the history; 0: never."
+    )
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 
 
