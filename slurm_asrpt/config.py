@@ -53,6 +53,9 @@ class DaemonSettings(Section):
         "enforce: leases, nodes and start times.",
     )
     interval_s: PositiveSeconds = Field(5.0, description="Seconds between two reads of the queue.")
+    progress_s: PositiveSeconds = Field(
+        10.0, description="Seconds between two looks at what a running job has reported of its progress."
+    )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
     )

@@ -15,6 +15,7 @@ from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
@@ -49,6 +50,7 @@ class Daemon:
         self._told: dict[str, str] = {}
         self.client = CliClient(settings.slurm)
         self.history = History(settings.paths.state / HISTORY_FILE)
+        self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
 
     def _scheduler(self, config: SlurmConfig) -> Scheduler:
@@ -66,6 +68,7 @@ class Daemon:
                 store=self.store,
                 audit=Audit(settings.paths.state),
                 recorder=Recorder(self.history, settings.paths.spool, self.profiles),
+                watch=self.watch,
             )
         )
 
@@ -93,6 +96,8 @@ class Daemon:
         if config is None:
             return
         self.scheduler = self._scheduler(config)
+        if not once:
+            self.watch.start()
         failures = 0
         while not self.stopping.is_set():
             began = time.time()
@@ -152,6 +157,7 @@ class Daemon:
             self._heartbeat(time.time(), alive=False)
         except OSError as error:
             LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
+        self.watch.stop()
         self.history.close()
         self.store.close()
 

@@ -62,8 +62,8 @@ class Recorder:
         if not profiled:
             return max(1, round(elapsed)), Source.ELAPSED
         reported = read_progress(self.spool, str(record.number))
-        if reported:
-            return reported, Source.REPORTED
+        if reported is not None and reported.ran:
+            return reported.ran, Source.REPORTED
         if tracked.real is not None and tracked.real.alpha > 0:
             return max(1, round(elapsed / tracked.real.alpha)), Source.ELAPSED
         return 0, Source.NONE
