@@ -111,6 +111,8 @@ class World:
         tracked = self.tracked.get(record.job_id)
         if tracked is None or tracked.record.submit_time != record.submit_time:
             before = tracked
+            if before is not None:  # the submit time of a requeued job is that of the requeue
+                self._cut(before, record.submit_time, now)
             tracked = self.tracked[record.job_id] = Tracked(record)
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
@@ -120,6 +122,11 @@ class World:
         tracked.record = record
         tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         return tracked
+
+    def _cut(self, tracked: Tracked, until: float, now: float) -> None:
+        """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
+        if tracked.place is Place.RUNNING and self.parts.recorder.record_cut(tracked, until):
+            self.parts.audit.record(now, "cut", tracked.record.job_id, until=until)
 
     def _restore(self, tracked: Tracked, now: float) -> None:
         """What the daemon before us knew of a job that is new to us."""

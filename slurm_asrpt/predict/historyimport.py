@@ -24,7 +24,7 @@ import pandas as pd
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import COMPLETED, History, Key, Origin, Run, Source, row_of
 from slurm_asrpt.predict.historycare import DAY_S
-from slurm_asrpt.predict.historyio import Row, Skipped, named_group, stand_in, stranger
+from slurm_asrpt.predict.historyio import Row, Skipped, named_group, stand_in, stranger, uid_of
 from slurm_asrpt.sim import slurmdata
 from slurm_asrpt.sim.traces import Trace, read_trace
 from slurm_asrpt.sim.traces.base import numbers
@@ -187,7 +187,7 @@ def _of_sacct(row: Any) -> Row:
         return Skipped(why)
     tag = parse_tag(row.tag)
     start = round(row.submit_s + row.wait_s)
-    uid = int(row.uid) if np.isfinite(row.uid) else -1
+    uid = int(row.uid) if np.isfinite(row.uid) else uid_of(row.user)
     profiled = bool(tag and tag.profile)
     return Run(
         job_id=row.job_id,
