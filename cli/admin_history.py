@@ -7,23 +7,26 @@ import json
 import pwd
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, progress
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, Told, progress
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
 from slurm_asrpt.files import replacing
 from slurm_asrpt.predict import historycare
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError, Run
-from slurm_asrpt.predict.historyio import Output, read_csv, read_json_lines, write_csv, write_json_lines
+
+if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
+    from slurm_asrpt.predict.historyimport import Counts, Import
+    from slurm_asrpt.predict.historyio import Output, Row
 
 app = typer.Typer(
     help="The history of runs that predictions are learned from.",
@@ -106,7 +109,7 @@ def import_(
       asrpt-admin history import --trace cluster_job_log \\
         --begin 2017-10-01
     """
-    from slurm_asrpt.predict import historyimport  # pandas takes a while
+    from slurm_asrpt.predict import historyimport, historyio
 
     settings = load_settings(config)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
@@ -124,9 +127,9 @@ def import_(
             elif dump:
                 _take(into, historyimport.dumped_rows(dump))
             elif csv:
-                _take(into, read_csv(csv, _columns(column or [])))
+                _take(into, historyio.read_csv(csv, _columns(column or [])))
             elif jsonl:
-                _take(into, read_json_lines(jsonl))
+                _take(into, historyio.read_json_lines(jsonl))
             elif trace:
                 _take(into, historyimport.traced_rows(trace, fmt, processors_as_gpus, _instant(begin)))
         except KeyboardInterrupt:
@@ -159,7 +162,7 @@ def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
         yield history
 
 
-def _from_sacct(into: Any, settings: Settings, since: str, partition: str, now: float) -> None:
+def _from_sacct(into: Import, settings: Settings, since: str, partition: str, now: float) -> None:
     from slurm_asrpt.predict.historyimport import import_sacct
     from slurm_asrpt.sim.slurmdata import partition_argument, since_time
 
@@ -169,7 +172,7 @@ def _from_sacct(into: Any, settings: Settings, since: str, partition: str, now: 
         import_sacct(into, partitions, begin, int(now), bar)
 
 
-def _take(into: Any, rows: Any) -> None:
+def _take(into: Import, rows: Iterable[Row]) -> None:
     from slurm_asrpt.predict.historyimport import take_all
 
     with progress("reading runs") as bar:
@@ -192,7 +195,7 @@ def _instant(text: str) -> int:
         raise InputError(f"--begin {printable(text)[:40]}: write a date, such as 2017-10-01") from None
 
 
-def _tell_counts(counts: Any, dry_run: bool, interrupted: bool, as_json: bool) -> None:
+def _tell_counts(counts: Counts, dry_run: bool, interrupted: bool, as_json: bool) -> None:
     if as_json:
         skipped = dict(counts.skipped.most_common())
         figures = asdict(counts) | {"skipped": skipped, "dry_run": dry_run, "interrupted": interrupted}
@@ -223,6 +226,8 @@ def export(
       asrpt-admin history export -o runs.csv
       asrpt-admin history export --format jsonl | head -3
     """
+    from slurm_asrpt.predict.historyio import write_csv, write_json_lines
+
     write = write_csv if form is Form.CSV else write_json_lines
     with _reading(load_settings(config)) as history, _output(output) as file:
         total = history.count("1", ())
@@ -230,7 +235,7 @@ def export(
             write(file, _counted(history.all_runs(), bar))
 
 
-def _counted(runs: Iterator[Run], told: Any) -> Iterator[Run]:
+def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
     for number, run in enumerate(runs):
         if number % 1000 == 0:
             told(number)

@@ -109,10 +109,11 @@ class World:
 
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
-        if tracked is None or tracked.record.submit_time != record.submit_time:
+        requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
+        if tracked is not None and (requeued_at or record.state == PENDING):
+            self._cut(tracked, requeued_at or now, now)
+        if tracked is None or requeued_at:
             before = tracked
-            if before is not None:  # the submit time of a requeued job is that of the requeue
-                self._cut(before, record.submit_time, now)
             tracked = self.tracked[record.job_id] = Tracked(record)
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
