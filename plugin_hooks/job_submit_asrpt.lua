@@ -404,7 +404,7 @@ local function fitting(features, rules)
   local kept, texts, size = {}, {}, -1
   for _, name in ipairs(rules.order) do
     local text = features[name] and name .. ":" .. format("%.10g", features[name])
-    if text and not kept[name] and size + 1 + #text <= MAX_FEATURE_BYTES then
+    if text and size + 1 + #text <= MAX_FEATURE_BYTES then
       kept[name], size = features[name], size + 1 + #text
     end
   end
@@ -488,7 +488,10 @@ end
 -- Each kind of list of words in hook.conf. What comes later wins.
 local LISTS = {
   feature = function(conf, words)
-    conf.order[#conf.order + 1] = words[1]
+    if not conf.known[words[1]] then
+      conf.known[words[1]] = true
+      conf.order[#conf.order + 1] = words[1]
+    end
     for i = 1, #words do conf.keys[words[i]] = words[1] end
   end,
   ignore_options = function(conf, words)
@@ -555,7 +558,7 @@ end
 
 -- The rules of [group]. Raises a string.
 local function parse_rules(text)
-  local rules = read_lines({ ignore_lines = {}, keys = {}, commands = {}, order = {} }, text)
+  local rules = read_lines({ ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {} }, text)
   need(rules, "strip_comments", "fold_digits", "fold_dates", "arguments")
   rules.sorted = {}
   for i = 1, #rules.order do rules.sorted[i] = rules.order[i] end

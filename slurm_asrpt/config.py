@@ -54,6 +54,9 @@ class DaemonSettings(Section):
         "enforce: leases, nodes and start times.",
     )
     interval_s: PositiveSeconds = Field(5.0, description="Seconds between two reads of the queue.")
+    progress_s: PositiveSeconds = Field(
+        10.0, description="Seconds between two looks at what a running job has reported of its progress."
+    )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
     )
@@ -116,6 +119,9 @@ class PredictSettings(Section):
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="Seed of the forest: same history and seed, same predictions."
+    )
+    keep_days: Annotated[int, Field(ge=0, le=36500)] = Field(
+        0, description="Days after which a run is dropped from the history; 0: never."
     )
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 

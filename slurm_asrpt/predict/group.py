@@ -81,14 +81,18 @@ def submission(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dat
     """Like describe, of a script that ``reader`` has read; it reads the arguments too."""
     settings = reader.rules.settings
     fold = fold_dates if settings.fold_dates else bytes
-    if settings.fold_digits:
-        name = _DIGITS.sub(b"#", name)
+    name = counted_name(name, settings)
     text = fold(b" ".join(reader.out))
     counted = map(fold, read_arguments(args, reader)) if settings.arguments else ()
     arguments = b"".join(b"%d:%s" % (len(word), word) for word in counted)
     head = b"asrpt-group 2\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
     group = digest(head + name + dataset + arguments + text)
     return Submission(group, program_key(uid, reader.programs), fitting(reader.features, reader.rules.order))
+
+
+def counted_name(name: bytes, settings: GroupSettings) -> bytes:
+    """What counts of a job name."""
+    return _DIGITS.sub(b"#", name) if settings.fold_digits else name
 
 
 def read_arguments(args: Sequence[bytes], reader: Reader) -> list[bytes]:
