@@ -21,6 +21,7 @@ from slurm_asrpt.predict import table
 from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
+from slurm_asrpt.predict.historycare import tend
 from slurm_asrpt.predict.judge import Entries, Verdict, judge
 from slurm_asrpt.predict.model import (
     Model,
@@ -68,6 +69,7 @@ def retrain(
     with _alone(settings):
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
+            tend(history, settings.predict.keep_days, now)
             samples = history.samples()
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)

@@ -152,7 +152,7 @@ def test_metrics_are_served() -> None:
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
 def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
-    with pytest.raises(InputError, match="daemon.metrics"):
+    with pytest.raises(InputError, match=r"daemon\.metrics"):
         Metrics(listen)
 
 
