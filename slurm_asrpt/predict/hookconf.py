@@ -38,6 +38,7 @@ from slurm_asrpt.predict.words import option_key
 FILE_NAME = "hook.conf"
 MAX_BYTES = 65536
 _VALID_UNTIL = re.compile(rb"^valid_until=([0-9]{1,12})$", re.MULTILINE)
+_RULES = re.compile(rb"^rules=([0-9a-f]{16})$", re.MULTILINE)
 _PARTITION = re.compile(r"[!-+\--~]+")  # printable ASCII without blank and comma
 _FEATURE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPTION = re.compile(r"[A-Za-z0-9_.-]{1,64}(=[1-9])?")
@@ -102,8 +103,11 @@ def write_hook_conf(
 
 def valid_until(text: bytes) -> int:
     """Until when the hook believes that asrptd lives, seconds since the epoch. Raises ValueError for a damaged file."""
-    body, _, check = text.rpartition(b"check=")
-    found = _VALID_UNTIL.search(body)
-    if check.strip().decode("ascii", "replace") != digest(body) or not found:
+    head, _, rest = text.partition(b"\n#\n")
+    body, _, check = head.rpartition(b"check=")
+    until, rules = _VALID_UNTIL.search(body), _RULES.search(body)
+    if check.decode("ascii", "replace") != digest(body) or not until or not rules:
         raise ValueError("is damaged (its check sum does not fit)")
-    return int(found[1])
+    if rules[1].decode() != digest(rest):
+        raise ValueError("is damaged (the check sum of its rules does not fit)")
+    return int(until[1])
