@@ -189,6 +189,8 @@ class Losses:
         self._offered += 1
         if (self._offered - 1) % self._stride:
             return False
+        while self.points and self.points[-1][0] >= iteration:  # said twice, or back to a checkpoint
+            self.points.pop()
         self.points.append((iteration, loss))
         if len(self.points) >= MOST_LOSSES:
             del self.points[1::2]
