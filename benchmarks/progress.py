@@ -1,8 +1,9 @@
 """What reporting costs a training: python -m benchmarks.progress --json
 
 Microseconds a call, medians of rounds that take turns: an empty loop, reports of which almost none writes, those with a
-loss, ``track``, outside of a job, and the writes themselves (a local folder). Beside them the import and a call of
-asrpt-report against a Python that does nothing, all without site-packages, which cost what is installed there.
+loss, ``track``, outside of a job, and the writes themselves (a local folder); and what asrptd pays to look at one of 2000
+running jobs. Beside them the import and a call of asrpt-report against a Python that does nothing, all without
+site-packages, whose cost is that of what is installed there.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from rich.console import Console
 from rich.progress import track
 
 from slurm_asrpt import progress
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter
+from slurm_asrpt.spool import progress_dir
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 9
 CALLS = 100_000
 WRITES = 200
 STARTS = 3
+JOBS = 2000
 REPORT = "import sys; sys.path.insert(0, 'cli'); from report import main; main(['5'])"
 PROGRAMS = {
     "python_ms": "pass",
@@ -73,6 +77,15 @@ def writes(folder: str) -> None:
         reporter.flush()
 
 
+def jobs(spool: Path) -> dict[str, float]:
+    """Running jobs, each with a progress file."""
+    for number in range(JOBS):
+        folder = progress_dir(spool) / str(number)
+        folder.mkdir(parents=True)
+        (folder / progress.FILE_NAME).write_text("400 1000 0.5 0\n")
+    return {str(number): 0.0 for number in range(JOBS)}
+
+
 def seconds(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
@@ -89,10 +102,12 @@ def measure(rounds: int) -> dict[str, float]:
         os.environ[FOLDER_VARIABLE] = folder
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         timed = loops(folder)
+        watch, running = ProgressWatch(Path(folder), 1e-9), jobs(Path(folder))
         for _ in track(range(rounds), "measuring", console=Console(stderr=True), transient=True):
             for name, loop in timed.items():
                 took.setdefault(name, []).append(seconds(loop) / CALLS * 1e6)
             took.setdefault("write_us", []).append(seconds(lambda: writes(folder)) / WRITES * 1e6)
+            took.setdefault("look_us", []).append(seconds(lambda: watch.look(running)) / JOBS * 1e6)
             for name, code in PROGRAMS.items():
                 for _ in range(STARTS):
                     took.setdefault(name, []).append(seconds(lambda c=code: start(c, environment)) * 1e3)  # type: ignore[misc]

@@ -99,11 +99,15 @@ def test_one_rank_writes(tmp_path: Path, environment: dict[str, str], writes: bo
 
 
 def test_outside_of_a_job_nothing_happens(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FOLDER_VARIABLE)
-    progress.report(1, 10, 0.5)
-    assert list(progress.track(range(3))) == [0, 1, 2]
-    progress.flush()
-    assert list(job.iterdir()) == []
+    written_to = []
+    monkeypatch.setattr(progress, "_replace", lambda *arguments: written_to.append(arguments))
+    for folder in (None, ""):
+        monkeypatch.setenv(FOLDER_VARIABLE, folder) if folder is not None else monkeypatch.delenv(FOLDER_VARIABLE)
+        progress._forget()
+        progress.report(1, 10, 0.5)
+        assert list(progress.track(range(3))) == [0, 1, 2]
+        progress.flush()
+    assert written_to == []
 
 
 # how often
