@@ -1,8 +1,8 @@
 """What reporting costs a training: python -m benchmarks.progress --json
 
 Microseconds a call, medians of rounds that take turns: an empty loop, reports of which almost none writes, those with a
-loss, ``track``, outside of a job, and the writes themselves (a local folder); and what asrptd pays to look at one of 2000
-running jobs. Beside them the import and a call of asrpt-report against a Python that does nothing, all without
+loss, ``track``, outside of a job, and the writes themselves (a local folder); and what asrptd pays to look at one of
+2000 running jobs. Beside them the import and a call of asrpt-report against a Python that does nothing, all without
 site-packages, whose cost is that of what is installed there.
 """
 
