@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from slurm_asrpt_cli import report
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -47,6 +48,14 @@ def options() -> Iterator[tuple[str, str, str]]:
                     # of --hook/--no-hook the manual tells the one that is not the default
                     flags = parameter.secondary_opts if parameter.default is True else parameter.opts
                     yield from ((command, name, flag) for flag in flags if flag != "--help")
+
+
+def test_each_option_of_asrpt_report_is_in_the_manual() -> None:
+    """It is no Typer program: it has to start quickly."""
+    text = page_of("asrpt-report").read_text()
+    for action in report.parser()._actions:
+        for flag in action.option_strings:
+            assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), flag
 
 
 def test_each_command_and_the_settings_have_a_page() -> None:
