@@ -31,6 +31,7 @@ from slurm_asrpt.sim.traces.base import numbers
 from slurm_asrpt.sim.traces.sacct import (
     COMPONENT,
     NEVER,
+    NO_END,
     SACCT_FIELDS,
     STEP,
     UNENDED,
@@ -248,14 +249,17 @@ def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
         yield _of_trace(row, trace.name, begin)
 
 
-def _of_trace(row: Any, name: str, begin: int) -> Run:
+def _of_trace(row: Any, name: str, begin: int) -> Row:
+    state = _STATES.get(row.status.casefold(), row.status.upper())
+    if state in NO_END:
+        return Skipped(UNENDED)
     start = begin + row.submit_s + (row.wait_s if np.isfinite(row.wait_s) else 0.0)
     return Run(
         job_id=f"{name}:{row.job_id}",
         start_time=int(start),
         submit_time=int(begin + row.submit_s),
         end_time=int(start + row.duration_s),
-        state=_STATES.get(row.status.casefold(), row.status.upper()),
+        state=state,
         user=row.user,
         uid=stranger(row.user),
         group_id=named_group(row.group),

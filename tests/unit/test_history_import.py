@@ -228,6 +228,7 @@ def trace(tmp_path: Path) -> Path:
     path.write_text(
         "job_id,submit_s,gpus,duration_s,user,group,status,wait_s\n"
         "1,100,2,60,ann,g,COMPLETED,5\n2,200,1,30,bob,g,Killed,\n3,300,1,0,ann,g,,0\n4,400,4,20,ann,,Failed,1\n"
+        "5,500,4,20,ann,,Running,1\n"
     )
     return path
 
@@ -236,7 +237,7 @@ def test_a_trace(history: History, trace: Path) -> None:
     for _ in range(2):
         into = Import(history)
         take_all(traced_rows(trace, "auto", False, NOW), into)
-    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1})
+    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1, UNENDED: 1})
     one, two, four = sorted(history.all_runs(), key=lambda run: run.job_id)
     assert (one.job_id, one.start_time, one.end_time, one.iterations) == ("mine:1", NOW + 5, NOW + 65, 60)
     assert [run.state for run in (one, two, four)] == ["COMPLETED", "CANCELLED", "FAILED"]
