@@ -73,9 +73,11 @@ def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
 
 
 def test_a_tagged_job_teaches_its_group() -> None:
-    (run,) = rows(line(AdminComment=TAG))
+    (run,) = rows(line(AdminComment=TAG + ";i=30-60;k=fedcba9876543210;v=g;f=epochs:90"))
     assert isinstance(run, Run)
     assert (run.group_id, run.predicted_iterations, run.iterations) == ("0123456789abcdef", 40, 90)
+    assert (run.program, run.features) == ("fedcba9876543210", {"epochs": 90})
+    assert (run.predicted_low, run.predicted_high, run.predicted_by) == (30, 60, "group")
 
 
 def test_iterations_of_a_profiled_job_are_not_known() -> None:
