@@ -22,6 +22,16 @@ def page_of(command: str) -> Path:
     return next(path for path in PAGES if path.stem == command)
 
 
+def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, command) of all that can be typed, such as "history import"."""
+    subs = getattr(root, "commands", None)
+    if subs is None:
+        yield name, root
+        return
+    for word, sub in subs.items():
+        yield from commands(sub, f"{name} {word}".strip())
+
+
 def options() -> Iterator[tuple[str, str, str]]:
     """(command, subcommand, option) of each Typer app that is there."""
     for command, entry in PROJECT["scripts"].items():
@@ -32,8 +42,7 @@ def options() -> Iterator[tuple[str, str, str]]:
         if not isinstance(app, typer.Typer):
             continue
         root: Any = typer.main.get_command(app)
-        subs = getattr(root, "commands", {"": root})
-        for name, sub in subs.items():
+        for name, sub in commands(root):
             for parameter in sub.params:
                 if parameter.param_type_name == "option":
                     # of --hook/--no-hook the manual tells the one that is not the default
