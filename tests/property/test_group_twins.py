@@ -20,7 +20,7 @@ from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import Submission, describe, group_id, parse_comment
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.table import Answer, Entry
-from slurm_asrpt.predict.words import HEAD_BYTES, PART_BYTES, TAIL_BYTES
+from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
@@ -111,7 +111,7 @@ def test_same_group(
 @given(
     pieces=st.lists(st.one_of(scripts, st.binary(min_size=1, max_size=50)), min_size=1, max_size=4),
     size=st.one_of(
-        *(st.integers(n - 40, n + 40) for n in (PART_BYTES, 2 * PART_BYTES, TAIL_BYTES, HEAD_BYTES)),
+        *(st.integers(n - 40, n + 40) for n in (PART_BYTES, 2 * PART_BYTES, LONG, LONG + TAIL_BYTES, HEAD_BYTES)),
         st.integers(0, 1 << 20),
     ),
     end=scripts,
