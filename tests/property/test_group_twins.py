@@ -24,7 +24,7 @@ from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
-MANY = settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOME = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 PIECES = b"\n|\r\n|#| |\t|\x0b|\x0c|\0|\xff|\xc2\xa0|\x1c|\x85|train.py|#SBATCH -J x|--output|%d|%|[".split(b"|")
@@ -122,7 +122,7 @@ def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], s
     described_by_all(luas, script, [script[:99], script, b"--epochs", b"3"])
 
 
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(training=job_scripts.trainings, data=st.data())
 def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
     script = data.draw(job_scripts.dressed(training))
