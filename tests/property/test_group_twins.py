@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,26 @@ def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, 
     script = data.draw(job_scripts.dressed(training))
     found = described_by_all(luas, script, training.arguments(), b"train")
     assert found.features == {name: float(value) for name, value in training.numbers.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(training=job_scripts.trainings, other=job_scripts.trainings, data=st.data())
+def test_what_splits_a_group_and_what_does_not(
+    training: job_scripts.Training, other: job_scripts.Training, data: st.DataObject
+) -> None:
+    """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
+
+    def submitted(job: job_scripts.Training) -> Submission:
+        return describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+
+    one = submitted(training)
+    assert submitted(training) == one
+    assert submitted(replace(training, numbers=other.numbers, spelt=other.spelt)).group == one.group
+    for change in ("program", "model", "dataset"):
+        changed = replace(training, **{change: getattr(other, change)})
+        found = submitted(changed)
+        assert (found.group == one.group) == (changed == training)
+        assert (found.program == one.program) == (changed.program == training.program)
 
 
 @pytest.mark.parametrize(
