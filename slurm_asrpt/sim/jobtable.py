@@ -86,7 +86,7 @@ class JobTable:
         limits = self.time_limit[part].tolist() if len(self.time_limit) else repeat(float("inf"))
         predicted, submit = self.predicted[part].tolist(), self.submit[part].tolist()
         # the table has checked its columns
-        return map(trusted_job, map(str, rows), users, profiles, predicted, submit, groups, limits)
+        return map(trusted_job, map(JobId, map(str, rows)), users, profiles, predicted, submit, groups, limits)
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""

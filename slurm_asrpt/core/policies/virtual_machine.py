@@ -86,10 +86,6 @@ class VirtualMachine:
 
     def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
-        if now < self.end:
-            if now > self.clock and self._served is not None:
-                self.clock = now
-            return ()
         completed: list[JobId] = []
         while self._served is not None and self.end <= now:
             job_id = self._served[3]
