@@ -81,7 +81,7 @@ class VirtualMachine:
         if self._served is not None and self._served[3] == job_id:
             self._next()
         elif len(self._heap) > 2 * len(self._inside) + 8:  # too many of those that have left
-            self._heap = [key for key in self._heap if self._waits(key)]
+            self._heap = self._waiting()
             heapq.heapify(self._heap)
 
     def advance(self, now: float) -> Sequence[JobId]:
@@ -109,17 +109,17 @@ class VirtualMachine:
 
     def _next(self) -> None:
         """Serve the first of those that wait."""
-        heap = self._heap
+        heap, inside = self._heap, self._inside
         while heap:
             key = heapq.heappop(heap)
-            if self._waits(key):
+            if inside.get(key[3]) is key:
                 self._serve(key)
                 return
         self._served, self.end = None, _NEVER
 
-    def _waits(self, key: Key) -> bool:
-        """Whether this key still is its job's: a job that leaves is not searched for."""
-        return self._inside.get(key[3]) is key
+    def _waiting(self) -> list[Key]:
+        """The keys in the heap that still are their jobs': a job that leaves is not searched for."""
+        return [key for key in self._heap if self._inside.get(key[3]) is key]
 
     def remaining(self) -> list[tuple[JobId, float, float]]:
         """(job, work left, whole work) in the order in which they would complete without arrivals."""
@@ -128,7 +128,7 @@ class VirtualMachine:
     def _keys(self) -> list[Key]:
         served = self._served
         first = [] if served is None else [self._standing(served)]
-        return sorted([*first, *(key for key in self._heap if self._waits(key))])
+        return sorted([*first, *self._waiting()])
 
     def dump(self) -> dict[str, Any]:
         jobs = [[job_id, left, arrival, work] for left, arrival, _, job_id, work in self._keys()]
