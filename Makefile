@@ -1,4 +1,5 @@
-# slurm-asrpt: make setup | demo | test | lint | benchmarks | reproduction | man | clean. Needs make, python3 and, for missing packages, root.
+# slurm-asrpt: make setup | demo | test | lint | benchmarks | reproduction | man | clean
+# Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
 VENV := .venv
