@@ -38,7 +38,7 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 	$(BIN)/pytest
 
 TORCH ?= torch
-test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.2 GB; TORCH=torch==2.13.0+cpu: another torch)
+test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
 	@$(PYTHON) -m venv build/integrations
 	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest
 	build/integrations/bin/python -m pytest tests/integration

@@ -23,19 +23,7 @@ from slurm_asrpt.spool import (
     read_progress,
     remove_progress,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.progress_bench import Clock
 
 
 @pytest.fixture

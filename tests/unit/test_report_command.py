@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 from slurm_asrpt_cli import report
 
-from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES
+from slurm_asrpt.progress import FOLDER_VARIABLE
 
-
-@pytest.fixture(autouse=True)
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (*RANK_VARIABLES, *STEP_VARIABLES):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("job")
 
 
 @pytest.mark.parametrize(
