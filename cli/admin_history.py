@@ -109,34 +109,49 @@ def import_(
       asrpt-admin history import --trace cluster_job_log \\
         --begin 2017-10-01
     """
-    from slurm_asrpt.predict import historyimport, historyio
+    from slurm_asrpt.predict.historyimport import Import
 
     settings = load_settings(config)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
     _only_with("--sacct", sacct, since=since, partition=partition)
     _only_with("--csv", csv, column=column)
     _only_with("--trace", trace, begin=begin, processors_as_gpus=processors_as_gpus)
-    now = time.time()
-    oldest = historycare.oldest_kept(settings.predict.keep_days, now)
+    rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
+    now, interrupted = time.time(), False
     with _target(settings, dry_run) as history:
-        into = historyimport.Import(history, oldest, not dry_run)
-        interrupted = False
+        into = Import(history, historycare.oldest_kept(settings.predict.keep_days, now), not dry_run)
         try:
             if sacct:
                 _from_sacct(into, settings, since, partition, now)
-            elif dump:
-                _take(into, historyimport.dumped_rows(dump))
-            elif csv:
-                _take(into, historyio.read_csv(csv, _columns(column or [])))
-            elif jsonl:
-                _take(into, historyio.read_json_lines(jsonl))
-            elif trace:
-                _take(into, historyimport.traced_rows(trace, fmt, processors_as_gpus, _instant(begin)))
+            else:
+                _take(into, rows)
         except KeyboardInterrupt:
             interrupted = True
     _tell_counts(into.counts, dry_run, interrupted, as_json)
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _rows(
+    dump: Path | None,
+    csv: Path | None,
+    jsonl: Path | None,
+    trace: Path | None,
+    columns: dict[str, str],
+    fmt: str,
+    processors_as_gpus: bool,
+    begin: int,
+) -> Iterable[Row]:
+    """The rows of the file that was named; it is opened when they are taken."""
+    from slurm_asrpt.predict import historyimport, historyio
+
+    if dump:
+        return historyimport.dumped_rows(dump)
+    if csv:
+        return historyio.read_csv(csv, columns)
+    if jsonl:
+        return historyio.read_json_lines(jsonl)
+    return historyimport.traced_rows(trace, fmt, processors_as_gpus, begin) if trace else ()
 
 
 def _one_of(**sources: Any) -> None:

@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="asrpt-report",
-        description="Tell asrpt how many training iterations this job has done. Outside of a job it does nothing.",
+        description="Tell asrpt how far this training job is.\nOutside of a job it does nothing.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

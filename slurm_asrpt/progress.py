@@ -8,7 +8,8 @@
 or ``progress.report(step, total=steps, loss=loss)`` after each iteration, as often as one likes. At most one call a
 second writes ``<done> <total> <loss> <start>`` into $ASRPT_PROGRESS_DIR/iterations, and so does the end of the process;
 the others look at the clock. Outside of a job and on every rank but 0 nothing is written. What cannot be written is
-dropped: no call raises, only Ctrl-C and the like pass through.
+dropped: no call raises, only Ctrl-C and the like pass through. (But the write is done by the caller, not by a thread of
+ours: a file server that does not answer holds it up, as it does the training's own checkpoints.)
 
 Iterations are absolute, counted from the beginning of the training. One that goes on from a checkpoint says where
 (``resume``, or ``start=``): asrpt learns what a job has done, not what it has found done.
@@ -59,7 +60,10 @@ def resume(iteration: Any) -> None:
 
 
 def flush() -> None:
-    """Write the last report now. The end of the process does this too, but not kill -9 or os._exit."""
+    """Write the last report now. The end of the process does this too, unless a signal or os._exit brings it about.
+
+    Then the reports of the last second are lost: not worth a handler of ours in other people's programs.
+    """
     if _reporter is not None:
         _reporter.flush()
 
@@ -97,7 +101,7 @@ class Reporter:
     """What one process reports, and where to. A context manager: the end of its block writes the last report."""
 
     def __init__(self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = environment.get(FOLDER_VARIABLE) if has_rank_zero(environment) else None
+        self._folder = (environment.get(FOLDER_VARIABLE) or None) if has_rank_zero(environment) else None
         self._clock, self._process = clock, os.getpid()
         self._done: Any = 0
         self._total: Any = 0
@@ -189,6 +193,8 @@ class Losses:
         self._offered += 1
         if (self._offered - 1) % self._stride:
             return False
+        while self.points and self.points[-1][0] >= iteration:  # said twice, or back to a checkpoint
+            self.points.pop()
         self.points.append((iteration, loss))
         if len(self.points) >= MOST_LOSSES:
             del self.points[1::2]

@@ -1,6 +1,6 @@
 """For PyTorch Lightning: ``Trainer(callbacks=[ProgressCallback()])`` reports optimizer steps and loss to asrpt.
 
-Needs the extra ``lightning``; goes with ``import lightning`` and, where only that is there, ``import pytorch_lightning``.
+Needs the extra ``lightning``; where only ``pytorch_lightning`` is there, it takes that.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``hosts/<jobid>``           rank map of a running job, one host per rank (written by asrptd, read by TaskProlog)
 ``hosts/<jobid>.wait``      present from the release of a mapped job until its host file is written
-``progress/<jobid>/``       made by the Slurm Prolog; its owner is the job's user, its group asrptd's, its mode 0710
+``progress/<jobid>/``       made by the Slurm Prolog; its owner is the job's user, its group asrptd's, its mode 0770
 ``progress/<jobid>/iterations``  ``<done> <total> <loss> <start>`` on one line, replaced by rename by the job; the last
                             three may be missing, a total of 0 is none, a loss of ``-`` too
 ``progress/<jobid>/losses``  ``<iteration> <loss>``, a line a point, at most 256

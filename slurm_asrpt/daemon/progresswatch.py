@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.spool import Progress, read_progress
@@ -34,14 +34,16 @@ class _Watched:
 
     started: float
     due: float = float("-inf")
-    first: Progress | None = field(default=None)
+    first: Progress | None = None
+    done: int = 0
 
     def observe(self, last: Progress) -> Observed | None:
         """What the report says; None for one that is older than this run of a requeued job."""
         if last.written < self.started:
             return None
-        if self.first is None or last.done < self.first.done:  # back to a checkpoint
+        if self.first is None or last.done < self.done:  # back to a checkpoint
             self.first = last
+        self.done = last.done
         done, seconds = last.done - self.first.done, last.written - self.first.written
         return Observed(last, seconds / done if done > 0 and seconds > 0 else None)
 

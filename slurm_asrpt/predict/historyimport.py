@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from slurm_asrpt.sim.traces.base import numbers
 from slurm_asrpt.sim.traces.sacct import (
     COMPONENT,
     NEVER,
+    NO_END,
     SACCT_FIELDS,
     STEP,
     UNENDED,
@@ -39,7 +40,7 @@ from slurm_asrpt.sim.traces.sacct import (
     read_raw,
 )
 from slurm_asrpt.sim.traces.times import instants
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.slurm.tag import Tag, parse_tag
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S
@@ -188,8 +189,7 @@ def _of_sacct(row: Any) -> Row:
     tag = parse_tag(row.tag)
     start = round(row.submit_s + row.wait_s)
     uid = int(row.uid) if np.isfinite(row.uid) else uid_of(row.user)
-    profiled = bool(tag and tag.profile)
-    return Run(
+    run = Run(
         job_id=row.job_id,
         start_time=start,
         submit_time=round(row.submit_s),
@@ -198,15 +198,31 @@ def _of_sacct(row: Any) -> Row:
         exit_code=_exit_code(row.exit),
         user=row.user,
         uid=uid,
-        group_id=tag.group if tag else stand_in(uid, row.name),
+        group_id=stand_in(uid, row.name),
         job_name=row.name,
         partition=row.queue,
         gpus=int(row.gpus),
-        profile=tag.profile if tag else "",
-        predicted_iterations=tag.iterations if tag else 0,
-        iterations=0 if profiled else max(1, round(row.duration_s)),
-        iterations_source=Source.NONE if profiled else Source.ELAPSED,
+        iterations=max(1, round(row.duration_s)),
+        iterations_source=Source.ELAPSED,
         origin=Origin.SACCT,
+    )
+    return _tagged(run, tag) if tag else run
+
+
+def _tagged(run: Run, tag: Tag) -> Run:
+    """``run`` with what the hook said of it; seconds are no iterations of a job with a profile."""
+    if tag.profile:
+        run = replace(run, iterations=0, iterations_source=Source.NONE)
+    return replace(
+        run,
+        group_id=tag.group,
+        profile=tag.profile,
+        program=tag.program,
+        features=tag.features,
+        predicted_iterations=tag.iterations,
+        predicted_low=tag.low,
+        predicted_high=tag.high,
+        predicted_by=tag.level,
     )
 
 
@@ -248,14 +264,17 @@ def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
         yield _of_trace(row, trace.name, begin)
 
 
-def _of_trace(row: Any, name: str, begin: int) -> Run:
+def _of_trace(row: Any, name: str, begin: int) -> Row:
+    state = _STATES.get(row.status.casefold(), row.status.upper())
+    if state in NO_END:
+        return Skipped(UNENDED)
     start = begin + row.submit_s + (row.wait_s if np.isfinite(row.wait_s) else 0.0)
     return Run(
         job_id=f"{name}:{row.job_id}",
         start_time=int(start),
         submit_time=int(begin + row.submit_s),
         end_time=int(start + row.duration_s),
-        state=_STATES.get(row.status.casefold(), row.status.upper()),
+        state=state,
         user=row.user,
         uid=stranger(row.user),
         group_id=named_group(row.group),

@@ -73,9 +73,11 @@ def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
 
 
 def test_a_tagged_job_teaches_its_group() -> None:
-    (run,) = rows(line(AdminComment=TAG))
+    (run,) = rows(line(AdminComment=TAG + ";i=30-60;k=fedcba9876543210;v=g;f=epochs:90"))
     assert isinstance(run, Run)
     assert (run.group_id, run.predicted_iterations, run.iterations) == ("0123456789abcdef", 40, 90)
+    assert (run.program, run.features) == ("fedcba9876543210", {"epochs": 90})
+    assert (run.predicted_low, run.predicted_high, run.predicted_by) == (30, 60, "group")
 
 
 def test_iterations_of_a_profiled_job_are_not_known() -> None:
@@ -228,6 +230,7 @@ def trace(tmp_path: Path) -> Path:
     path.write_text(
         "job_id,submit_s,gpus,duration_s,user,group,status,wait_s\n"
         "1,100,2,60,ann,g,COMPLETED,5\n2,200,1,30,bob,g,Killed,\n3,300,1,0,ann,g,,0\n4,400,4,20,ann,,Failed,1\n"
+        "5,500,4,20,ann,,Running,1\n"
     )
     return path
 
@@ -236,7 +239,7 @@ def test_a_trace(history: History, trace: Path) -> None:
     for _ in range(2):
         into = Import(history)
         take_all(traced_rows(trace, "auto", False, NOW), into)
-    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1})
+    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1, UNENDED: 1})
     one, two, four = sorted(history.all_runs(), key=lambda run: run.job_id)
     assert (one.job_id, one.start_time, one.end_time, one.iterations) == ("mine:1", NOW + 5, NOW + 65, 60)
     assert [run.state for run in (one, two, four)] == ["COMPLETED", "CANCELLED", "FAILED"]

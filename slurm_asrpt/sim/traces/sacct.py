@@ -46,7 +46,7 @@ STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earl
 NEVER, UNENDED = "never started", "has not ended"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
-_NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
+NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
 _COLUMNS = (
     *("jobid", "jobidraw", "cluster", "user", "partition", "jobname", "submit", "start", "end", "elapsedraw"),
     *("elapsed", "timelimitraw", "timelimit", "state", "reqtres", "alloctres", "allocgres", "reqgres"),
@@ -157,7 +157,7 @@ def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
             & ~state.eq("PENDING"),
         }
     )
-    frame["unended"] = frame["begun"] & state.isin(_NO_END)
+    frame["unended"] = frame["begun"] & state.isin(NO_END)
     frame.attrs["midnights"] = local
     return frame
 
