@@ -28,7 +28,7 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
 
-TIMES = "hook-times"
+TIMES = Path("log") / "hook-times"  # where the lab deletes it
 TIMED = """\
 local asrpt = dofile("{etc}/job_submit_asrpt.lua").open("{hook}")
 function slurm_job_submit(desc, parts, uid)
