@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,7 @@ class Bench:
         folder = progress_dir(self.settings.paths.spool) / job_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "iterations").write_text(text, encoding="utf-8")
+        os.utime(folder / "iterations", (self.slurm.now, self.slurm.now))
         return folder
 
     def runs(self) -> dict[str, Run]:

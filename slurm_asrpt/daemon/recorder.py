@@ -80,6 +80,8 @@ class Recorder:
     def _run(self, tracked: Tracked, tag: Tag) -> Run:
         record, placement = tracked.record, tracked.real
         reported = read_progress(self.spool, str(record.number))
+        if reported is not None and reported.written < record.start_time:
+            reported = None  # of an earlier run: the file outlives a requeue
         iterations, source = self._iterations(tracked, reported)
         gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
         return Run(

@@ -350,7 +350,7 @@ def _sample(group: str, user: int, iterations: int, program: str, gpus: int, fea
 
 def row_of(run: Run) -> tuple[Any, ...]:
     """The values of a run as they are kept. What cannot be written as UTF-8 becomes a question mark."""
-    values = {f.name: getattr(run, f.name) for f in fields(run)}
+    values = {name: getattr(run, name) for name in _COLUMNS}
     values["nodes"] = json.dumps(run.nodes, sort_keys=True)
     values["features"] = json.dumps(run.features, sort_keys=True)
     values["iterations_source"], values["origin"] = run.iterations_source.value, run.origin.value

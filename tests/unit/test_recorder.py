@@ -52,6 +52,19 @@ def test_both_runs_of_a_requeued_job_are_kept(bench):
     assert [entry["until"] for entry in bench.audit("cut", job_id)] == [cut_at]
 
 
+def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(10)
+    bench.report(job_id, "700 1000\n")
+    bench.slurm.requeue(job_id)
+    bench.cycle(130)
+    bench.cycle(10)
+    bench.slurm.end(job_id)
+    bench.cycle()
+    last = max(bench.history.runs(), key=lambda run: run.start_time)
+    assert (last.state, last.iterations_source, last.reported_total) == ("COMPLETED", Source.ELAPSED, 0)
+
+
 def test_a_requeue_of_a_job_that_never_ran_leaves_no_run(bench):
     bench.slurm.submit(12)
     waiting = bench.slurm.submit(4)
