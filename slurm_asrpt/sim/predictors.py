@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_asrpt.predict.history import Sample
+from slurm_asrpt.predict.forest import fit_columns
 
 Floats = NDArray[np.float64]
 
@@ -102,10 +102,7 @@ def learning(name: str, past: pd.DataFrame, groups: Sequence[str], retrain_s: fl
 
 
 def _forest(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
-    from slurm_asrpt.predict.forest import fit_table  # scikit-learn takes over a second to come
-
-    rows = zip(past["group"], past["user"], past["iterations"], strict=True)
-    return fit_table([Sample(group, user, iterations) for group, user, iterations in rows], TREES, seed)
+    return fit_columns(past["group"].tolist(), past["user"].tolist(), past["iterations"], TREES, seed)
 
 
 def _mean(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
