@@ -21,8 +21,10 @@ from slurm_asrpt_cli.common import run_app
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.group import group_id, parse_comment
-from slurm_asrpt.predict.jobscript import directives, job_name
+from slurm_asrpt.predict.features import render_features
+from slurm_asrpt.predict.group import describe, parse_comment
+from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
+from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.retrain import RetrainReport
 from slurm_asrpt.predict.retrain import retrain as learn
 
@@ -86,6 +88,11 @@ class Prediction:
 
     group: str
     predicted_iterations: int
+    predicted_low: int
+    predicted_high: int
+    predicted_by: str
+    features: dict[str, float]
+    gpus: int
     job_name: str
     user: str
     uid: int
@@ -104,6 +111,7 @@ def predict_command(
     name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
     comment: Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")] = 0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,24 +130,40 @@ def predict_command(
         comment = directives(script).get("comment", "")
     uid, user_name = _user(user)
     words = [os.fsencode(arg) for arg in args or []]
-    prediction, trouble = _predict(
-        settings, uid, user_name, name or job_name(script, jobscript), script, words, comment
-    )
+    name = name or job_name(script, jobscript)
+    gpus = gpus or gpus_asked(script)
+    prediction, trouble = _predict(settings, uid, user_name, name, script, words, comment, gpus)
     _show(prediction, as_json)
     if trouble:
         raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
 
 
 def _predict(
-    settings: Settings, uid: int, user: str, name: str, script: bytes, args: list[bytes], comment: str
+    settings: Settings, uid: int, user: str, name: str, script: bytes, args: list[bytes], comment: str, gpus: int
 ) -> tuple[Prediction, str]:
     hints = parse_comment(os.fsencode(comment))
-    group = group_id(uid, os.fsencode(name), script, args, hints.dataset.encode(), settings.group)
+    job = describe(uid, os.fsencode(name), script, args, hints.dataset.encode(), settings.group)
     target = settings.paths.hook / table.FILE_NAME
-    iterations, trouble = table.lookup(target, group)
-    ignored = [os.fsdecode(item) for item in hints.complaints]
+    keys = keys_of(job.group, job.program, uid, gpus, job.features)
+    found, trouble = table.lookup(target, keys, job.features)
     return (
-        Prediction(group, iterations, name, user, uid, hints.profile, hints.dataset, hints.off, ignored, str(target)),
+        Prediction(
+            group=job.group,
+            predicted_iterations=found.iterations,
+            predicted_low=found.low,
+            predicted_high=found.high,
+            predicted_by=found.level,
+            features=job.features,
+            gpus=gpus,
+            job_name=name,
+            user=user,
+            uid=uid,
+            profile=hints.profile,
+            dataset=hints.dataset,
+            off=hints.off,
+            ignored_hints=[os.fsdecode(item) for item in hints.complaints],
+            table=str(target),
+        ),
         trouble,
     )
 
@@ -149,9 +173,13 @@ def _show(prediction: Prediction, as_json: bool) -> None:
         print(json.dumps(_plain(asdict(prediction))))
         return
     iterations = str(prediction.predicted_iterations) if prediction.predicted_iterations else "0 (unseen group)"
+    interval = f"{prediction.predicted_low} to {prediction.predicted_high}" if prediction.predicted_high else ""
     rows = {
         "group": prediction.group,
         "predicted iterations": iterations,
+        "10-90% interval": interval,
+        "learned from": prediction.predicted_by,
+        "features": render_features(prediction.features),
         "job name": prediction.job_name,
         "user": f"{prediction.user} ({prediction.uid})",
         "profile": prediction.profile,

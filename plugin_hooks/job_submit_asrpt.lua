@@ -11,7 +11,7 @@
 -- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,table}.py and slurm_asrpt/slurm/tag.py.
+-- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,keys,table}.py and slurm_asrpt/slurm/tag.py.
 
 local M = {}
 
@@ -21,6 +21,7 @@ local format, concat = string.format, table.concat
 
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
+local MAX_TAG_BYTES = 255
 local CLIP_BYTES = 12288 -- what counts of a longer text: its first and last half of this, and its length
 
 -- ---------------------------------------------------------------------------------------------- group id
@@ -108,14 +109,27 @@ local function normal_arguments(args, rules)
   return clip(concat(parts))
 end
 
--- 16 hex digits. Every field but the last goes in with its length, so that no two jobs read the same.
-function M.group_id(uid, name, script, args, dataset, rules)
+-- Every field but the last goes in with its length, so that no two jobs read the same.
+function M.describe(uid, name, script, args, dataset, rules)
   if rules.fold_digits then
     name = gsub(name, "[0-9]+", "#")
   end
   local arguments = normal_arguments(args, rules)
   local head = format("asrpt-group 1\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
-  return hash(concat({ head, name, dataset, arguments, normal_script(clip(script), rules) }))
+  local group = hash(concat({ head, name, dataset, arguments, normal_script(clip(script), rules) }))
+  return { group = group, program = "", features = {}, features_text = "" }
+end
+
+-- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
+function M.keys_of(job, uid, gpus)
+  local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
+  local chain = { { "e", hash(exact) }, { "g", job.group } }
+  if job.program ~= "" then
+    chain[3] = { "p", job.program }
+  end
+  chain[#chain + 1] = { "u", hash(format("asrpt-user 1\n%.0f", uid)) }
+  chain[#chain + 1] = { "c", hash("asrpt-cluster 1\n") }
+  return chain
 end
 
 -- --------------------------------------------------------------------------------------------- hook.conf
@@ -177,7 +191,9 @@ end
 
 -- --------------------------------------------------------------------------------------------- table.txt
 
-local RECORD = 33
+local RECORD = 67
+local MAX_ITERATIONS = 1e12
+local UNIT_FEATURES = { e = "epochs", s = "steps" }
 local NO_KEY_BELOW, NO_KEY_ABOVE = { -1, 0 }, { 4294967296, 0 }
 
 -- Numbers, not strings, are compared: < on strings follows the locale of slurmctld.
@@ -192,19 +208,21 @@ local function below(a, b)
   return a[2] < b[2]
 end
 
+local RECORD_PATTERN = "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n$"
+
 local function read_record(file, index)
   file:seek("set", index * RECORD)
   local line = file:read(RECORD) or ""
-  local group, count = match(line, "^([0-9a-f]+) ([0-9]+)\n$")
-  if not group or #group ~= 16 or #count ~= 15 then
+  local key, n, low, high, unit = match(line, RECORD_PATTERN)
+  if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 then
     error("table.txt is damaged: record " .. format("%.0f", index), 0)
   end
-  return key_of(group), tonumber(count)
+  return key_of(key), { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
 end
 
 local function read_header(file)
   local line = file:read(RECORD) or ""
-  local count = match(line, "^asrpt%-table 1 ([0-9]+) *\n$")
+  local count = match(line, "^asrpt%-table 2 ([0-9]+) *\n$")
   if #line ~= RECORD or not count or #count > 12 then
     error("table.txt is damaged: header", 0)
   end
@@ -224,15 +242,15 @@ local function probe(wanted, low, high, least, most, step)
   return math.max(low, math.min(high, guess))
 end
 
--- A record out of order between its neighbours met so far means a damaged table, not an unseen group.
-local function search(file, wanted)
-  local low, high = 1, read_header(file)
+-- A record out of order between its neighbours met so far means a damaged table, not an unseen key.
+local function search(file, count, wanted)
+  local low, high = 1, count
   local least, most = NO_KEY_BELOW, NO_KEY_ABOVE
   local step = 0
   while low <= high do
     step = step + 1
     local middle = probe(wanted, low, high, least, most, step)
-    local key, count = read_record(file, middle)
+    local key, entry = read_record(file, middle)
     if not (below(least, key) and below(key, most)) then
       error("table.txt is damaged: order", 0)
     elseif below(key, wanted) then
@@ -240,24 +258,42 @@ local function search(file, wanted)
     elseif below(wanted, key) then
       high, most = middle - 1, key
     else
-      return count
+      return entry
     end
   end
-  return 0
+  return nil
 end
 
--- Predicted iterations of a group, 0 for an unseen one; and what is wrong with the table, if anything is.
-function M.lookup(path, group)
+local function whole(value, factor)
+  return math.floor(math.min(math.max(value * factor, 1), MAX_ITERATIONS) + 0.5)
+end
+
+-- The first entry of the chain that can answer; one per epoch or step needs to know how many of them the job wants.
+local function answer(file, chain, features)
+  local count = read_header(file)
+  for i = 1, #chain do
+    local entry = search(file, count, key_of(chain[i][2]))
+    local factor = entry and (entry.unit == "-" and 1 or features[UNIT_FEATURES[entry.unit]]) or 0
+    if factor > 0 then
+      local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
+      return { n = n, low = low, high = high, level = chain[i][1] }
+    end
+  end
+  return { n = 0 }
+end
+
+-- What the table predicts for a chain of keys, n = 0 for an unseen job; and what is wrong with the table, if anything.
+function M.lookup(path, chain, features)
   local file, why = io.open(path, "rb")
   if not file then
-    return 0, "cannot read table.txt: " .. tostring(why)
+    return { n = 0 }, "cannot read table.txt: " .. tostring(why)
   end
-  local good, count = pcall(search, file, key_of(group))
+  local good, found = pcall(answer, file, chain, features)
   file:close()
   if good then
-    return count
+    return found
   end
-  return 0, tostring(count)
+  return { n = 0 }, tostring(found)
 end
 
 -- ---------------------------------------------------------------------------------------- what a job asks
@@ -272,7 +308,7 @@ local function number_given(value)
 end
 
 -- Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2, gres/gpu=2 (24.11).
-local function scan_tres(text, found)
+local function scan_tres(text, found, times)
   for item in gmatch(text, "[^,]+") do
     local plain, prefixed = gsub(item, "^gres[:/]", "")
     local name = match(plain, "^[^:=]*")
@@ -281,6 +317,7 @@ local function scan_tres(text, found)
       name = nil
     elseif name == "gpu" then
       found.gpu = true
+      found.gpus = found.gpus + (count and #count <= 6 and tonumber(count) or 1) * times
     elseif name == "mps" or name == "shard" then
       found.shared = true
     elseif prefixed > 0 then
@@ -289,11 +326,18 @@ local function scan_tres(text, found)
   end
 end
 
+local function counted(value)
+  return number_given(value) and value > 0 and value < 1e6 and value or nil
+end
+
+-- What of GPUs a job asks for, and how many it will have in all, as far as that can be told before it is placed.
 local function gpu_request(desc)
-  local found = {}
-  for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+  local nodes = counted(desc.min_nodes) or 1
+  local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
+  local found = { gpus = 0 }
+  for field, times in pairs({ tres_per_job = 1, tres_per_node = nodes, tres_per_socket = nodes, tres_per_task = tasks }) do
     if given(desc[field]) then
-      scan_tres(desc[field], found)
+      scan_tres(desc[field], found, times)
     end
   end
   return found
@@ -368,18 +412,25 @@ function M.parse_comment(comment)
   return hints
 end
 
-local function format_tag(group, iterations, profile, begin, left)
-  local fields = { "g=" .. group, format("n=%.0f", iterations) }
-  if profile ~= "" then
-    fields[#fields + 1] = "p=" .. profile
+local function put(fields, key, value)
+  if value and value ~= "" then
+    fields[#fields + 1] = key .. "=" .. value
   end
-  if begin > 0 then
-    fields[#fields + 1] = format("b=%.0f", begin)
-  end
-  if left then
-    fields[#fields + 1] = "l=" .. left
-  end
-  return "asrpt1:" .. concat(fields, ";")
+end
+
+-- Without features it always fits; they go first.
+local function format_tag(job, found, profile, begin, left)
+  local fields = { "g=" .. job.group, format("n=%.0f", found.n) }
+  put(fields, "p", profile)
+  put(fields, "b", begin > 0 and format("%.0f", begin))
+  put(fields, "l", left)
+  put(fields, "i", found.high and format("%.0f-%.0f", found.low, found.high))
+  put(fields, "k", job.program)
+  put(fields, "v", found.level)
+  local short = concat(fields, ";")
+  put(fields, "f", job.features_text)
+  local text = concat(fields, ";")
+  return "asrpt1:" .. (#text + 7 <= MAX_TAG_BYTES and text or short)
 end
 
 -- argv[0] is the path of the script: it says where a job was submitted, not what it does.
@@ -420,14 +471,14 @@ local function decide(state, desc, part_list, uid, now)
   end
   local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
   local user = number_given(desc.user_id) and desc.user_id or uid
-  local group = M.group_id(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, conf)
-  local iterations, trouble = M.lookup(state.table_path, group)
+  local job = M.describe(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, conf)
+  local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, hints, found)
   local begin, start = left and 0 or user_begin(desc, now), nil
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)
   end
-  return format_tag(group, iterations, hints.profile, begin, left), start, hints.complaints, trouble
+  return format_tag(job, predicted, hints.profile, begin, left), start, hints.complaints, trouble
 end
 
 local function submit(state, desc, part_list, uid)

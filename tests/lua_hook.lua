@@ -22,12 +22,14 @@ function ops.group(f)
   local rules, i = rules_of(f, 6)
   local args = {}
   while f[i] do args[#args + 1] = f[i] i = i + 1 end
-  return M.group_id(tonumber(f[2]), f[3], f[4], args, f[5], rules)
+  return M.describe(tonumber(f[2]), f[3], f[4], args, f[5], rules).group
 end
 
 function ops.lookup(f)
-  local count, trouble = M.lookup(f[2], f[3])
-  return string.format("%.0f", count) .. " " .. (trouble or "")
+  local chain, features = {}, { epochs = tonumber(f[3]), steps = tonumber(f[4]) }
+  for i = 5, #f do chain[#chain + 1] = { tostring(i - 4), f[i] } end
+  local a, trouble = M.lookup(f[2], chain, features)
+  return string.format("%.0f %.0f %.0f %s %s", a.n, a.low or 0, a.high or 0, a.level or "-", trouble or "")
 end
 
 function ops.comment(f)

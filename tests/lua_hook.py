@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.table import Answer
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = ROOT / "plugin_hooks" / "job_submit_asrpt.lua"
@@ -42,9 +43,12 @@ class LuaHook:
         texts = [text.encode() for text in rules.ignore_lines]
         return self.ask("group", uid, name, script, dataset, *flags, *texts, *args).decode()
 
-    def lookup(self, path: Path, group: str) -> tuple[int, str]:
-        count, _, trouble = self.ask("lookup", str(path), group).decode().partition(" ")
-        return int(count), trouble
+    def lookup(self, path: Path, keys: Sequence[str], features: Mapping[str, float]) -> tuple[Answer, str]:
+        """What the hook finds; the level is the key's number in ``keys``, from 1."""
+        wanted = [repr(features.get(name, "")) for name in ("epochs", "steps")]
+        answer = self.ask("lookup", str(path), *wanted, *keys).decode()
+        n, low, high, level, trouble = answer.split(" ", 4)
+        return Answer(int(n), int(low), int(high), level.strip("-")), trouble
 
     def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
         """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""

@@ -40,6 +40,15 @@ class Hints:
     complaints: tuple[bytes, ...] = field(default=())
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers."""
+
+    group: str
+    program: str = ""
+    features: dict[str, float] = field(default_factory=dict)
+
+
 def digest(data: bytes) -> str:
     """16 hex digits of ``data``: two polynomials modulo primes below 2^32, six bytes a step (see the Lua twin)."""
     whole = len(data) - len(data) % _BLOCK
@@ -75,13 +84,19 @@ def normal_script(script: bytes, rules: GroupSettings) -> bytes:
     )
 
 
-def group_id(uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings) -> str:
-    """The group of a job: ``name`` is Slurm's job name, ``args`` are the script's arguments without its own path."""
+def describe(
+    uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings
+) -> Submission:
+    """What a job is made into. name: Slurm's job name; args: the script's arguments without its own path."""
     if rules.fold_digits:
         name = _DIGITS.sub(b"#", name)
     arguments = _clip(b"".join(b"%d:%s" % (len(a), a) for a in args)) if rules.arguments else b""
     head = b"asrpt-group 1\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
-    return digest(head + name + dataset + arguments + normal_script(_clip(script), rules))
+    return Submission(digest(head + name + dataset + arguments + normal_script(_clip(script), rules)))
+
+
+def group_id(uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings) -> str:
+    return describe(uid, name, script, args, dataset, rules).group
 
 
 def parse_comment(comment: bytes) -> Hints:

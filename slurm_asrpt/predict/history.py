@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Any, Self
 from slurm_asrpt.errors import AsrptError
 
 FILE_NAME = "history.sqlite"
+COMPLETED = "COMPLETED"
 
 
 class HistoryError(AsrptError):
@@ -28,12 +29,24 @@ class Source(StrEnum):
     NONE = "none"
 
 
+class Origin(StrEnum):
+    """Who told of a run."""
+
+    ASRPTD = "asrptd"
+    SACCT = "sacct"
+    CSV = "csv"
+    TRACE = "trace"
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of a job. Times are seconds since the epoch, 0 where unknown.
 
     job_id, start_time: the key; a requeued job runs again under its id, a reinstalled Slurm counts ids afresh.
     nodes: GPUs by node. alpha: seconds per iteration in the placement that the run really had.
+    program: key of scripts that run the same program. features: numeric hyper-parameters by name.
+    predicted_low, predicted_high: the 10-90% interval of predicted_iterations, which predicted_by (a level) answered.
+    reported_total: iterations that the job said it would do. origin: who told of the run.
     """
 
     job_id: str
@@ -54,15 +67,27 @@ class Run:
     iterations: int = 0
     iterations_source: Source = Source.NONE
     alpha: float = 0.0
+    program: str = ""
+    features: dict[str, float] = field(default_factory=dict)
+    predicted_low: int = 0
+    predicted_high: int = 0
+    predicted_by: str = ""
+    reported_total: int = 0
+    origin: Origin = Origin.ASRPTD
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the forest learns from: one completed run."""
+    """What predictors learn from: one run whose group and iterations are known. Fields as in ``Run``."""
 
     group: str
     user: int
     iterations: int
+    program: str = ""
+    gpus: int = 0
+    features: Mapping[str, float] = field(default_factory=dict)
+    end_time: int = 0
+    state: str = COMPLETED
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -78,7 +103,17 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX runs_by_end ON runs (end_time)")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)
+def _add_features(connection: sqlite3.Connection) -> None:
+    for column in (
+        *("program TEXT NOT NULL DEFAULT ''", "features TEXT NOT NULL DEFAULT '{}'"),
+        *("predicted_low INTEGER NOT NULL DEFAULT 0", "predicted_high INTEGER NOT NULL DEFAULT 0"),
+        *("predicted_by TEXT NOT NULL DEFAULT ''", "reported_total INTEGER NOT NULL DEFAULT 0"),
+        "origin TEXT NOT NULL DEFAULT 'asrptd'",
+    ):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column}")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _add_features)
 """Step i leads from schema version i to i + 1; a step once released is never changed."""
 
 _COLUMNS = tuple(f.name for f in fields(Run))
@@ -119,6 +154,13 @@ def migrate(connection: sqlite3.Connection) -> None:
             raise
 
 
+def _refuse_other_schema(connection: sqlite3.Connection) -> None:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version != len(MIGRATIONS):
+        remedy = "start asrptd of this release" if version < len(MIGRATIONS) else "update this release"
+        raise HistoryError(f"the history has schema {version}, this release reads {len(MIGRATIONS)}; {remedy}")
+
+
 class History:
     """The runs in one file. Use as a context manager."""
 
@@ -137,6 +179,7 @@ class History:
     def _prepare(self, read_only: bool) -> None:
         if read_only:
             self._db.execute("SELECT 1 FROM runs LIMIT 1")
+            _refuse_other_schema(self._db)
             return
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
@@ -175,25 +218,32 @@ class History:
         with _named(self.path):
             return [_run(row) for row in self._db.execute(query, (since, limit))]
 
-    def samples(self) -> list[Sample]:
-        """What can be learnt from: completed runs whose iterations are known, in a fixed order."""
+    def samples(self, *, completed: bool = True) -> list[Sample]:
+        """Runs whose group and iterations are known, in a fixed order; unless ``completed``, however they ended."""
         query = (
-            "SELECT group_id, uid, iterations FROM runs WHERE state = 'COMPLETED' AND iterations > 0 "
-            "AND length(group_id) = 16 ORDER BY end_time, job_id, start_time"
+            "SELECT group_id, uid, iterations, program, gpus, features, end_time, state FROM runs "
+            "WHERE iterations > 0 AND length(group_id) = 16 AND (state = ? OR NOT ?) "
+            "ORDER BY end_time, job_id, start_time"
         )
         with _named(self.path):
-            return [Sample(*row) for row in self._db.execute(query)]
+            rows = self._db.execute(query, (COMPLETED, completed))
+            return [_sample(*row) for row in rows]
+
+
+def _sample(group: str, user: int, iterations: int, program: str, gpus: int, features: str, *rest: Any) -> Sample:
+    return Sample(group, user, iterations, program, gpus, json.loads(features), *rest)
 
 
 def _row(run: Run) -> tuple[Any, ...]:
     values = asdict(run)
     values["nodes"] = json.dumps(run.nodes, sort_keys=True)
-    values["iterations_source"] = run.iterations_source.value
+    values["features"] = json.dumps(run.features, sort_keys=True)
+    values["iterations_source"], values["origin"] = run.iterations_source.value, run.origin.value
     return tuple(values.values())
 
 
 def _run(row: Sequence[Any]) -> Run:
     values = dict(zip(_COLUMNS, row, strict=True))
-    values["nodes"] = json.loads(values["nodes"])
-    values["iterations_source"] = Source(values["iterations_source"])
+    values["nodes"], values["features"] = json.loads(values["nodes"]), json.loads(values["features"])
+    values["iterations_source"], values["origin"] = Source(values["iterations_source"]), Origin(values["origin"])
     return Run(**values)

@@ -57,7 +57,8 @@ def _retrain(settings: Settings, now: float, started: float, progress: Callable[
     options, state = settings.predict, settings.paths.state
     with History(state / HISTORY_NAME) as history:
         samples = history.samples()
-    predictions = fit_table(samples, options.trees, options.seed, progress)
+    by_group = fit_table(samples, options.trees, options.seed, progress)
+    predictions = {group: table.Entry.plain(iterations) for group, iterations in by_group.items()}
     model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
     target = settings.paths.hook / table.FILE_NAME
     table.write_table(target, predictions)

@@ -16,6 +16,7 @@ from lua_hook import INTERPRETERS, LuaHook
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.group import CLIP_BYTES, group_id, parse_comment
+from slurm_asrpt.predict.table import Answer, Entry
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
@@ -52,6 +53,10 @@ rules_of = st.builds(
 )
 HINTS = [b"asrpt:", b"profile=", b"dataset=", b"off", b",", b";", b" ", b"a", b"gpt-2", b"=", b"\0", b"\n", b"-"]
 groups = st.binary(min_size=8, max_size=8).map(bytes.hex)
+figures = st.one_of(st.floats(0, 1e13), st.integers(0, 10**6).map(lambda i: i / 1000))
+entries = st.builds(Entry, figures, figures, figures, st.sampled_from("-es"))
+tables = st.dictionaries(groups, entries, max_size=30)
+features = st.dictionaries(st.sampled_from(["epochs", "steps"]), st.floats(-1e3, 1e14).map(float))
 
 
 @pytest.fixture(scope="module")
@@ -98,39 +103,51 @@ def test_same_group_at_the_edges(luas: list[LuaHook], script: bytes) -> None:
     assert {lua.group_id(0, b"", script, [], b"", GroupSettings()) for lua in luas} == {expected}
 
 
+def found_by_all(luas: list[LuaHook], path: Path, keys: list[str], wanted: dict[str, float]) -> tuple[Answer, str]:
+    """What the tools find, after checking that each Lua finds the same."""
+    found = table.lookup(path, [(str(i), key) for i, key in enumerate(keys, 1)], wanted)
+    assert [lua.lookup(path, keys, wanted) for lua in luas] == [found] * len(luas)
+    return found
+
+
 @SOME
-@given(predictions=st.dictionaries(groups, st.integers(0, table.MAX_ITERATIONS), max_size=30), others=st.lists(groups))
+@given(predictions=tables, others=st.lists(groups, max_size=5), wanted=features, data=st.data())
 def test_same_answer_from_a_table(
-    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, int], others: list[str]
+    luas: list[LuaHook],
+    tmp_path: Path,
+    predictions: dict[str, Entry],
+    others: list[str],
+    wanted: dict[str, float],
+    data: st.DataObject,
 ) -> None:
     path = tmp_path / "table.txt"
     table.write_table(path, predictions)
-    assert table.read_table(path) == predictions
-    for group in [*predictions, *others[:5]]:
-        expected = (predictions.get(group, 0), "")
-        assert table.lookup(path, group) == expected
-        assert all(lua.lookup(path, group) == expected for lua in luas)
+    stored = table.read_table(path)
+    assert stored.keys() == predictions.keys()
+    for key in [*predictions, *others]:
+        chain = [*data.draw(st.lists(st.sampled_from([*predictions, *others]), max_size=4)), key]
+        found = found_by_all(luas, path, chain, wanted)
+        levels = [(str(i), key) for i, key in enumerate(chain, 1)]
+        assert found == (table.answer(levels, wanted, stored.get), "")
 
 
 @SOME
 @given(
-    predictions=st.dictionaries(groups, st.integers(0, 9), min_size=1, max_size=12),
-    at=st.integers(0, 500),
-    junk=st.binary(min_size=1, max_size=40),
+    predictions=tables.filter(bool),
+    at=st.integers(0, 1000),
+    junk=st.binary(min_size=1, max_size=80),
     cut=st.booleans(),
 )
 def test_same_answer_from_a_damaged_table(
-    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, int], at: int, junk: bytes, cut: bool
+    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, Entry], at: int, junk: bytes, cut: bool
 ) -> None:
     path = tmp_path / "table.txt"
     whole = table.render_table(predictions)
     at %= len(whole)
     path.write_bytes(whole[:at] + junk + (b"" if cut else whole[at + len(junk) :]))
     for group in predictions:
-        count, trouble = table.lookup(path, group)
-        for lua in luas:
-            assert lua.lookup(path, group) == (count, trouble)
-        assert count == 0 or not trouble
+        found, trouble = found_by_all(luas, path, [group], {})
+        assert found == Answer() or not trouble
 
 
 @SOME

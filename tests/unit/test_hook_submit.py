@@ -19,7 +19,7 @@ from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.group import group_id
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.predict.table import write_table
+from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
 NO_VAL, NO_VAL16 = 4294967294, 65534
@@ -27,6 +27,9 @@ LEASE = 600
 SCRIPT = "#!/bin/bash\n#SBATCH -J train-1\npython train.py\n"
 RULES = GroupSettings()
 GROUP = group_id(1000, b"train-1", SCRIPT.encode(), [], b"", RULES)
+
+UNSEEN = Tag(GROUP)
+SEEN = Tag(GROUP, 12345, low=12000, high=13000, level="group")
 
 needs_lua = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 pytestmark = needs_lua
@@ -42,7 +45,7 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_hook_conf(tmp_path, ["gpu", "gpu-long"], LEASE, time.time() + 60, RULES)
-    write_table(tmp_path / "table.txt", {GROUP: 12345, "0" * 16: 7})
+    write_table(tmp_path / "table.txt", {GROUP: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)})
     return tmp_path
 
 
@@ -76,7 +79,7 @@ def begin_of(answer: dict[str, list[str]]) -> int | None:
 
 def test_tag_and_lease(lua: LuaHook, folder: Path) -> None:
     answer = lua.submit(folder, **job())
-    assert tag_of(answer) == Tag(GROUP, 12345)
+    assert tag_of(answer) == SEEN
     assert begin_of(answer) in (LEASE, LEASE + 1)
     assert answer["rc"] == answer["modify"] == ["0"]
     assert answer["log_error"] == answer["log_user"] == []
@@ -170,7 +173,7 @@ def test_own_begin_is_kept(lua: LuaHook, folder: Path) -> None:
 def test_tag_without_lease(lua: LuaHook, folder: Path, lease: int, valid: int) -> None:
     write_hook_conf(folder, ["gpu"], lease, time.time() + valid, RULES)
     answer = lua.submit(folder, **job())
-    assert tag_of(answer) == Tag(GROUP, 12345)
+    assert tag_of(answer) == SEEN
     assert begin_of(answer) is None
 
 
@@ -183,7 +186,7 @@ def test_conf_is_read_again_when_it_changes(lua: LuaHook, folder: Path) -> None:
 def test_hints(lua: LuaHook, folder: Path) -> None:
     answer = lua.submit(folder, **job(comment="mine asrpt:profile=gpt-2,dataset=c4,bad=%s%n"))
     expected = group_id(1000, b"train-1", SCRIPT.encode(), [], b"c4", RULES)
-    assert tag_of(answer) == Tag(expected, 0, profile="gpt-2")
+    assert tag_of(answer) == Tag(expected, profile="gpt-2")
     assert answer["log_user"] == ["asrpt: ignored in --comment: bad=%s%n"]
 
 
@@ -210,7 +213,7 @@ def test_bad_files_cost_one_line(lua: LuaHook, folder: Path, name: str, how: str
     if name == "hook.conf":
         assert answer["set"] == []
     else:
-        assert tag_of(answer) == Tag(GROUP, 0)
+        assert tag_of(answer) == UNSEEN
         assert begin_of(answer) is not None
 
 
