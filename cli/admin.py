@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from slurm_asrpt_cli.admin_evaluate import evaluate
 from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Settings, load_settings
@@ -40,6 +41,8 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(evaluate)
 
 
 @app.callback()

@@ -17,10 +17,10 @@ from pathlib import Path
 from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.model import prune_models, save_model
+from slurm_asrpt.predict.predictors import fit, lessons_of
 
 
 class RetrainError(AsrptError):
@@ -57,8 +57,7 @@ def _retrain(settings: Settings, now: float, started: float, progress: Callable[
     options, state = settings.predict, settings.paths.state
     with History(state / HISTORY_NAME) as history:
         samples = history.samples()
-    by_group = fit_table(samples, options.trees, options.seed, progress)
-    predictions = {group: table.Entry.plain(iterations) for group, iterations in by_group.items()}
+    predictions = fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
     model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
     target = settings.paths.hook / table.FILE_NAME
     table.write_table(target, predictions)

@@ -1,0 +1,25 @@
+"""Predictors by name, and the one that fits them to a history."""
+
+from slurm_asrpt.predict.predictors import plain, recent  # noqa: F401  (they register themselves)
+from slurm_asrpt.predict.predictors.base import (
+    Chain,
+    Features,
+    Lesson,
+    Predictor,
+    make_predictor,
+    predictor_names,
+    register,
+)
+from slurm_asrpt.predict.predictors.fit import fit, lessons_of
+
+__all__ = [
+    "Chain",
+    "Features",
+    "Lesson",
+    "Predictor",
+    "fit",
+    "lessons_of",
+    "make_predictor",
+    "predictor_names",
+    "register",
+]
