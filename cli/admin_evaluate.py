@@ -17,8 +17,8 @@ from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.evaluate import Case, Score, cases_of, judge
-from slurm_asrpt.predict.history import COMPLETED, FILE_NAME, History
-from slurm_asrpt.predict.predictors import predictor_names
+from slurm_asrpt.predict.history import FILE_NAME, History
+from slurm_asrpt.predict.predictors import TEACHING, predictor_names
 from slurm_asrpt.sim.evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
 from slurm_asrpt.sim.sources import KNOWN, column_titles, load_trace, no_jobs
 from slurm_asrpt.sim.traces import AUTO, Trace
@@ -104,7 +104,7 @@ def evaluate(
 
 def _history(settings: Settings) -> tuple[list[Case], Trace]:
     with History(settings.paths.state / FILE_NAME, read_only=True) as history:
-        runs = [run for run in history.runs() if run.state == COMPLETED]
+        runs = [run for run in history.runs() if run.state in TEACHING]
     return cases_of(runs), trace_of_runs(runs)
 
 

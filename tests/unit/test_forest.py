@@ -102,7 +102,7 @@ def test_a_cell_that_no_tree_has_drawn_takes_the_mean_of_its_rows() -> None:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     paths = PathSettings(state=tmp_path / "state", hook=tmp_path / "hook")
-    return Settings(paths=paths, predict=PredictSettings(trees=5, keep_models=2))
+    return Settings(paths=paths, predict=PredictSettings(predictor="forest", trees=5, keep_models=2))
 
 
 def fill(settings: Settings, iterations: int) -> None:

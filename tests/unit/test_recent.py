@@ -18,8 +18,8 @@ def keys(exact: str = "e", group: str = "g", program: str = "p", user: str = "u"
     return tuple(zip(levels, (exact, group, program, user, "c"), strict=True))
 
 
-def told(*runs: tuple[Chain, float, Features], ask: Chain, features: Features = NONE) -> Answer:
-    predictor = make_predictor("recent")
+def told(*runs: tuple[Chain, float, Features], ask: Chain, features: Features = NONE, name: str = "recent") -> Answer:
+    predictor = make_predictor(name)
     for chain, iterations, what in runs:
         predictor.learn(chain, iterations, what)
     return answer(ask, features, predictor.entry)
@@ -70,7 +70,7 @@ def test_one_run_cut_short_does_not_spoil_a_group_but_a_lasting_change_is_follow
 
 def test_only_the_last_runs_are_remembered() -> None:
     old, new = [(keys(), 7.0, NONE)] * 1000, [(keys(), 9.0, NONE)] * WINDOW
-    assert told(*old, *new, ask=keys("new", "new", "new")).iterations == 9
+    assert told(*old, *new, ask=keys("new", "new")).iterations == 9
 
 
 def epochs(count: int, per_epoch: float = 10.0, **others: float) -> tuple[Chain, float, Features]:
@@ -92,6 +92,13 @@ def test_where_steps_decide_epochs_do_not() -> None:
     assert told(*runs, ask=keys("new"), features={"epochs": 3.0, "steps": 100.0}).iterations == 500
 
 
+def test_the_table_leaves_out_what_a_group_says_as_well() -> None:
+    predictor = make_predictor("recent")
+    for chain in (keys("e1", "g1"), keys("e2", "g2"), keys("e3", "g2")):
+        predictor.learn(chain, 100.0, NONE)
+    assert set(predictor.entries()) == {"g1", "e2", "e3", "g2", "p", "u", "c"}
+
+
 def test_epochs_that_explain_nothing_are_left_alone() -> None:
     runs = [(keys(f"e{n}"), 500.0, {"epochs": float(n)}) for n in (10, 20, 90)]
     assert told(*runs, ask=keys("new"), features={"epochs": 300.0}).iterations == 500
@@ -102,4 +109,13 @@ def test_a_user_of_one_run_is_taken_for_nearly_anybody() -> None:
     one = (keys("e2", "g2", "p2", "one"), 100_000.0, NONE)
     found = told(*others, one, ask=keys("new", "new", "new", "one")).iterations
     everybody = told(*others, one, ask=keys("new", "new", "new", "new")).iterations
-    assert 1000 < everybody < found < 50_000
+    assert found == pytest.approx(everybody, rel=0.2)
+    steady = [(keys("e2", "g2", "p2", "one"), 100_000.0, NONE)] * 1000
+    assert told(*others, *steady, ask=keys("new", "new", "new", "one")).iterations == pytest.approx(100_000, rel=0.05)
+
+
+def test_of_the_unknown_recent_expects_the_mean_and_typical_the_median() -> None:
+    runs = [(keys(), iterations, NONE) for iterations in (10.0, 20.0, 9000.0)]
+    ask = keys("new", "new", "new", "new")
+    assert told(*runs, ask=ask).iterations == 3010
+    assert told(*runs, ask=ask, name="typical").iterations == 20

@@ -10,9 +10,10 @@ from slurm_asrpt.predict.predictors.base import (
     predictor_names,
     register,
 )
-from slurm_asrpt.predict.predictors.fit import fit, lessons_of
+from slurm_asrpt.predict.predictors.fit import TEACHING, fit, lessons_of, teaching
 
 __all__ = [
+    "TEACHING",
     "Chain",
     "Features",
     "Lesson",
@@ -22,4 +23,5 @@ __all__ = [
     "make_predictor",
     "predictor_names",
     "register",
+    "teaching",
 ]

@@ -13,6 +13,8 @@ from slurm_asrpt.predict.table import Entry
 
 Progress = Callable[[int], None]
 FOREST = "forest"
+TEACHING = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
 
 
 def _silent(done: int) -> None:
@@ -46,8 +48,13 @@ def _others(name: str, lessons: Sequence[Lesson], steps: int, progress: Progress
     return predictor.entries()
 
 
+def teaching(samples: Sequence[Sample]) -> list[Sample]:
+    """Those that something can be learned from: not the cancelled, preempted, requeued, or killed with their node."""
+    return [sample for sample in samples if sample.state in TEACHING]
+
+
 def lessons_of(samples: Sequence[Sample]) -> list[Lesson]:
-    """What the history's runs teach, each under its keys."""
+    """What runs teach, each under its keys."""
     return [Lesson(chain, s.iterations, s.features) for chain, s in zip(_chains(samples), samples, strict=True)]
 
 

@@ -2,11 +2,14 @@
 
 1. A submission is answered by the runs most like it: of its group with as many GPUs and the same hyper-parameters, else
    of its group, else of its user and program, else of its user, else of all.
-2. A key remembers its last WINDOW runs, and a run weighs half as much as one that came HALF runs later.
-3. Exact, group and program answer with the median of these runs: what usually happens. User and all, which mix
-   programs, answer with the mean: a job of which nothing is known may be long, and must not pass for a short one. A
-   user's mean is drawn towards that of all, the less the more runs it rests on.
-4. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
+2. The first three remember their last WINDOW runs, a run weighing half as much as one that came HALF runs later, and
+   answer with the median of them: what usually happens.
+3. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
+4. User and all, which mix programs, answer with the mean of their runs: a job of which nothing is known may be long,
+   and must not pass for a short one.
+5. A user's mean is drawn towards that of all, the less the more runs it rests on.
+
+``typical`` answers with medians throughout. Its error is less, its completion times are not (docs/predictions.md).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from statistics import pstdev
 from typing import Self
 
@@ -22,7 +26,7 @@ from slurm_asrpt.predict.table import UNIT_FEATURES, Entry, unit_factor
 
 WINDOW, HALF = 200, 50.0
 _WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(WINDOW))
-DRAWN = 5.0
+DRAWN = 50.0
 """The mean of all counts in a user's as much as so many runs do."""
 PLAIN = "-"
 _PER_UNIT = frozenset({"group", "program"})
@@ -31,61 +35,62 @@ Past = deque[tuple[float, Features]]
 """Iterations and features of a key's last runs, the latest at the end."""
 
 
-@register("recent")
 class Recent:
-    def __init__(self) -> None:
+    def __init__(self, averaged: frozenset[str]) -> None:
+        """averaged: the levels that answer with the mean."""
+        self._averaged = averaged
         self._past: dict[str, Past] = {}
-        self._level: dict[str, str] = {}
-        self._figures: dict[str, Entry] = {}
+        self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step
+        self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
+        self._group: dict[str, str] = {}  # by exact key
         self._everybody = ""  # the key of all runs
+        self._figures: dict[str, Entry] = {}
 
     def learn(self, chain: Chain, iterations: float, features: Features) -> None:
         for level, key in chain:
-            past = self._past.get(key)
-            if past is None:
-                past = self._past[key] = deque(maxlen=WINDOW)
-                self._level[key] = level
-            past.append((iterations, features))
+            if level in self._averaged:
+                runs, total = self._totals.get(key, (0, 0.0))
+                self._totals[key] = runs + 1, total + iterations
+                continue
+            self._past.setdefault(key, deque(maxlen=WINDOW)).append((iterations, features))
             self._figures.pop(key, None)
-        self._everybody = chain[-1][1]
+            if features and level in _PER_UNIT:
+                self._per_unit.add(key)
+        (_, exact), (_, group), *_, (_, self._everybody) = chain
+        self._group[exact] = group
 
     def entry(self, key: str) -> Entry | None:
-        past = self._past.get(key)
-        if past is None:
+        if key in self._totals:
+            return Entry.plain(self._mean(key))
+        if key not in self._past:
             return None
         if key not in self._figures:
-            self._figures[key] = self._figure(self._level[key], past)
+            past = self._past[key]
+            unit = _unit(past) if key in self._per_unit else PLAIN
+            values = [iterations / unit_factor(unit, features) for iterations, features in past]
+            self._figures[key] = Entry.plain(_median(values), unit)
         return self._figures[key]
 
-    def _figure(self, level: str, past: Past) -> Entry:
-        if level == "cluster":
-            return Entry.plain(_mean(past))
-        if level == "user":
-            return Entry.plain(self._drawn(_mean(past), len(past)))
-        unit = _unit(past) if level in _PER_UNIT else PLAIN
-        return Entry.plain(_median([iterations / unit_factor(unit, features) for iterations, features in past]), unit)
-
-    def _drawn(self, mean: float, runs: int) -> float:
-        """A user's mean, drawn towards that of all in logarithms."""
-        everybody = self.entry(self._everybody)
-        assert everybody is not None  # noqa: S101  (for the type checker: who has run is one of all)
+    def _mean(self, key: str) -> float:
+        """A user's mean, drawn towards that of all in logarithms; that of all itself."""
+        (runs, total), (all_runs, everything) = self._totals[key], self._totals[self._everybody]
         own = runs / (runs + DRAWN)
-        return math.exp(own * math.log(mean) + (1 - own) * math.log(everybody.iterations))
+        return math.exp(own * math.log(total / runs) + (1 - own) * math.log(everything / all_runs))
 
     def entries(self) -> dict[str, Entry]:
-        return {key: entry for key in self._past if (entry := self.entry(key))}
+        keys = [key for key in (*self._past, *self._totals) if not self._echoes(key)]
+        return {key: entry for key in keys if (entry := self.entry(key))}
+
+    def _echoes(self, key: str) -> bool:
+        """Whether this is an exact key whose group has run in no other way, so that the group says the same."""
+        return key in self._group and self._past[key] == self._past[self._group[key]]
 
     def copy(self) -> Self:
-        twin = type(self)()
+        twin = type(self)(self._averaged)
         twin._past = {key: past.copy() for key, past in self._past.items()}
-        twin._level, twin._everybody = self._level.copy(), self._everybody
+        twin._per_unit = self._per_unit.copy()
+        twin._totals, twin._group, twin._everybody = self._totals.copy(), self._group.copy(), self._everybody
         return twin
-
-
-def _mean(past: Past) -> float:
-    """Of the iterations, the latest weighing most."""
-    weighed = zip(reversed(past), _WEIGHTS, strict=False)
-    return sum(iterations * weight for (iterations, _), weight in weighed) / sum(_WEIGHTS[: len(past)])
 
 
 def _median(values: Sequence[float]) -> float:
@@ -112,3 +117,7 @@ def _unit(past: Past) -> str:
 
 def _spread(values: Sequence[float]) -> float:
     return pstdev([math.log(value) for value in values])
+
+
+register("recent")(partial(Recent, frozenset({"user", "cluster"})))
+register("typical")(partial(Recent, frozenset()))
