@@ -63,7 +63,7 @@ def evaluate(
     retrain: Annotated[str, typer.Option(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
     predictor: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Jobs to simulate; 0: none.")] = 3000,
-    load: Annotated[float, typer.Option(help="Of the simulated cluster.")] = 1.0,
+    load: Annotated[float, typer.Option(min=0.01, max=100, help="Of the simulated cluster.")] = 1.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,7 +88,7 @@ def evaluate(
     task = Task(
         _names(predictor),
         _first(len(cases), train),
-        retrain_seconds(retrain) if rolling else None,
+        _period(retrain) if rolling else None,
         jobs,
         train,
         load,
@@ -132,6 +132,13 @@ def _first(jobs: int, train: float) -> int:
     return first
 
 
+def _period(text: str) -> float:
+    seconds = retrain_seconds(text)
+    if seconds <= 0:
+        raise InputError(f"--retrain {text}: give a time above 0, or leave out --rolling")
+    return seconds
+
+
 def _rows(task: Task, cases: list[Case], trace: Trace) -> list[Row]:
     judged, simulated = len(cases) - task.first, min(task.jobs, len(trace) - int(len(trace) * task.train))
     steps = judged * (2 if task.every_s is not None else 1) + len(POLICIES) * simulated
@@ -154,7 +161,7 @@ def _row(name: str, task: Task, cases: list[Case], trace: Trace, judged: int, te
     row, done = Row(name, judge_every(None, 0)), judged
     if task.every_s is not None:
         row.rolling, done = judge_every(task.every_s, done), done + judged
-    if task.jobs:
+    if task.jobs and len(trace) > 1:  # of runs that lasted no time at all nothing can be simulated
         row.completion_s = completion_times(
             trace, name, task.train, task.jobs, task.load, lambda ended: tell(done + ended)
         )
