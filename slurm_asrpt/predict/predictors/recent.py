@@ -67,8 +67,7 @@ class Recent:
         if key not in self._figures:
             past = self._past[key]
             unit = _unit(past) if key in self._per_unit else PLAIN
-            values = [iterations / unit_factor(unit, features) for iterations, features in past]
-            self._figures[key] = Entry.plain(_median(values), unit)
+            self._figures[key] = Entry.plain(_median(_values(past, unit)), unit)
         return self._figures[key]
 
     def _mean(self, key: str) -> float:
@@ -91,6 +90,12 @@ class Recent:
         twin._per_unit = self._per_unit.copy()
         twin._totals, twin._group, twin._everybody = self._totals.copy(), self._group.copy(), self._everybody
         return twin
+
+
+def _values(past: Past, unit: str) -> list[float]:
+    if unit == PLAIN:
+        return [iterations for iterations, _ in past]
+    return [iterations / unit_factor(unit, features) for iterations, features in past]
 
 
 def _median(values: Sequence[float]) -> float:
