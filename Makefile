@@ -11,10 +11,10 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-integrations lint benchmarks reproduction man clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
 
 setup: $(STAMP) ## Install missing Debian packages and make .venv (quick when nothing is missing)
 
@@ -36,6 +36,12 @@ demo: setup ## Bring up a real Slurm on this machine and watch jobs being schedu
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	$(BIN)/pytest
+
+TORCH ?= torch
+test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
+	@$(PYTHON) -m venv build/integrations
+	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest
+	build/integrations/bin/python -m pytest tests/integration
 
 lint: setup ## Style, types and the architecture
 	$(BIN)/ruff check .

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
+from slurm_asrpt_cli import admin_group, admin_history
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, progress, read_file
 from slurm_asrpt_cli.admin_evaluate import evaluate
 from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Settings, load_settings
-from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.errors import AsrptError, printable
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import describe, parse_comment
@@ -37,11 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
+app.add_typer(admin_history.app, name="history")
+app.command("group")(admin_group.group_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(evaluate)
 
 
@@ -61,7 +54,7 @@ def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) ->
       asrpt-admin retrain --json
     """
     settings = load_settings(config)
-    with _progress("growing trees", settings.predict.trees) as advance:
+    with progress("growing trees", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance)
     if as_json:
         print(json.dumps(_plain(asdict(report))))
@@ -75,14 +68,6 @@ def _tell(report: RetrainReport) -> None:
     print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
     print(f"model {report.model}")
     print(f"table {report.table}")
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for people; nothing where stderr is no terminal."""
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 @dataclass(frozen=True)
@@ -128,10 +113,10 @@ def predict_command(
       asrpt-admin predict --user alice --job-name bert train.sh --lr 0.1
     """
     settings = load_settings(config)
-    script = _read(jobscript)
+    script = read_file(jobscript)
     if comment is None:
         comment = directives(script).get("comment", "")
-    uid, user_name = _user(user)
+    uid, user_name = find_user(user)
     words = [os.fsencode(arg) for arg in args or []]
     name = name or job_name(script, jobscript)
     gpus = gpus or gpus_asked(script)
@@ -197,31 +182,6 @@ def _show(prediction: Prediction, as_json: bool) -> None:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
-
-
-def _user(user: str | None) -> tuple[int, str]:
-    """User id and name. Raises InputError for a user that this machine does not know."""
-    try:
-        if user is None or (user.isascii() and user.isdigit()):
-            uid = os.getuid() if user is None else int(user)
-            return uid, _name_of(uid)
-        return pwd.getpwnam(user).pw_uid, user
-    except (KeyError, ValueError):
-        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return str(uid)
 
 
 def main() -> NoReturn:

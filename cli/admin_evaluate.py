@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_options import ConfigOption, JsonOption, show_table
+from rich.console import Console
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
 from slurm_asrpt_cli.sim_options import Columns, Format, Processors, Told, progress, retrain_seconds
-from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
+from slurm_asrpt_cli.tables import UNKNOWN, Column, print_table, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError
@@ -186,7 +188,8 @@ def _show(rows: list[Row]) -> None:
         columns += _scores("ROLLING ", [row.rolling for row in rows if row.rolling])
     for policy in rows[0].completion_s:
         columns.append(Column(policy.upper(), [slurm_time(row.completion_s[policy]) for row in rows], right=True))
-    show_table(columns)
+    console = Console(highlight=False)
+    print_table(columns, True, console, console.width if sys.stdout.isatty() else None)
 
 
 def _scores(what: str, scores: list[Score]) -> list[Column]:

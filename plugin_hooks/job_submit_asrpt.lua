@@ -11,20 +11,23 @@
 -- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,keys,table}.py and slurm_asrpt/slurm/tag.py.
+-- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,keys,table,words}.py and slurm_asrpt/slurm/tag.py.
 
 local M = {}
 
 local byte, find, sub, match, gmatch, gsub = string.byte, string.find, string.sub, string.match, string.gmatch,
   string.gsub
-local format, concat = string.format, table.concat
+local format, lower, reverse, concat = string.format, string.lower, string.reverse, table.concat
 
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
-local CLIP_BYTES = 12288 -- what counts of a longer text: its first and last half of this, and its length
+local PART_BYTES, PART_LINES = 2048, 500 -- what counts of a long script, and how far it is looked for, at either end
+local HEAD_BYTES, TAIL_BYTES = 65536, 16384
+local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
+local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
--- ---------------------------------------------------------------------------------------------- group id
+-- ---------------------------------------------------------------------------------------------------- hash
 
 -- Two polynomials modulo primes just below 2^32 over six bytes at a time: h * M < 2^52 and the six bytes < 2^48,
 -- so that every sum stays exact in a double. Both together tell any two six-byte blocks apart (P1 * P2 > 2^48).
@@ -51,73 +54,396 @@ local function hash(text)
   return format("%08x%08x", a, b)
 end
 
-local function clip(text)
-  local size = #text
-  if size <= CLIP_BYTES then
+-- -------------------------------------------------------------------------- what counts of a script's words
+
+-- The rules are in docs/decisions/0008, their settings in hook.conf; words.py is the twin, word for word. Patterns hold
+-- no NUL (Lua 5.1 would stop there), and none can take more than linear time.
+
+local IGNORED = "" -- what a name that is set aside stands for, if it is no feature
+local START = { skip = 0 } -- where a command is to come
+local SETUP, SILENT, FIRST = "setup", "ignored", "first"
+
+local OPERATORS = {}
+for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do", "%S+") do
+  OPERATORS[word] = true
+end
+
+local function fold_dates(text)
+  if not find(text, "%d%d%d%d[-_/.]?%d%d") then
     return text
   end
-  local half = CLIP_BYTES / 2
-  return concat({ sub(text, 1, half), format("\n[%.0f bytes]\n", size), sub(text, size - half + 1) })
+  text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
+  text = gsub(text, "@[-_T]?[0-2]%d[-_:.h]?[0-5]%d[-_:.m]?[0-5]?%d?", "@")
+  return (gsub(text, "1[5-9]%d%d%d%d%d%d%d%d", "@"))
 end
 
-local BLANK = { [9] = true, [11] = true, [12] = true, [13] = true, [32] = true }
+local function option_key(text)
+  return (gsub(lower(text), "-", "_"))
+end
 
-local function ignored(line, texts)
-  for i = 1, #texts do
-    if find(line, texts[i], 1, true) then
-      return true
+-- The number that a word is, quoted or not, to ten digits; + 0.0 makes it a double everywhere, and no minus zero.
+local function number_in(word)
+  local text = match(word, "^[\"']?(.*)$")
+  text = match(text, "^(.*)[\"']$") or text
+  if #word > 32 or not (find(text, "^%-?[0-9.]+$") or find(text, "^%-?[0-9.]+[eE][-+]?[0-9]+$")) then
+    return nil
+  end
+  local value = tonumber(text)
+  if not value or value >= 1e15 or value <= -1e15 then
+    return nil
+  end
+  value = tonumber(format("%.10g", value)) + 0.0
+  return value < 1e15 and value > -1e15 and value or nil
+end
+
+-- The quote that a value opens and does not close.
+local function open_quote(value)
+  local c = byte(value)
+  return (c == 34 or c == 39) and (#value == 1 or byte(value, #value) ~= c) and c or nil
+end
+
+-- Takes lines and arguments word by word. out: what counts.
+local function reader(rules)
+  local keys, commands, strip = rules.keys, rules.commands, rules.strip_comments
+  local out, n, mark = {}, 0, 0
+  local features, launched, plain = {}, {}, {}
+  local launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+  local core
+
+  local function emit(word)
+    n = n + 1
+    out[n] = word
+  end
+
+  local function begin()
+    if held then emit(held) end
+    if first then emit(first) end
+    launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+  end
+
+  local function finish()
+    begin()
+    if n > mark then
+      emit("\n")
+      mark = n
     end
   end
-  return false
+
+  local function program(word, name)
+    launcher = nil
+    emit(word)
+    if name and name ~= "" then
+      local names = through and launched or plain
+      names[#names + 1] = name
+    end
+  end
+
+  local function enter(spec)
+    launcher, skip, through = spec, spec.skip, true
+  end
+
+  local function base_name(word)
+    return match(word, "^.*/(.*)$") or word
+  end
+
+  local function command(word)
+    local name = base_name(word)
+    local found = commands[name]
+    if not found and #name <= 32 then
+      found = commands[match(name, "^(.-)[0-9.]*$")]
+    end
+    if type(found) == "table" then
+      enter(found)
+    elseif found == FIRST then
+      first = word
+    elseif found == SILENT then
+      silent = true
+    else
+      program(word, not found and name)
+    end
+  end
+
+  -- the word after one that may begin a launcher of two words
+  local function second(word)
+    local before = first
+    first = nil
+    local name = base_name(before)
+    local found = commands[name .. " " .. word]
+    if type(found) == "table" then
+      enter(found)
+    else
+      program(before, name)
+      core(word, byte(word))
+    end
+  end
+
+  -- what a name, or its last part after a dot, stands for
+  local function action_of(key)
+    local last = not keys[key] and match(key, "^.*%.(.*)$")
+    return keys[last or key]
+  end
+
+  local function set_aside(what, value, word)
+    local number = what ~= IGNORED and number_in(value)
+    if what == IGNORED then
+      quote = open_quote(value)
+    elseif number then
+      features[what] = number
+    else
+      emit(word)
+    end
+  end
+
+  local function option(word)
+    local equals = find(word, "=", 1, true)
+    local key = option_key(match(equals and sub(word, 1, equals - 1) or word, "^%-*(.*)$"))
+    if launcher and launcher ~= START then
+      drop = equals and 0 or launcher.values[key] or 0
+      quote = equals and open_quote(sub(word, equals + 1))
+      return
+    end
+    launcher = nil
+    local what = action_of(key)
+    if not what then
+      emit(word)
+    elseif equals then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      action = what
+      held = what ~= IGNORED and word or nil
+    end
+  end
+
+  local function assignment(word, equals)
+    local what = action_of(option_key(match(sub(word, 1, equals - 1), "^%+*(.*)$")))
+    if what then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      emit(word)
+    end
+  end
+
+  -- whether the word is what the option before it waits for
+  local function is_value(word, c, open)
+    local what = action
+    action = nil
+    if what == IGNORED then
+      local taken = c ~= 45 or find(word, "^%-[0-9.]") ~= nil
+      quote = taken and open or nil
+      return taken
+    end
+    local number = number_in(word)
+    if number then
+      features[what] = number
+    else
+      emit(held)
+    end
+    held = nil
+    return number ~= nil
+  end
+
+  function core(word, c)
+    if silent then
+      return
+    end
+    local open
+    if c == 34 or c == 39 then
+      open = open_quote(word)
+      word = sub(word, 2, open and -1 or -2)
+      c = byte(word)
+    end
+    if drop > 0 then
+      drop, quote = drop - 1, open
+      return
+    elseif action and is_value(word, c, open) then
+      return
+    elseif c and c <= 62 and c >= 38 and find(word, "^[0-9&]?>") then
+      drop = find(word, "^[0-9&]?>[>|]?$") and 1 or 0
+      return
+    elseif first then
+      return second(word)
+    elseif c == 45 then
+      return option(word)
+    end
+    local equals = find(word, "=", 2, true)
+    if equals then
+      assignment(word, equals)
+    elseif not launcher or not c then
+      emit(word)
+    elseif skip > 0 then
+      skip = skip - 1
+    else
+      command(word)
+    end
+  end
+
+  local function line(text)
+    local continued = false
+    local ends = find(text, ";", 1, true)
+    for word in gmatch(text, "%S+") do
+      local c = byte(word)
+      if strip and c == 35 then break end
+      continued = word == "\\"
+      if continued then -- the next line goes on with the command
+      elseif quote then
+        if byte(word, #word) == quote then quote = nil end
+      elseif OPERATORS[word] then
+        begin()
+      elseif ends and byte(word, #word) == 59 then
+        core(sub(word, 1, -2), c)
+        begin()
+      else
+        core(word, c)
+      end
+    end
+    if not continued then finish() end
+  end
+
+  local function arguments(args)
+    local before, left = n, ARGUMENT_BYTES
+    launcher = nil
+    for i = 1, #args do
+      left = left - #args[i]
+      if left < 0 then break end
+      quote = nil
+      core(args[i], byte(args[i]))
+    end
+    begin()
+    return before
+  end
+
+  return {
+    line = line, finish = finish, arguments = arguments, out = out, features = features,
+    programs = function() return #launched > 0 and launched or plain end,
+  }
 end
 
--- The lines of a script that count, trimmed. Patterns hold no NUL: Lua 5.1 would stop there.
-local function normal_script(script, rules)
-  local out, n, pos, size = {}, 0, 1, #script
-  local strip, texts = rules.strip_comments, rules.ignore_lines
-  local picky = #texts > 0
-  while pos <= size do
-    local c = byte(script, pos)
-    while BLANK[c] do
-      pos = pos + 1
-      c = byte(script, pos)
+local function counts(line, rules)
+  if rules.strip_comments and byte(line) == 35 then
+    return false
+  end
+  for i = 1, #rules.ignore_lines do
+    if find(line, rules.ignore_lines[i], 1, true) then
+      return false
     end
-    local stop = find(script, "\n", pos, true) or size + 1
-    if pos < stop and not (strip and c == 35) then
-      local last = stop - 1
-      while BLANK[byte(script, last)] do
-        last = last - 1
-      end
-      local line = sub(script, pos, last)
-      if not (picky and ignored(line, texts)) then
-        n = n + 1
-        out[n] = line
+  end
+  return true
+end
+
+-- Where the next word begins; anchored, the pattern runs at its quickest.
+local function past_blanks(text, pos)
+  local _, last = find(text, "^%s*", pos)
+  return (last or #text) + 1 -- nil beyond the end, from Lua 5.2 on
+end
+
+-- Gives the lines that count from the front to take; returns how many bytes it has passed.
+local function head_lines(text, rules, take)
+  local pos, size, left, walked, strip = 1, #text, PART_BYTES, 0, rules.strip_comments
+  while left > 0 and walked < PART_LINES do
+    pos = past_blanks(text, pos)
+    if pos > size then
+      return size
+    end
+    local stop = find(text, "\n", pos, true) or size + 1
+    walked = walked + 1
+    -- most comments are told here, without a copy
+    if not (strip and byte(text, pos) == 35) then
+      local line = sub(text, pos, stop - 1)
+      if counts(line, rules) then
+        line = match(sub(line, 1, left), "^.*%S")
+        left = left - #line - LINE_COST
+        take(line)
       end
     end
     pos = stop + 1
   end
-  return concat(out, "\n")
+  return math.min(pos - 1, size)
 end
 
-local function normal_arguments(args, rules)
-  local parts = {}
-  if rules.arguments then
-    for i = 1, #args do
-      parts[i] = format("%.0f:", #args[i]) .. args[i]
+-- Gives the lines that count from the back to take, in their order, no further than from.
+local function tail_lines(script, from, rules, take)
+  local start = math.max(from, #script - TAIL_BYTES)
+  local text = sub(script, start + 1)
+  local back, size = reverse(text), #text
+  local pos, left, walked, lines = 1, PART_BYTES, 0, {}
+  while left > 0 and walked < PART_LINES do
+    pos = past_blanks(back, pos)
+    local stop = find(back, "\n", pos, true)
+    if pos > size or not stop and start > from then
+      break -- nothing more, or only what is left of a line that begins before
+    end
+    local line = match(sub(text, size - (stop or size + 1) + 2, size - pos + 1), "^%s*(.*)$")
+    walked = walked + 1
+    if counts(line, rules) then
+      line = sub(line, -left)
+      left = left - #line - LINE_COST
+      lines[#lines + 1] = line
+    end
+    pos = (stop or size) + 1
+  end
+  for i = #lines, 1, -1 do
+    take(lines[i])
+  end
+end
+
+-- ---------------------------------------------------------------------------------- group, program, features
+
+local function program_key(uid, names)
+  local seen, once = {}, {}
+  for i = 1, #names do
+    if not seen[names[i]] then
+      seen[names[i]] = true
+      once[#once + 1] = names[i]
     end
   end
-  return clip(concat(parts))
+  return #once > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(once, "\n")) or ""
 end
 
--- Every field but the last goes in with its length, so that no two jobs read the same.
+-- The features that the tag has room for, in the settings' order, and their text, by name.
+local function fitting(features, rules)
+  local kept, texts, size = {}, {}, -1
+  for _, name in ipairs(rules.order) do
+    local text = features[name] and name .. ":" .. format("%.10g", features[name])
+    if text and size + 1 + #text <= MAX_FEATURE_BYTES then
+      kept[name], size = features[name], size + 1 + #text
+    end
+  end
+  for _, name in ipairs(rules.sorted) do
+    if kept[name] then
+      texts[#texts + 1] = name .. ":" .. format("%.10g", kept[name])
+    end
+  end
+  return kept, concat(texts, ",")
+end
+
+-- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
 function M.describe(uid, name, script, args, dataset, rules)
+  local words = reader(rules)
+  local from = head_lines(sub(script, 1, HEAD_BYTES), rules, words.line)
+  if from < #script then
+    tail_lines(script, from, rules, words.line)
+  end
+  words.finish()
+  local fold = rules.fold_dates and fold_dates or tostring
+  local text, parts = fold(concat(words.out, " ")), {}
+  if rules.arguments then
+    for i = words.arguments(args) + 1, #words.out do
+      local word = fold(words.out[i])
+      parts[#parts + 1] = format("%.0f:", #word) .. word
+    end
+  end
   if rules.fold_digits then
     name = gsub(name, "[0-9]+", "#")
   end
-  local arguments = normal_arguments(args, rules)
-  local head = format("asrpt-group 1\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
-  local group = hash(concat({ head, name, dataset, arguments, normal_script(clip(script), rules) }))
-  return { group = group, program = "", features = {}, features_text = "" }
+  local arguments = concat(parts)
+  local head = format("asrpt-group 2\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
+  local features, features_text = fitting(words.features, rules)
+  return {
+    group = hash(concat({ head, name, dataset, arguments, text })),
+    program = program_key(uid, words.programs()),
+    features = features,
+    features_text = features_text,
+  }
 end
 
 -- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
@@ -134,15 +460,63 @@ end
 
 -- --------------------------------------------------------------------------------------------- hook.conf
 
-local FLAGS = { strip_comments = true, fold_digits = true, arguments = true }
+local FLAGS = { strip_comments = true, fold_digits = true, fold_dates = true, arguments = true }
+
+local function words_of(text)
+  local words = {}
+  for word in gmatch(text, "%S+") do
+    words[#words + 1] = word
+  end
+  return words
+end
+
+local function add_launcher(commands, words)
+  local name, skip = match(words[1], "^(.-)%*([0-9])$")
+  name = gsub(name or words[1], "/", " ")
+  local values = {}
+  for i = 2, #words do
+    local option, count = match(words[i], "^(.*)=([1-9])$")
+    values[option or words[i]] = tonumber(count) or 1
+  end
+  commands[name] = { skip = tonumber(skip) or 0, values = values }
+  local first = match(name, "^(.*) ")
+  if first and not commands[first] then
+    commands[first] = FIRST
+  end
+end
+
+-- Each kind of list of words in hook.conf. What comes later wins.
+local LISTS = {
+  feature = function(conf, words)
+    if not conf.known[words[1]] then
+      conf.known[words[1]] = true
+      conf.order[#conf.order + 1] = words[1]
+    end
+    for i = 1, #words do conf.keys[words[i]] = words[1] end
+  end,
+  ignore_options = function(conf, words)
+    for i = 1, #words do conf.keys[words[i]] = IGNORED end
+  end,
+  ignore_commands = function(conf, words)
+    for i = 1, #words do conf.commands[words[i]] = SILENT end
+  end,
+  setup_commands = function(conf, words)
+    for i = 1, #words do conf.commands[words[i]] = SETUP end
+  end,
+  launcher = function(conf, words) add_launcher(conf.commands, words) end,
+}
 
 local function set_option(conf, key, value)
   if FLAGS[key] and (value == "0" or value == "1") then
     conf[key] = value == "1"
   elseif (key == "lease_s" or key == "valid_until") and match(value, "^[0-9]+$") and #value <= 12 then
     conf[key] = tonumber(value)
+  elseif key == "rules" then
+    conf.rules = value
   elseif key == "ignore_line" and value ~= "" then
     conf.ignore_lines[#conf.ignore_lines + 1] = value
+  elseif LISTS[key] then
+    LISTS[key](conf, words_of(value))
   elseif key == "partitions" then
     conf.partitions = {}
     for name in gmatch(value, "[^,]+") do
@@ -153,26 +527,61 @@ local function set_option(conf, key, value)
   end
 end
 
--- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
-function M.parse_conf(text)
-  local body, check = match(text, "^(asrpt%-hook 1\n.*\n)check=([0-9a-f]+)\n$")
-  if not body or hash(body) ~= check then
-    error("hook.conf is damaged (header or check sum)", 0)
+-- By bytes, whatever the locale of slurmctld.
+local function before(a, b)
+  for i = 1, math.min(#a, #b) do
+    if byte(a, i) ~= byte(b, i) then
+      return byte(a, i) < byte(b, i)
+    end
   end
-  local conf = { ignore_lines = {} }
-  for line in gmatch(sub(body, #"asrpt-hook 1\n" + 1), "[^\n]+") do
+  return #a < #b
+end
+
+local function read_lines(conf, body)
+  for line in gmatch(body, "[^\n]+") do
     local key, value = match(line, "^([a-z_]+)=(.*)$")
     if not key then
       error("hook.conf is damaged: a line without =", 0)
     end
     set_option(conf, key, value)
   end
-  for _, key in ipairs({ "partitions", "lease_s", "valid_until", "strip_comments", "fold_digits", "arguments" }) do
+  return conf
+end
+
+local function need(conf, ...)
+  for _, key in ipairs({ ... }) do
     if conf[key] == nil then
       error("hook.conf is damaged: no " .. key, 0)
     end
   end
-  return conf
+end
+
+-- The rules of [group]. Raises a string.
+local function parse_rules(text)
+  local rules = read_lines({ ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {} }, text)
+  need(rules, "strip_comments", "fold_digits", "fold_dates", "arguments")
+  rules.sorted = {}
+  for i = 1, #rules.order do rules.sorted[i] = rules.order[i] end
+  table.sort(rules.sorted, before)
+  return rules
+end
+
+-- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
+-- The daemon's heartbeat changes the first part only: rules that state has read already are not read again.
+function M.parse_conf(text, state)
+  local head, check, rest = match(text, "^(asrpt%-hook 2\n.-\n)check=([0-9a-f]+)\n#\n(.*)$")
+  if not head or hash(head) ~= check then
+    error("hook.conf is damaged (header or check sum)", 0)
+  end
+  local conf = read_lines({}, sub(head, #"asrpt-hook 2\n" + 1))
+  need(conf, "partitions", "lease_s", "valid_until", "rules")
+  if rest ~= state.rules_text then
+    if hash(rest) ~= conf.rules then
+      error("hook.conf is damaged (check sum of the rules)", 0)
+    end
+    state.rules, state.rules_text = parse_rules(rest), rest
+  end
+  return conf, state.rules
 end
 
 local function read_conf(state)
@@ -182,11 +591,7 @@ local function read_conf(state)
   end
   local text = file:read(MAX_CONF_BYTES) or ""
   file:close()
-  if text ~= state.conf_text then
-    state.conf = M.parse_conf(text)
-    state.conf_text = text
-  end
-  return state.conf
+  return M.parse_conf(text, state)
 end
 
 -- --------------------------------------------------------------------------------------------- table.txt
@@ -461,7 +866,7 @@ end
 
 -- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
 local function decide(state, desc, part_list, uid, now)
-  local conf = read_conf(state)
+  local conf, rules = read_conf(state)
   if given(desc.admin_comment) or not managed(desc, part_list, conf.partitions) then
     return nil
   end
@@ -471,7 +876,7 @@ local function decide(state, desc, part_list, uid, now)
   end
   local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
   local user = number_given(desc.user_id) and desc.user_id or uid
-  local job = M.describe(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, conf)
+  local job = M.describe(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, rules)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, hints, found)
   local begin, start = left and 0 or user_begin(desc, now), nil

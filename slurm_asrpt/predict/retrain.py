@@ -19,6 +19,7 @@ from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.historycare import tend
 from slurm_asrpt.predict.model import prune_models, save_model
 from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
 
@@ -56,6 +57,7 @@ def retrain(settings: Settings, now: float, progress: Callable[[int], None] = la
 def _retrain(settings: Settings, now: float, started: float, progress: Callable[[int], None]) -> RetrainReport:
     options, state = settings.predict, settings.paths.state
     with History(state / HISTORY_NAME) as history:
+        tend(history, options.keep_days, now)
         samples = teaching(history.samples(completed=False))
     predictions = fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
     model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
