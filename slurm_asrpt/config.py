@@ -116,9 +116,9 @@ class FabricSettings(Section):
 class PredictSettings(Section):
     """Learning iterations from history."""
 
-    predictor: Annotated[str, Field(pattern="^(forest|last|mean|median|recent|typical)$")] = Field(
-        "recent",
-        description="recent or typical; from the runs of a group alone: forest (the paper's), last, mean or median.",
+    predictor: Annotated[str, Field(pattern="^(expected|forest|last|mean|median|typical)$")] = Field(
+        "expected",
+        description="expected or typical; from a group's runs alone: forest (the paper's), last, mean or median.",
     )
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(

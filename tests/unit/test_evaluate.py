@@ -71,7 +71,7 @@ def test_every_predictor_is_compared_with_the_forest(config: str) -> None:
     for row in rows.values():
         assert row["once"]["jobs"] == row["rolling"]["jobs"] == 80
         assert set(row["completion_s"]) == {"asrpt", "asrpt-gated"}
-    assert rows["recent"]["once"]["unseen"] == 0 < rows["forest"]["once"]["unseen"]
+    assert rows["expected"]["once"]["unseen"] == 0 < rows["forest"]["once"]["unseen"]
 
 
 def test_the_table_has_a_line_each(config: str) -> None:
@@ -90,11 +90,11 @@ def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_pa
     ]  # fmt: skip
     with History(tmp_path / "history.sqlite") as history:
         history.record(runs)
-    code, text = run("--predictor", "recent", "--jobs", "10", "--config", config, "--json")
+    code, text = run("--predictor", "expected", "--jobs", "10", "--config", config, "--json")
     assert code == 0
     found = json.loads(text)["predictors"][1]
     assert (found["predictor"], found["once"]["jobs"], found["once"]["mae"], found["once"]["inside"]) == (
-        "recent",
+        "expected",
         12,
         0,
         1,

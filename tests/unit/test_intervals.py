@@ -14,7 +14,7 @@ from slurm_asrpt.sim.predictors import chains_of
 CHAIN = chains_of(["g"], ["u"], [1])[0]
 
 
-@pytest.mark.parametrize("name", ["recent", "forest"])
+@pytest.mark.parametrize("name", ["expected", "typical", "forest"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
     cases = cases_of_trace(pai_like(8000, 20, seed))
@@ -22,7 +22,7 @@ def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
     assert 0.75 <= found.inside <= 0.85
 
 
-@pytest.mark.parametrize("name", ["recent", "forest", "mean", "median", "last"])
+@pytest.mark.parametrize("name", ["expected", "typical", "forest", "mean", "median", "last"])
 def test_the_figure_lies_in_its_interval(name: str) -> None:
     lessons = [case.lesson for case in cases_of_trace(pai_like(2000, 5, 0))]
     entries = fit(name, lessons, 10, 0)
@@ -36,7 +36,7 @@ def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
     for group in range(300):  # two runs each, which differ by a factor of about e
         chain = chains_of([str(group)], [str(group)], [1])[0]
         lessons += [Lesson(chain, float(1000 * np.exp(dice.normal()))) for _ in range(2)]
-    entries = fit("recent", [*lessons, Lesson(CHAIN, 1000.0)], 10, 0)
+    entries = fit("expected", [*lessons, Lesson(CHAIN, 1000.0)], 10, 0)
     alone = entries["gg"]
     assert alone.iterations == 1000
     # the difference of two draws has deviation 1.41, of which 80% lie within 1.28 deviations
@@ -45,12 +45,12 @@ def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
 
 
 def test_what_never_varies_has_a_narrow_interval() -> None:
-    entry = fit("recent", [Lesson(CHAIN, 500.0)] * 200, 10, 0)["gg"]
+    entry = fit("expected", [Lesson(CHAIN, 500.0)] * 200, 10, 0)["gg"]
     assert (entry.low, entry.iterations, entry.high) == (500, 500, 500)
 
 
 def test_intervals_per_epoch_are_per_epoch() -> None:
     lessons = [Lesson(CHAIN, 10.0 * n, {"epochs": float(n)}) for n in (10, 20, 40, 80)] * 20
-    entry = fit("recent", lessons, 10, 0)["gg"]
+    entry = fit("expected", lessons, 10, 0)["gg"]
     assert (entry.unit, entry.iterations) == ("e", 10)
     assert 9 < entry.low <= entry.high < 11

@@ -1,4 +1,4 @@
-"""The default predictor: what answers, and with what."""
+"""Predictors that back off from narrow keys to wide ones: what answers, and with what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.predict.predictors import Chain, Features, make_predictor
-from slurm_asrpt.predict.predictors.recent import WINDOW
+from slurm_asrpt.predict.predictors.backoff import LONG, SHORT
 from slurm_asrpt.predict.table import Answer, answer
 
 NONE: Features = {}
@@ -18,7 +18,7 @@ def keys(exact: str = "e", group: str = "g", program: str = "p", user: str = "u"
     return tuple(zip(levels, (exact, group, program, user, "c"), strict=True))
 
 
-def told(*runs: tuple[Chain, float, Features], ask: Chain, features: Features = NONE, name: str = "recent") -> Answer:
+def told(*runs: tuple[Chain, float, Features], ask: Chain, features: Features = NONE, name: str = "expected") -> Answer:
     predictor = make_predictor(name)
     for chain, iterations, what in runs:
         predictor.learn(chain, iterations, what)
@@ -61,16 +61,17 @@ def test_a_figure_lies_among_its_runs(values: list[float]) -> None:
         assert min(values) - 0.51 <= found <= max(values) * (1 + 1e-9) + 0.51
 
 
-def test_one_run_cut_short_does_not_spoil_a_group_but_a_lasting_change_is_followed() -> None:
+def test_typical_bears_one_run_cut_short_and_follows_a_lasting_change() -> None:
     usual = [(keys(), 1000.0, NONE)] * 60
-    assert told(*usual, (keys(), 3.0, NONE), ask=keys()).iterations == 1000
+    assert told(*usual, (keys(), 3.0, NONE), ask=keys(), name="typical").iterations == 1000
     changed = [(keys(), 50.0, NONE)] * 60
-    assert told(*usual, *changed, ask=keys()).iterations == 50
+    assert told(*usual, *changed, ask=keys(), name="typical").iterations == 50
 
 
-def test_only_the_last_runs_are_remembered() -> None:
-    old, new = [(keys(), 7.0, NONE)] * 1000, [(keys(), 9.0, NONE)] * WINDOW
-    assert told(*old, *new, ask=keys("new", "new")).iterations == 9
+@pytest.mark.parametrize(("name", "window"), [("expected", LONG), ("typical", SHORT)])
+def test_only_the_last_runs_are_remembered(name: str, window: int) -> None:
+    old, new = [(keys(), 7.0, NONE)] * 1000, [(keys(), 9.0, NONE)] * window
+    assert told(*old, *new, ask=keys("new", "new"), name=name).iterations == 9
 
 
 def epochs(count: int, per_epoch: float = 10.0, **others: float) -> tuple[Chain, float, Features]:
@@ -114,8 +115,8 @@ def test_a_user_of_one_run_is_taken_for_nearly_anybody() -> None:
     assert told(*others, *steady, ask=keys("new", "new", "new", "one")).iterations == pytest.approx(100_000, rel=0.05)
 
 
-def test_of_the_unknown_recent_expects_the_mean_and_typical_the_median() -> None:
+def test_expected_is_the_mean_and_typical_the_median() -> None:
     runs = [(keys(), iterations, NONE) for iterations in (10.0, 20.0, 9000.0)]
-    ask = keys("new", "new", "new", "new")
-    assert told(*runs, ask=ask).iterations == 3010
-    assert told(*runs, ask=ask, name="typical").iterations == 20
+    for ask in (keys(), keys("new", "new", "new", "new")):
+        assert told(*runs, ask=ask).iterations == 3010
+        assert told(*runs, ask=ask, name="typical").iterations == 20

@@ -1,22 +1,19 @@
-"""``recent``: the latest runs under the narrowest key that has any.
+"""``expected`` and ``typical``: the runs under the narrowest key that has any.
 
 1. A submission is answered by the runs most like it: of its group with as many GPUs and the same hyper-parameters, else
    of its group, else of its user and program, else of its user, else of all.
-2. The first three remember their last WINDOW runs, a run weighing half as much as one that came HALF runs later, and
-   answer with the median of them: what usually happens.
-3. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
-4. User and all, which mix programs, answer with the mean of their runs: a job of which nothing is known may be long,
-   and must not pass for a short one.
-5. A user's mean is drawn towards that of all, the less the more runs it rests on.
-
-``typical`` answers with medians throughout. Its error is less, its completion times are not (docs/predictions.md).
+2. ``expected`` answers with their mean: shortest expected work first is what gives short completion times.
+3. ``typical`` answers with the median of the last 200, a run weighing half as much as one that came 50 runs later: that
+   is most often nearly right, but of a job that may be long it makes a short one (docs/predictions.md).
+4. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
+5. A user mixes programs, so a user's mean is drawn towards that of all, the less the more runs it rests on.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import pstdev
 from typing import Self
@@ -24,8 +21,10 @@ from typing import Self
 from slurm_asrpt.predict.predictors.base import Chain, Features, register
 from slurm_asrpt.predict.table import UNIT_FEATURES, Entry, unit_factor
 
-WINDOW, HALF = 200, 50.0
-_WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(WINDOW))
+LONG, SHORT = 1000, 200
+"""Runs that a key remembers for its mean, and for its median."""
+HALF = 50.0
+_WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(SHORT))
 DRAWN = 50.0
 """The mean of all counts in a user's as much as so many runs do."""
 PLAIN = "-"
@@ -35,10 +34,10 @@ Past = deque[tuple[float, Features]]
 """Iterations and features of a key's last runs, the latest at the end."""
 
 
-class Recent:
-    def __init__(self, averaged: frozenset[str]) -> None:
-        """averaged: the levels that answer with the mean."""
-        self._averaged = averaged
+class BackOff:
+    def __init__(self, window: int, statistic: Callable[[Sequence[float]], float], averaged: frozenset[str]) -> None:
+        """statistic: of a key's last ``window`` runs, the latest at the end. averaged: levels with the mean of all."""
+        self._window, self._statistic, self._averaged = window, statistic, averaged
         self._past: dict[str, Past] = {}
         self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step
         self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
@@ -52,7 +51,7 @@ class Recent:
                 runs, total = self._totals.get(key, (0, 0.0))
                 self._totals[key] = runs + 1, total + iterations
                 continue
-            self._past.setdefault(key, deque(maxlen=WINDOW)).append((iterations, features))
+            self._past.setdefault(key, deque(maxlen=self._window)).append((iterations, features))
             self._figures.pop(key, None)
             if features and level in _PER_UNIT:
                 self._per_unit.add(key)
@@ -61,16 +60,16 @@ class Recent:
 
     def entry(self, key: str) -> Entry | None:
         if key in self._totals:
-            return Entry.plain(self._mean(key))
+            return Entry.plain(self._drawn(key))
         if key not in self._past:
             return None
         if key not in self._figures:
             past = self._past[key]
             unit = _unit(past) if key in self._per_unit else PLAIN
-            self._figures[key] = Entry.plain(_median(_values(past, unit)), unit)
+            self._figures[key] = Entry.plain(self._statistic(_values(past, unit)), unit)
         return self._figures[key]
 
-    def _mean(self, key: str) -> float:
+    def _drawn(self, key: str) -> float:
         """A user's mean, drawn towards that of all in logarithms; that of all itself."""
         (runs, total), (all_runs, everything) = self._totals[key], self._totals[self._everybody]
         own = runs / (runs + DRAWN)
@@ -85,7 +84,7 @@ class Recent:
         return key in self._group and self._past[key] == self._past[self._group[key]]
 
     def copy(self) -> Self:
-        twin = type(self)(self._averaged)
+        twin = type(self)(self._window, self._statistic, self._averaged)
         twin._past = {key: past.copy() for key, past in self._past.items()}
         twin._per_unit = self._per_unit.copy()
         twin._totals, twin._group, twin._everybody = self._totals.copy(), self._group.copy(), self._everybody
@@ -124,5 +123,9 @@ def _spread(values: Sequence[float]) -> float:
     return pstdev([math.log(value) for value in values])
 
 
-register("recent")(partial(Recent, frozenset({"user", "cluster"})))
-register("typical")(partial(Recent, frozenset()))
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+register("expected")(partial(BackOff, LONG, _mean, frozenset({"user", "cluster"})))
+register("typical")(partial(BackOff, SHORT, _median, frozenset()))
