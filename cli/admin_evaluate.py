@@ -64,6 +64,9 @@ def evaluate(
     rolling: Annotated[bool, typer.Option("--rolling", help="Also learn anew every --retrain.")] = False,
     retrain: Annotated[str, typer.Option(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
     predictor: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")] = None,
+    learn_from: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="Judge all, learn only from these; may be repeated.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Jobs to simulate; 0: none.")] = 3000,
     load: Annotated[float, typer.Option(min=0.01, max=100, help="Of the simulated cluster.")] = 1.0,
     config: ConfigOption = None,
@@ -86,7 +89,11 @@ def evaluate(
       asrpt-admin evaluate --data pai-like:20000 --json
     """
     settings = load_settings(config)
-    cases, trace = _history(settings) if data == HISTORY else _trace(data, fmt, column, processors_as_gpus)
+    states = {state.upper() for state in learn_from or ()}
+    if data == HISTORY:
+        cases, trace = _history(settings, states)
+    else:
+        cases, trace = _trace(data, fmt, column, processors_as_gpus, states)
     task = Task(
         _names(predictor),
         _first(len(cases), train),
@@ -104,17 +111,19 @@ def evaluate(
         _show(rows)
 
 
-def _history(settings: Settings) -> tuple[list[Case], Trace]:
+def _history(settings: Settings, states: set[str]) -> tuple[list[Case], Trace]:
     with History(settings.paths.state / FILE_NAME, read_only=True) as history:
-        runs = [run for run in history.runs() if run.state in TEACHING]
-    return cases_of(runs), trace_of_runs(runs)
+        runs = [run for run in history.runs() if states or run.state in TEACHING]
+    return cases_of(runs, states or TEACHING), trace_of_runs(runs)
 
 
-def _trace(data: str, fmt: str, columns: list[str] | None, processors: bool) -> tuple[list[Case], Trace]:
+def _trace(
+    data: str, fmt: str, columns: list[str] | None, processors: bool, states: set[str]
+) -> tuple[list[Case], Trace]:
     trace = load_trace(data, fmt=fmt, processors_as_gpus=processors, columns=column_titles(columns or []))
     if not len(trace):
         raise InputError(no_jobs(data, trace))
-    return cases_of_trace(trace), trace
+    return cases_of_trace(trace, states), trace
 
 
 def _names(chosen: list[str] | None) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.predict.history import Run
@@ -17,11 +17,12 @@ NEAR = 0.1
 
 @dataclass(frozen=True)
 class Case:
-    """One run, when it was submitted and when it ended, seconds on one clock."""
+    """One run, when it was submitted and when it ended, seconds on one clock. teaches: else it is only judged."""
 
     lesson: Lesson
     submit: float
     end: float
+    teaches: bool = True
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Score:
     inside: float
 
 
-def cases_of(runs: Sequence[Run]) -> list[Case]:
-    """The history's runs with a group and iterations, in the order of their submission."""
+def cases_of(runs: Sequence[Run], teaching: Collection[str]) -> list[Case]:
+    """The history's runs with a group and iterations, in the order of their submission. teaching: states."""
     cases = [
-        Case(_lesson(run), run.submit_time or run.start_time, run.end_time)
+        Case(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
         for run in runs
         if run.iterations > 0 and run.group_id
     ]
@@ -71,7 +72,7 @@ def judge(
     table, due = {}, float("-inf")
     for case in cases[first:]:
         if case.submit >= due:
-            past = [c.lesson for c in by_end[: _ended(by_end, case.submit)]]
+            past = [c.lesson for c in by_end[: _ended(by_end, case.submit)] if c.teaches]
             table = fit(name, past, trees, seed)
             due = case.submit + every_s if every_s is not None else float("inf")
             progress(len(answers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,13 +20,14 @@ POLICIES = ("asrpt", "asrpt-gated")
 GPUS = 8
 
 
-def cases_of_trace(trace: Trace) -> list[Case]:
-    """The trace's jobs in the order of submission, one iteration a second."""
+def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[Case]:
+    """The trace's jobs in the order of submission, one iteration a second. teaching: states; none: all teach."""
     jobs = trace.jobs
     chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
     end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]
-    columns = (chains, jobs["duration_s"].tolist(), jobs["submit_s"].tolist(), end.tolist())
-    return [Case(Lesson(chain, run), submit, done) for chain, run, submit, done in zip(*columns, strict=True)]
+    teaches = jobs["status"].str.upper().isin(teaching) if teaching else pd.Series(True, index=jobs.index)
+    columns = (chains, jobs["duration_s"].tolist(), jobs["submit_s"].tolist(), end.tolist(), teaches.tolist())
+    return [Case(Lesson(chain, run), *when) for chain, run, *when in zip(*columns, strict=True)]
 
 
 def trace_of_runs(runs: Sequence[Run]) -> Trace:

@@ -94,7 +94,7 @@ def test_where_steps_decide_epochs_do_not() -> None:
 
 
 def test_the_table_leaves_out_what_a_group_says_as_well() -> None:
-    predictor = make_predictor("recent")
+    predictor = make_predictor("typical")
     for chain in (keys("e1", "g1"), keys("e2", "g2"), keys("e3", "g2")):
         predictor.learn(chain, 100.0, NONE)
     assert set(predictor.entries()) == {"g1", "e2", "e3", "g2", "p", "u", "c"}

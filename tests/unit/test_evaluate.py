@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,11 @@ def test_rolling_learns_on_the_way_and_once_does_not() -> None:
     assert (once.unseen, once.mae) == (1, 100)
     assert rolling.unseen == pytest.approx(1 / 3)
     assert rolling.mae == pytest.approx(100 / 3)
+
+
+def test_what_does_not_teach_is_judged_all_the_same() -> None:
+    silent = replace(case("a", 10, 0), teaches=False)
+    assert judge("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
 
 
 def test_scores() -> None:

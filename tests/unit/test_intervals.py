@@ -32,10 +32,9 @@ def test_the_figure_lies_in_its_interval(name: str) -> None:
 
 def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
     dice = np.random.default_rng(0)
-    lessons = []
-    for group in range(300):  # two runs each, which differ by a factor of about e
-        chain = chains_of([str(group)], [str(group)], [1])[0]
-        lessons += [Lesson(chain, float(1000 * np.exp(dice.normal()))) for _ in range(2)]
+    chains = [chains_of([str(group)], [str(group)], [1])[0] for group in range(300)]
+    # two runs each, which differ by a factor of about e
+    lessons = [Lesson(chain, float(1000 * np.exp(dice.normal()))) for chain in [*chains, *chains]]
     entries = fit("expected", [*lessons, Lesson(CHAIN, 1000.0)], 10, 0)
     alone = entries["gg"]
     assert alone.iterations == 1000
