@@ -110,7 +110,7 @@ def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_pa
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--data", "pai-like:200", "--predictor", "oracle"], "known: forest"),
+        (["--data", "pai-like:200", "--predictor", "oracle"], "known: expected"),
         (["--data", "pai-like:200", "--train", "1"], "between 0 and 1"),
         (["--data", "pai-like:20"], "too few"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
