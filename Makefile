@@ -58,6 +58,8 @@ benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 
 	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
+	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
+	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md

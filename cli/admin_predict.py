@@ -211,7 +211,7 @@ def _of_job(settings: Settings, job_id: str) -> Subject:
     runs: list[Run] = []
     if path.exists():
         with History(path, read_only=True) as history:
-            runs = history.runs_where("job_id", job_id)
+            runs = history.runs_where("job_id = ?", (job_id,), 1)
     if runs:
         return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
     record = next((r for r in CliClient(settings.slurm).jobs() if r.job_id == job_id), None)
@@ -239,7 +239,8 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
         ]
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
-    print(f"\n{len(found.runs)} completed run(s) of this {where}" + (", the latest:" if runs else ""))
+    count = next(level.runs for level in found.levels if level.name == where)
+    print(f"\n{count} past run(s) of this {where} key" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.predictors import PREDICTORS
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, seconds
 from slurm_asrpt.sim.sources import KNOWN
 from slurm_asrpt.sim.traces import AUTO, formats
@@ -55,7 +56,7 @@ def _scenario(
     intra: Annotated[float, typer.Option(help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
     servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
-    predictor: Annotated[str, typer.Option(help="forest, mean, median or perfect.")] = DEFAULTS.predictor,
+    predictor: Annotated[str, typer.Option(help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
     models: Annotated[str, typer.Option(help=f"Models of the jobs: {' or '.join(MODELS)}.")] = DEFAULTS.models,
     history: Annotated[float, typer.Option(help="Share of the trace to learn from.")] = DEFAULTS.history,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.history import History, Run, features_text
 from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.table import Answer, Entry, answer
+
+MOST_RUNS = 100
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Evidence:
-    """runs: the past ones that the answering level (without one: the group) learns from, the latest first."""
+    """runs: the latest that the answering level (without one: the group) learns from, MOST_RUNS at most."""
 
     answer: Answer
     levels: tuple[Level, ...]
@@ -48,22 +51,25 @@ class Evidence:
 def evidence(subject: Subject, entries: Mapping[str, Entry], history: History) -> Evidence:
     """Why this is predicted. entries: of the active model. Raises HistoryError."""
     found = answer(subject.keys, subject.features, entries.get)
-    past = {name: runs_of(subject, name, history) for name, _ in subject.keys}
     levels = tuple(
-        Level(name, key, entries.get(key), len(past[name]), name == found.level) for name, key in subject.keys
+        Level(name, key, entries.get(key), history.count(*_sharing(subject, name)), name == found.level)
+        for name, key in subject.keys
     )
-    return Evidence(found, levels, tuple(past[found.level or "group"]))
+    runs = history.runs_where(*_sharing(subject, found.level or "group"), MOST_RUNS)
+    return Evidence(found, levels, tuple(runs))
 
 
-def runs_of(subject: Subject, level: str, history: History) -> list[Run]:
-    """The completed runs with known iterations that share the key of this level, the latest first."""
-    found: dict[str, tuple[str, str | int]] = {
-        "program": ("program", subject.program),
-        "user": ("uid", subject.uid),
-        "cluster": ("state", "COMPLETED"),
+def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:
+    """The condition, and its values, of the runs that teach something under the key of this level."""
+    group = ("group_id = ?", subject.group)
+    exact = (group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))
+    wanted: dict[str, tuple[tuple[str, str | int], ...]] = {
+        "exact": exact,
+        "group": (group,),
+        "program": (("program = ?", subject.program),),
+        "user": (("uid = ?", subject.uid),),
+        "cluster": (),
     }
-    column, value = found.get(level, ("group_id", subject.group))
-    runs = [run for run in history.runs_where(column, value) if run.state == "COMPLETED" and run.iterations > 0]
-    if level == "exact":
-        return [run for run in runs if run.gpus == subject.gpus and run.features == dict(subject.features)]
-    return runs
+    states = tuple(sorted(TEACHING))
+    conditions = [f"iterations > 0 AND state IN ({', '.join('?' * len(states))})", *(text for text, _ in wanted[level])]
+    return " AND ".join(conditions), (*states, *(value for _, value in wanted[level]))

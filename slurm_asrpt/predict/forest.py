@@ -1,90 +1,100 @@
-"""The random forest over (group, user), grown on cells, and the finite table that is its whole output.
+"""The paper's random forest over (group, user), without growing a tree, and the finite table that is its whole output.
 
-Both features are categories, so all rows of one (group, user) cell are one point: no split can part them, and a
-bootstrap of the rows is a bootstrap of cells with weights and means. A tree of weighted cells is the very tree of the
-rows, and 150,000 rows of 30,000 groups become 30,000 points.
+Both features are categories, so all rows of one (group, user) cell are one point: no split can part them. A fully grown
+tree parts every two cells whose means differ, in whatever order it splits. So a tree answers for a cell in its bag with
+the mean of that cell's rows in the bag, and of the whole tree only the bootstrap has to be made: 700,000 rows and 100
+trees take seconds. tests/unit/test_forest.py compares with scikit-learn's forest, bootstrap by bootstrap.
 
-A category enters as its rank by mean target; with squared error the best split of a category is a cut in that order
-(Breiman et al. 1984, section 4.2.2).
-
-A tree whose bootstrap holds no row of a group says nothing about it: it would answer with some neighbour's figure.
-A group's prediction is therefore the mean of those trees that have seen it.
+A tree whose bag holds no row of a cell says nothing about it: it would answer with some neighbour's figure. A cell's
+prediction is therefore the mean of those trees that have seen it (docs/decisions/0005).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from sklearn.tree import DecisionTreeRegressor
 
 from slurm_asrpt.predict.history import Sample
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Progress = Callable[[int], None]
 
 
-def fit_table(
-    samples: Sequence[Sample], trees: int, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> dict[str, int]:
+def _silent(done: int) -> None:
+    pass
+
+
+def fit_table(samples: Sequence[Sample], trees: int, seed: int, progress: Progress = _silent) -> dict[str, int]:
     """Predicted iterations (>= 1) of every group in ``samples``; same samples and seed, same table.
 
-    progress: called after each tree with the number of trees grown.
+    progress: called after each tree with the number of trees.
     """
-    if not samples:
+    groups, users, iterations = ([getattr(s, name) for s in samples] for name in ("group", "user", "iterations"))
+    return fit_columns(groups, users, iterations, trees, seed, progress)
+
+
+def fit_columns(
+    groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = _silent
+) -> dict[str, int]:
+    """``fit_table`` of columns: the group, the user (any value that can be hashed) and the iterations of each row."""
+    if not len(groups):
         return {}
-    target = np.array([s.iterations for s in samples], dtype=np.float64)
-    names, group = np.unique([s.group for s in samples], return_inverse=True)
-    _, user = np.unique([s.user for s in samples], return_inverse=True)
-    cells, cell = np.unique(np.column_stack([group, user]), axis=0, return_inverse=True)
-    features = np.column_stack([_ranks(group, target)[cells[:, 0]], _ranks(user, target)[cells[:, 1]]])
-    forest = _Forest(features, cell.ravel(), target, cells[:, 0], len(names))
+    (code, names), (user, _) = (pd.factorize(np.asarray(column, dtype=object)) for column in (groups, users))
+    cells = Cells(code, user, np.asarray(iterations, dtype=np.float64))
+    answer = cells.forest(_counted(bootstraps(len(code), trees, seed), progress))
+    total = np.bincount(cells.group, weights=answer * cells.rows, minlength=len(names))
+    predicted = np.maximum(1, np.rint(total / np.bincount(code)).astype(np.int64))
+    return dict(zip(names.tolist(), predicted.tolist(), strict=True))
+
+
+def bootstraps(rows: int, trees: int, seed: int) -> Iterator[Ints]:
+    """The rows that each tree draws, with replacement."""
     random = np.random.default_rng(seed)
-    for done in range(1, trees + 1):
-        forest.grow(random)
+    return (random.integers(0, rows, rows) for _ in range(trees))
+
+
+def _counted(bags: Iterable[Ints], progress: Progress) -> Iterator[Ints]:
+    for done, bag in enumerate(bags, start=1):
+        yield bag
         progress(done)
-    return {str(name): max(1, round(float(value))) for name, value in zip(names, forest.predictions(), strict=True)}
 
 
-def _ranks(category: Ints, target: Floats) -> Floats:
-    """The rank of each category by its mean target."""
-    means = np.bincount(category, weights=target) / np.bincount(category)
-    ranks = np.empty(len(means))
-    ranks[np.argsort(means, kind="stable")] = np.arange(len(means))
-    return ranks
+class Cells:
+    """Rows gathered by (group, user). group: the group of each cell. rows: how many it has."""
 
+    def __init__(self, group: Ints, user: Ints, target: Floats) -> None:
+        """Of codes from 0 on and targets, one of each a row."""
+        cell = group.astype(np.int64) * (int(user.max()) + 1) + user
+        order = np.argsort(cell, kind="stable")
+        self._place = np.empty_like(order)  # of each row when those of a cell stand together
+        self._place[order] = np.arange(len(order))
+        self._target = target[order]
+        self._first = np.flatnonzero(np.diff(cell[order], prepend=-1))
+        self.group = group[order][self._first]
+        self.rows = np.diff(self._first, append=len(order))
+        self.means = np.add.reduceat(self._target, self._first) / self.rows
 
-class _Forest:
-    """Running sums over trees: what each group is predicted, and by how many trees that have seen it."""
+    def __len__(self) -> int:
+        return len(self._first)
 
-    def __init__(self, features: Floats, cell: Ints, target: Floats, group_of_cell: Ints, groups: int) -> None:
-        self._features, self._cell, self._target = features, cell, target
-        self._group_of_cell, self._groups = group_of_cell, groups
-        self._rows = np.bincount(cell, minlength=len(features))
-        self._seen, self._sum = np.zeros(groups), np.zeros(groups)
-        self._trees, self._fallback = 0, np.zeros(groups)
+    def tree(self, bag: Ints) -> Floats:
+        """What a fully grown tree of these rows answers for each cell; nan for one that the bag does not hold."""
+        drawn = np.bincount(self._place[bag], minlength=len(self._place))
+        weight = np.add.reduceat(drawn, self._first)
+        total = np.add.reduceat(drawn * self._target, self._first)
+        return np.where(weight > 0, total / np.maximum(weight, 1), np.nan)
 
-    def grow(self, random: np.random.Generator) -> None:
-        """One tree on a bootstrap of the rows."""
-        drawn = random.integers(0, len(self._target), len(self._target))
-        weight = np.bincount(self._cell[drawn], minlength=len(self._features))
-        total = np.bincount(self._cell[drawn], weights=self._target[drawn], minlength=len(self._features))
-        bag = weight > 0
-        tree = DecisionTreeRegressor(random_state=int(random.integers(2**31)))
-        tree.fit(self._features[bag], total[bag] / weight[bag], sample_weight=weight[bag])
-        answer = self._by_group(tree.predict(self._features))
-        seen = np.bincount(self._group_of_cell, weights=weight, minlength=self._groups) > 0
-        self._sum += np.where(seen, answer, 0.0)
-        self._seen += seen
-        self._trees += 1
-        self._fallback += answer
-
-    def _by_group(self, answer: Floats) -> Floats:
-        """The answers for a group's cells, weighed by the runs of each."""
-        total = np.bincount(self._group_of_cell, weights=answer * self._rows, minlength=self._groups)
-        return total / np.bincount(self._group_of_cell, weights=self._rows, minlength=self._groups)
-
-    def predictions(self) -> Floats:
-        """One figure a group; a group in no bootstrap at all takes what the trees answer anyway."""
-        return np.where(self._seen > 0, self._sum / np.maximum(self._seen, 1.0), self._fallback / self._trees)
+    def forest(self, bags: Iterable[Ints]) -> Floats:
+        """The mean over the trees that have seen a cell; what no tree has seen takes the mean of its rows."""
+        total, seen = np.zeros(len(self)), np.zeros(len(self))
+        for bag in bags:
+            answer = self.tree(bag)
+            known = ~np.isnan(answer)
+            total[known] += answer[known]
+            seen += known
+        return np.where(seen > 0, total / np.maximum(seen, 1), self.means)

@@ -324,13 +324,10 @@ class History:
         with _named(self.path):
             return [_run(row) for row in self._db.execute(query, (since, limit))]
 
-    def runs_where(self, column: str, value: str | int) -> list[Run]:
-        """Runs with this value in a column, a field of ``Run``, the latest first. Raises ValueError for another one."""
-        if column not in _COLUMNS:
-            raise ValueError(f"the history has no column {column!r}")
-        query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {column} = ? ORDER BY end_time DESC, job_id"  # noqa: S608 constants
-        with _named(self.path):
-            return [_run(row) for row in self._db.execute(query, (value,))]
+    def runs_where(self, condition: str, values: Sequence[Any], limit: int = -1) -> list[Run]:
+        """The runs for which a condition of the house holds, the latest first."""
+        query = f"{_SELECT}WHERE {condition} ORDER BY end_time DESC, job_id LIMIT ?"
+        return [_run(row) for row in self.select(query, (*values, limit))]
 
     def samples(self, *, completed: bool = True) -> list[Sample]:
         """Runs whose group and iterations are known, in a fixed order; unless ``completed``, however they ended."""
@@ -348,11 +345,16 @@ def _sample(group: str, user: int, iterations: int, program: str, gpus: int, fea
     return Sample(group, user, iterations, program, gpus, json.loads(features), *rest)
 
 
+def features_text(features: Mapping[str, float]) -> str:
+    """Hyper-parameters as they are kept."""
+    return json.dumps(dict(features), sort_keys=True)
+
+
 def row_of(run: Run) -> tuple[Any, ...]:
     """The values of a run as they are kept. What cannot be written as UTF-8 becomes a question mark."""
     values = {name: getattr(run, name) for name in _COLUMNS}
     values["nodes"] = json.dumps(run.nodes, sort_keys=True)
-    values["features"] = json.dumps(run.features, sort_keys=True)
+    values["features"] = features_text(run.features)
     values["iterations_source"], values["origin"] = run.iterations_source.value, run.origin.value
     return tuple(
         value.encode(errors="replace").decode() if isinstance(value, str) else value for value in values.values()

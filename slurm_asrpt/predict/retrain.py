@@ -18,7 +18,6 @@ from slurm_asrpt.config import PredictSettings, Settings
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.historycare import tend
@@ -33,11 +32,10 @@ from slurm_asrpt.predict.model import (
     prune_models,
     save_model,
 )
-from slurm_asrpt.predict.table import Entry, parse_table, render_table
+from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
+from slurm_asrpt.predict.table import parse_table, render_table
 
 Progress = Callable[[int], None]
-FITS = 2
-"""A retraining fits at most twice: the new model, and as it would have been when the old one was made."""
 
 
 class RetrainError(AsrptError):
@@ -70,7 +68,7 @@ def retrain(
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
             tend(history, settings.predict.keep_days, now)
-            samples = history.samples()
+            samples = teaching(history.samples(completed=False))
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
         verdict = _verdict(models, samples, fit)
@@ -121,12 +119,8 @@ def _switch(settings: Settings, model: Model) -> None:
     replace_file(settings.paths.hook / table.FILE_NAME, model.data)
 
 
-def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], dict[str, Entry]]:
-    def fit(samples: Sequence[Sample]) -> dict[str, Entry]:
-        found = fit_table(samples, options.trees, options.seed, progress)
-        return {group: Entry.plain(iterations) for group, iterations in found.items()}
-
-    return fit
+def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], Entries]:
+    return lambda samples: fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
 
 
 def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Verdict:
@@ -146,7 +140,9 @@ def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sa
 def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
     groups = len({sample.group for sample in samples})
     until = max((sample.end_time for sample in samples), default=0)
-    return ModelInfo("", "forest", options.seed, options.trees, len(samples), groups, until, verdict.new, refused)
+    return ModelInfo(
+        "", options.predictor, options.seed, options.trees, len(samples), groups, until, verdict.new, refused
+    )
 
 
 @contextmanager

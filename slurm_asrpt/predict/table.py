@@ -43,9 +43,9 @@ class Entry:
     unit: str = "-"
 
     @classmethod
-    def plain(cls, iterations: float) -> Self:
+    def plain(cls, iterations: float, unit: str = "-") -> Self:
         """A figure without an interval."""
-        return cls(iterations, iterations, iterations)
+        return cls(iterations, iterations, iterations, unit)
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Ent
     """The first entry of the chain that can answer. ``get`` finds the entry of a key."""
     for level, key in chain:
         entry = get(key)
-        factor = _factor(entry.unit, features) if entry else 0.0
+        factor = unit_factor(entry.unit, features) if entry else 0.0
         if entry and factor > 0:
             n, low, high = (_whole(value, factor) for value in (entry.iterations, entry.low, entry.high))
             return Answer(n, low, high, level)
     return Answer()
 
 
-def _factor(unit: str, features: Mapping[str, float]) -> float:
+def unit_factor(unit: str, features: Mapping[str, float]) -> float:
     """What a figure is multiplied by; 0 where the submission does not say how many epochs or steps it wants."""
     return 1.0 if unit == "-" else features.get(UNIT_FEATURES[unit], 0.0)
 

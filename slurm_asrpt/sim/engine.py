@@ -159,7 +159,7 @@ class _Run:
         self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
         self.nodes = array("q", [0]) * len(table)
         self.predicted = array("d", np.asarray(table.predicted, dtype=float).tobytes())
-        self.learner = None if table.learning is None else Learner(table.learning, self.predicted, self.clock)
+        self.learner = None if table.learning is None else Learner(table.learning, self.clock)
         policy.cluster_changed(nodes, self.clock)
 
     def to_the_end(self) -> None:

@@ -2,122 +2,82 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_asrpt.predict.history import Sample
+from slurm_asrpt.predict.predictors import Chain, Predictor, make_predictor, predictor_names
+from slurm_asrpt.predict.predictors.base import Features
+from slurm_asrpt.predict.table import answer
 
 Floats = NDArray[np.float64]
 
-PREDICTORS = ("perfect", "forest", "mean", "median")
-TREES = 100
+PERFECT = "perfect"
+PREDICTORS = (PERFECT, *predictor_names())
 RETRAIN_S = 3600.0
 """How often a simulated cluster retrains, seconds; the paper retrains hourly or daily (section IV-C.3)."""
+
+_NOTHING: Features = {}
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What a simulated cluster goes on learning from: the runs of each group that ended before it began.
+    """What a simulated cluster goes on learning with.
 
-    groups: the group of each job, shape (n,). past: iterations of a group's ended runs. by_median: else by their mean.
+    chains: the keys of each job, shape (n,). known: knows the runs that ended before the first job; it is not changed.
     retrain_s: seconds between two retrainings; what ends in between is not known before the next one.
     """
 
-    groups: Sequence[str]
-    past: Mapping[str, Sequence[float]]
-    by_median: bool = False
+    chains: Sequence[Chain]
+    known: Predictor
     retrain_s: float = RETRAIN_S
 
 
 class Learner:
-    """Predictions of one simulation under way.
+    """Predictions of one simulation under way."""
 
-    The forest is not grown anew at each retraining: its trees part every (group, user) cell from all others, so a
-    group's prediction depends on its own runs alone, and with ever more trees it is their mean (a bootstrap's mean is
-    the sample's on average). That limit is what a retraining gives a group here; test_predictors.py compares the two.
-    """
-
-    def __init__(self, learning: Learning, predicted: Sequence[float], begin: float) -> None:
-        self._groups, self._past, self._by_median = learning.groups, learning.past, learning.by_median
+    def __init__(self, learning: Learning, begin: float) -> None:
+        self._chains, self._predictor = learning.chains, learning.known.copy()
         self._period, self._next = learning.retrain_s, begin + learning.retrain_s
-        self._first = predicted
-        self._runs: dict[str, list[float]] = {}  # ascending, of the groups that have changed
-        self._changed: set[str] = set()
-        self._known: dict[str, float] = {}
+        self._ended: list[tuple[int, float]] = []
 
     def ended(self, row: int, iterations: float, now: float) -> None:
         """The job in this row has run to its end."""
-        if now >= self._next:
-            self._retrain(now)
-        group = self._groups[row]
-        runs = self._runs.get(group)
-        if runs is None:
-            runs = self._runs[group] = sorted(self._past.get(group, ()))
-        insort(runs, iterations)
-        self._changed.add(group)
+        self._retrain(now)
+        self._ended.append((row, iterations))
 
     def predict(self, row: int, now: float) -> float:
         """ñ of the job in this row, as the last retraining knows it."""
-        if now >= self._next:
-            self._retrain(now)
-        known = self._known.get(self._groups[row])
-        return self._first[row] if known is None else known
+        self._retrain(now)
+        return answer(self._chains[row], _NOTHING, self._predictor.entry).iterations
 
     def _retrain(self, now: float) -> None:
+        if now < self._next:
+            return
         self._next += self._period * (1 + (now - self._next) // self._period)
-        average = median if self._by_median else fmean
-        for group in self._changed:
-            self._known[group] = average(self._runs[group])
-        self._changed.clear()
+        for row, iterations in self._ended:
+            self._predictor.learn(self._chains[row], iterations, _NOTHING)
+        self._ended.clear()
 
 
-def predict(name: str, past: pd.DataFrame, groups: Sequence[str], truth: Floats, seed: int = 0) -> Floats:
-    """ñ for each job of ``groups``; 0 for a group that the past does not hold.
-
-    past: columns group, user, iterations. truth: n_i, which only "perfect" looks at.
-    Raises ValueError for an unknown predictor.
-    """
-    if name == "perfect":
-        return truth
-    if name not in _LEARNED:
-        raise ValueError(f"no predictor is called {name!r}; known: {', '.join(PREDICTORS)}")
-    table = _LEARNED[name](past[past["group"] != ""], seed)
-    return np.array([table.get(group, 0.0) for group in groups], dtype=np.float64)
+def chains_of(groups: Sequence[str], users: Sequence[str], gpus: Sequence[int]) -> list[Chain]:
+    """The keys of a trace's jobs: what the real ones are made of, without the digests."""
+    return [
+        (("exact", f"e{gpu} {group}"), ("group", f"g{group}"), ("user", f"u{user}"), ("cluster", "c"))
+        for group, user, gpu in zip(groups, users, gpus, strict=True)
+    ]
 
 
-def learning(name: str, past: pd.DataFrame, groups: Sequence[str], retrain_s: float) -> Learning | None:
-    """What the predictor ``name`` goes on learning from; None for one that knows all."""
-    if name == "perfect":
-        return None
-    wanted = set(groups)
-    mine = past[past["group"].isin(wanted)]
-    runs = {str(group): rows.tolist() for group, rows in mine.groupby("group")["iterations"]}
-    return Learning(groups, runs, name == "median", retrain_s)
+def taught(name: str, chains: Sequence[Chain], iterations: Floats) -> Predictor:
+    """The predictor ``name`` after these runs, which come in the order of their ends. Raises ValueError."""
+    predictor = make_predictor(name)
+    for chain, value in zip(chains, iterations.tolist(), strict=True):
+        predictor.learn(chain, value, _NOTHING)
+    return predictor
 
 
-def _forest(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
-    from slurm_asrpt.predict.forest import fit_table  # scikit-learn takes over a second to come
-
-    rows = zip(past["group"], past["user"], past["iterations"], strict=True)
-    return fit_table([Sample(group, user, iterations) for group, user, iterations in rows], TREES, seed)
-
-
-def _mean(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
-    return dict(past.groupby("group")["iterations"].mean())
-
-
-def _median(past: pd.DataFrame, seed: int) -> Mapping[str, float]:
-    return dict(past.groupby("group")["iterations"].median())
-
-
-_LEARNED: Mapping[str, Callable[[pd.DataFrame, int], Mapping[str, float]]] = {
-    "forest": _forest,
-    "mean": _mean,
-    "median": _median,
-}
+def predictions(known: Predictor, chains: Sequence[Chain]) -> Floats:
+    """ñ for each job; 0 where the predictor has no answer."""
+    return np.array([answer(chain, _NOTHING, known.entry).iterations for chain in chains], dtype=np.float64)

@@ -16,7 +16,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.jobtable import JobTable
-from slurm_asrpt.sim.predictors import PREDICTORS, RETRAIN_S, learning, predict
+from slurm_asrpt.sim.predictors import PERFECT, PREDICTORS, RETRAIN_S, Learning, chains_of, predictions, taught
 from slurm_asrpt.sim.traces.base import Trace
 
 Floats = NDArray[np.float64]
@@ -130,9 +130,14 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     last = len(jobs) if options.jobs is None else min(len(jobs), first + options.jobs)
     if first >= last:
         raise ValueError(f"no job is left to simulate of {len(jobs)} in {trace.name}")
-    past = _past(jobs, key, iterations, first)
-    names = key.iloc[first:last].tolist()
-    predicted = predict(options.predictor, past, names, iterations[first:last], options.seed)
+    names, users = key.tolist(), jobs["user"].tolist()
+    predicted, learning = iterations[first:last], None
+    if options.predictor != PERFECT:
+        chains = chains_of(names, users, gpus.tolist())
+        past = _past(jobs, first)
+        known = taught(options.predictor, [chains[row] for row in past], iterations[past])
+        predicted = predictions(known, chains[first:last])
+        learning = Learning(chains[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
     table = JobTable(
         profiles,
         jobs["submit_s"].to_numpy()[first:last] - jobs["submit_s"].iloc[first],
@@ -140,9 +145,9 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
         iterations[first:last],
         predicted,
         jobs["time_limit_s"].to_numpy()[first:last],
-        jobs["user"].iloc[first:last].tolist(),
-        names,
-        learning(options.predictor, past, names, options.retrain_s) if options.retrain_s > 0 else None,
+        users[first:last],
+        names[first:last],
+        learning,
     )
     own_load = offered_load(table, cluster)
     if options.load is not None:
@@ -165,13 +170,12 @@ def offered_load(table: JobTable, cluster: Cluster) -> float:
     return float(work.sum() / capacity) if capacity > 0 else float("inf")
 
 
-def _past(jobs: pd.DataFrame, key: pd.Series, iterations: Floats, first: int) -> pd.DataFrame:
-    """What had ended when the first simulated job came: nothing of the future."""
-    begin = jobs["submit_s"].iloc[first]
-    wait = jobs["wait_s"].fillna(0.0).to_numpy()[:first]
-    ended = jobs["submit_s"].to_numpy()[:first] + wait + jobs["duration_s"].to_numpy()[:first] <= begin
-    group, user = key.to_numpy()[:first], jobs["user"].to_numpy()[:first]
-    return pd.DataFrame({"group": group[ended], "user": user[ended], "iterations": iterations[:first][ended]})
+def _past(jobs: pd.DataFrame, first: int) -> Ints:
+    """Rows of what had ended when the first simulated job came, in the order of their ends: nothing of the future."""
+    columns = jobs.iloc[:first]
+    end = (columns["submit_s"] + columns["wait_s"].fillna(0.0) + columns["duration_s"]).to_numpy()
+    order = np.argsort(end, kind="stable")
+    return np.asarray(order[end[order] <= jobs["submit_s"].iloc[first]], dtype=np.int64)
 
 
 def _sizes(jobs: pd.DataFrame, key: pd.Series, single: float | None, rng: np.random.Generator) -> Ints:

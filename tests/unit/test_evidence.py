@@ -35,7 +35,7 @@ def history(tmp_path: Path) -> History:
         [
             run(1),
             run(2, gpus=8),
-            run(3, state="FAILED"),
+            run(3, state="CANCELLED"),
             run(4, iterations=0),
             run(5, group=OTHER),
             run(6, group=OTHER, program="", uid=1001),

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeRegressor
+from hypothesis import given
+from hypothesis import settings as settings_
+from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestRegressor
 
 from slurm_asrpt.config import PathSettings, PredictSettings, Settings
 from slurm_asrpt.predict import retrain as retrain_module
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.forest import fit_table
+from slurm_asrpt.predict.forest import Cells, fit_table
 from slurm_asrpt.predict.history import History, Run, Sample, Source
 from slurm_asrpt.predict.model import ModelError, load_model
 from slurm_asrpt.predict.retrain import RetrainError, retrain
@@ -58,23 +61,48 @@ def test_no_history_no_table() -> None:
     assert fit_table([], 100, 0) == {}
 
 
-def test_a_tree_of_cells_is_the_tree_of_the_rows() -> None:
-    """The shortcut of forest.py, checked against scikit-learn on the plain rows."""
-    dice = np.random.default_rng(3)
-    rows = dice.integers(0, 8, (400, 2)).astype(float)
-    target = rows[:, 0] * 100 + rows[:, 1] + dice.normal(0, 30, 400)
-    cells, cell = np.unique(rows, axis=0, return_inverse=True)
-    weight = np.bincount(cell.ravel())
-    means = np.bincount(cell.ravel(), weights=target) / weight
-    plain = DecisionTreeRegressor(random_state=0).fit(rows, target)
-    quick = DecisionTreeRegressor(random_state=0).fit(cells, means, sample_weight=weight)
-    assert np.allclose(plain.predict(cells), quick.predict(cells))
+def rows(seed: int, count: int, groups: int, users: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and whole iterations of random runs; few rows a cell, so that bags miss some."""
+    dice = np.random.default_rng(seed)
+    features = np.column_stack([dice.integers(0, groups, count), dice.integers(0, users, count)])
+    return features, np.rint(dice.lognormal(8, 2, count)) + 1
+
+
+@settings_(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 400), st.integers(1, 60), st.integers(1, 6))
+def test_trees_that_are_not_grown_are_scikit_learns(seed: int, count: int, groups: int, users: int) -> None:
+    """The shortcut of forest.py against scikit-learn's forest on the plain rows, bag by bag and cell by cell."""
+    features, target = rows(seed, count, groups, users)
+    plain = RandomForestRegressor(8, random_state=seed).fit(features, target)
+    cells = Cells(features[:, 0], features[:, 1], target)
+    _, first = np.unique(features, axis=0, return_index=True)
+    answers = np.array([tree.predict(features[first]) for tree in plain.estimators_])
+    ours = np.array([cells.tree(bag) for bag in plain.estimators_samples_])
+    seen = ~np.isnan(ours)
+    assert np.allclose(ours[seen], answers[seen], rtol=1e-9, atol=0)
+    once = seen.any(axis=0)
+    expected = [column[knows].mean() for column, knows in zip(answers.T[once], seen.T[once], strict=True)]
+    assert np.allclose(cells.forest(plain.estimators_samples_)[once], expected, rtol=1e-9, atol=0)
+
+
+def test_where_every_bag_holds_every_cell_it_is_scikit_learns_own_prediction() -> None:
+    features, target = rows(1, 4000, 12, 5)
+    plain = RandomForestRegressor(20, random_state=0).fit(features, target)
+    cells = Cells(features[:, 0], features[:, 1], target)
+    bags = plain.estimators_samples_
+    assert not any(np.isnan(cells.tree(bag)).any() for bag in bags)
+    assert np.allclose(cells.forest(bags), plain.predict(np.unique(features, axis=0)), rtol=1e-9, atol=0)
+
+
+def test_a_cell_that_no_tree_has_drawn_takes_the_mean_of_its_rows() -> None:
+    cells = Cells(np.array([0, 0, 1]), np.array([0, 0, 0]), np.array([10.0, 30.0, 7.0]))
+    assert cells.forest([np.array([2, 2, 2])]).tolist() == [20.0, 7.0]
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     paths = PathSettings(state=tmp_path / "state", hook=tmp_path / "hook")
-    return Settings(paths=paths, predict=PredictSettings(trees=5, keep_models=2))
+    return Settings(paths=paths, predict=PredictSettings(predictor="forest", trees=5, keep_models=2))
 
 
 def fill(settings: Settings, iterations: int) -> None:

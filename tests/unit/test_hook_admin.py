@@ -134,7 +134,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     done = admin("explain-prediction", "--config", config, "--user", "1234", config.parent / "job.sh")
     assert done.returncode == 0, done.stderr
     assert "predicted iterations: 500" in done.stdout
-    assert "2 completed run(s) of this group" in done.stdout
+    assert "2 past run(s) of this " in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 500

@@ -1,0 +1,83 @@
+"""How fast the forest is learned: python -m benchmarks.retrain --rows 700000 --json
+
+Rows are jobs of `pai-like`; those after them, of groups that the rows hold, are predicted. In one run on the same rows:
+``seconds`` from columns of names to the finished table, and ``sklearn_seconds`` of scikit-learn's RandomForestRegressor
+for ``fit`` and nothing else, on features that are ranked already, on ``--cores`` cores. ``mae_ratio`` is the mean
+absolute error of ours over that of scikit-learn's ``predict``. With fewer ``--sklearn-trees`` than ``--trees``
+``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestRegressor
+
+from slurm_asrpt.predict.forest import fit_columns
+from slurm_asrpt.sim.generate import pai_like
+
+Floats = NDArray[np.float64]
+HELD_OUT = 0.2
+
+
+def ranks(past: pd.DataFrame, jobs: pd.DataFrame) -> Floats:
+    """Group and user of ``jobs`` by the rank of their mean target in ``past``: CART's best order of a category."""
+    columns = (past.groupby(name)["iterations"].mean().rank(method="first") for name in ("group", "user"))
+    return np.column_stack([jobs[str(rank.index.name)].map(rank).to_numpy(dtype=float) for rank in columns])
+
+
+def compare(rows: int, trees: int, sklearn_trees: int, cores: int, seed: int) -> dict[str, object]:
+    jobs = pai_like(round(rows / (1 - HELD_OUT)), seed=seed).jobs.assign(
+        iterations=lambda frame: np.maximum(1.0, np.rint(frame["duration_s"]))
+    )
+    past, later = jobs.iloc[:rows], jobs.iloc[rows:]
+    later = later[later["group"].isin(set(past["group"]))]
+    groups, users = past["group"].tolist(), past["user"].tolist()
+    began = time.perf_counter()
+    table = fit_columns(groups, users, past["iterations"].to_numpy(), trees, seed)
+    seconds = time.perf_counter() - began
+    theirs = RandomForestRegressor(sklearn_trees, n_jobs=cores, random_state=seed)
+    features = ranks(past, past)
+    began = time.perf_counter()
+    theirs.fit(features, past["iterations"])
+    sklearn_seconds = (time.perf_counter() - began) * trees / sklearn_trees
+    truth = later["iterations"].to_numpy()
+    ours = float(np.abs(later["group"].map(table).to_numpy() - truth).mean())
+    plain = float(np.abs(theirs.predict(ranks(past, later)) - truth).mean())
+    return {
+        "rows": rows,
+        "cells": len(past[["group", "user"]].drop_duplicates()),
+        "trees": trees,
+        "sklearn_trees": sklearn_trees,
+        "seconds": round(seconds, 3),
+        "sklearn_seconds": round(sklearn_seconds, 3),
+        "speedup": round(sklearn_seconds / seconds, 2),
+        "predicted": len(later),
+        "mae": round(ours, 1),
+        "sklearn_mae": round(plain, 1),
+        "mae_ratio": round(ours / plain, 5),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=700_000)
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--sklearn-trees", type=int, help="fewer, to save time; as many as --trees unless given")
+    parser.add_argument("--cores", type=int, default=2, help="for scikit-learn; ours takes one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    chosen = parser.parse_args()
+    found = compare(chosen.rows, chosen.trees, chosen.sklearn_trees or chosen.trees, chosen.cores, chosen.seed)
+    print(json.dumps(found) if chosen.json else "\n".join(f"{k}: {v}" for k, v in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

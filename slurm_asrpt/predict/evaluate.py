@@ -1,0 +1,102 @@
+"""How good predictions are, told in the order of time: what is judged was never learned from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.predict.history import Run
+from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.predictors import Lesson, fit
+from slurm_asrpt.predict.table import Answer, answer
+
+NEAR = 0.1
+"""A prediction is near if it is off by at most this share of the truth."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run, when it was submitted and when it ended, seconds on one clock. teaches: else it is only judged."""
+
+    lesson: Lesson
+    submit: float
+    end: float
+    teaches: bool = True
+
+
+@dataclass(frozen=True)
+class Score:
+    """jobs: how many were judged. mae: mean absolute error, iterations; an unseen job counts as predicted 0.
+
+    near, unseen: shares of the jobs. inside: share of the predicted jobs within their 10-90% interval, nan for none.
+    """
+
+    jobs: int
+    mae: float
+    near: float
+    unseen: float
+    inside: float
+
+
+def cases_of(runs: Sequence[Run], teaching: Collection[str]) -> list[Case]:
+    """The history's runs with a group and iterations, in the order of their submission. teaching: states."""
+    cases = [
+        Case(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
+        for run in runs
+        if run.iterations > 0 and run.group_id
+    ]
+    return sorted(cases, key=lambda case: case.submit)
+
+
+def _lesson(run: Run) -> Lesson:
+    return Lesson(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
+
+
+def judge(
+    name: str,
+    cases: Sequence[Case],
+    first: int,
+    every_s: float | None,
+    trees: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Score:
+    """Predict ``cases[first:]`` from what had ended before, and compare.
+
+    cases: in the order of submission. every_s: learn anew so often, seconds; None: once, before the first of them.
+    progress: called with the number of jobs predicted.
+    """
+    by_end = sorted(cases, key=lambda case: case.end)
+    answers: list[Answer] = []
+    table, due = {}, float("-inf")
+    for case in cases[first:]:
+        if case.submit >= due:
+            past = [c.lesson for c in by_end[: _ended(by_end, case.submit)] if c.teaches]
+            table = fit(name, past, trees, seed)
+            due = case.submit + every_s if every_s is not None else float("inf")
+            progress(len(answers))
+        answers.append(answer(case.lesson.chain, case.lesson.features, table.get))
+    progress(len(answers))
+    return score(answers, [case.lesson.iterations for case in cases[first:]])
+
+
+def _ended(by_end: Sequence[Case], now: float) -> int:
+    """How many had ended by ``now``."""
+    return bisect_right(by_end, now, key=lambda case: case.end)
+
+
+def score(answers: Sequence[Answer], truth: Sequence[float]) -> Score:
+    """Raises ValueError for no jobs."""
+    if not truth:
+        raise ValueError("no job is left to judge predictions by")
+    pairs = list(zip(answers, truth, strict=True))
+    seen = [(given, true) for given, true in pairs if given.iterations]
+    inside = sum(given.low <= true <= given.high for given, true in seen)
+    return Score(
+        jobs=len(truth),
+        mae=sum(abs(given.iterations - true) for given, true in pairs) / len(pairs),
+        near=sum(abs(given.iterations - true) <= NEAR * true for given, true in pairs) / len(pairs),
+        unseen=1 - len(seen) / len(pairs),
+        inside=inside / len(seen) if seen else float("nan"),
+    )

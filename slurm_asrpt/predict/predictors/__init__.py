@@ -1,0 +1,27 @@
+"""Predictors by name, and the one that fits them to a history."""
+
+from slurm_asrpt.predict.predictors import backoff, plain  # noqa: F401  (they register themselves)
+from slurm_asrpt.predict.predictors.base import (
+    Chain,
+    Features,
+    Lesson,
+    Predictor,
+    make_predictor,
+    predictor_names,
+    register,
+)
+from slurm_asrpt.predict.predictors.fit import TEACHING, fit, lessons_of, teaching
+
+__all__ = [
+    "TEACHING",
+    "Chain",
+    "Features",
+    "Lesson",
+    "Predictor",
+    "fit",
+    "lessons_of",
+    "make_predictor",
+    "predictor_names",
+    "register",
+    "teaching",
+]

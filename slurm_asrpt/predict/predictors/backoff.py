@@ -1,0 +1,131 @@
+"""``expected`` and ``typical``: the runs under the narrowest key that has any.
+
+1. A submission is answered by the runs most like it: of its group with as many GPUs and the same hyper-parameters, else
+   of its group, else of its user and program, else of its user, else of all.
+2. ``expected`` answers with their mean: shortest expected work first is what gives short completion times.
+3. ``typical`` answers with the median of the last 200, a run weighing half as much as one that came 50 runs later: that
+   is most often nearly right, but of a job that may be long it makes a short one (docs/predictions.md).
+4. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
+5. A user mixes programs, so a user's mean is drawn towards that of all, the less the more runs it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import pstdev
+from typing import Self
+
+from slurm_asrpt.predict.predictors.base import Chain, Features, register
+from slurm_asrpt.predict.table import UNIT_FEATURES, Entry, unit_factor
+
+LONG, SHORT = 1000, 200
+"""Runs that a key remembers for its mean, and for its median."""
+HALF = 50.0
+_WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(SHORT))
+DRAWN = 50.0
+"""The mean of all counts in a user's as much as so many runs do."""
+PLAIN = "-"
+_PER_UNIT = frozenset({"group", "program"})
+
+Past = deque[tuple[float, Features]]
+"""Iterations and features of a key's last runs, the latest at the end."""
+
+
+class BackOff:
+    def __init__(self, window: int, statistic: Callable[[Sequence[float]], float], averaged: frozenset[str]) -> None:
+        """statistic: of a key's last ``window`` runs, the latest at the end. averaged: levels with the mean of all."""
+        self._window, self._statistic, self._averaged = window, statistic, averaged
+        self._past: dict[str, Past] = {}
+        self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step
+        self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
+        self._group: dict[str, str] = {}  # by exact key
+        self._everybody = ""  # the key of all runs
+        self._figures: dict[str, Entry] = {}
+
+    def learn(self, chain: Chain, iterations: float, features: Features) -> None:
+        for level, key in chain:
+            if level in self._averaged:
+                runs, total = self._totals.get(key, (0, 0.0))
+                self._totals[key] = runs + 1, total + iterations
+                continue
+            self._past.setdefault(key, deque(maxlen=self._window)).append((iterations, features))
+            self._figures.pop(key, None)
+            if features and level in _PER_UNIT:
+                self._per_unit.add(key)
+        (_, exact), (_, group), *_, (_, self._everybody) = chain
+        self._group[exact] = group
+
+    def entry(self, key: str) -> Entry | None:
+        if key in self._totals:
+            return Entry.plain(self._drawn(key))
+        if key not in self._past:
+            return None
+        if key not in self._figures:
+            past = self._past[key]
+            unit = _unit(past) if key in self._per_unit else PLAIN
+            self._figures[key] = Entry.plain(self._statistic(_values(past, unit)), unit)
+        return self._figures[key]
+
+    def _drawn(self, key: str) -> float:
+        """A user's mean, drawn towards that of all in logarithms; that of all itself."""
+        (runs, total), (all_runs, everything) = self._totals[key], self._totals[self._everybody]
+        own = runs / (runs + DRAWN)
+        return math.exp(own * math.log(total / runs) + (1 - own) * math.log(everything / all_runs))
+
+    def entries(self) -> dict[str, Entry]:
+        keys = [key for key in (*self._past, *self._totals) if not self._echoes(key)]
+        return {key: entry for key in keys if (entry := self.entry(key))}
+
+    def _echoes(self, key: str) -> bool:
+        """Whether this is an exact key whose group has run in no other way, so that the group says the same."""
+        return key in self._group and self._past[key] == self._past[self._group[key]]
+
+    def copy(self) -> Self:
+        twin = type(self)(self._window, self._statistic, self._averaged)
+        twin._past = {key: past.copy() for key, past in self._past.items()}
+        twin._per_unit = self._per_unit.copy()
+        twin._totals, twin._group, twin._everybody = self._totals.copy(), self._group.copy(), self._everybody
+        return twin
+
+
+def _values(past: Past, unit: str) -> list[float]:
+    if unit == PLAIN:
+        return [iterations for iterations, _ in past]
+    return [iterations / unit_factor(unit, features) for iterations, features in past]
+
+
+def _median(values: Sequence[float]) -> float:
+    """The least value at which half of the weight is reached; the latest stands last and weighs most."""
+    half = sum(_WEIGHTS[: len(values)]) / 2
+    for value, weight in sorted(zip(reversed(values), _WEIGHTS, strict=False)):
+        half -= weight
+        if half <= 0:
+            return value
+    return max(values)
+
+
+def _unit(past: Past) -> str:
+    """What a key's figure is per: epochs or steps, where its runs differ in them and iterations go with them."""
+    best, least = PLAIN, 0.5 * _spread([iterations for iterations, _ in past])
+    for unit, name in UNIT_FEATURES.items():
+        asked = [features.get(name, 0.0) for _, features in past]
+        if min(asked) > 0 and min(asked) < max(asked):
+            spread = _spread([iterations / value for (iterations, _), value in zip(past, asked, strict=True)])
+            if spread < least:
+                best, least = unit, spread
+    return best
+
+
+def _spread(values: Sequence[float]) -> float:
+    return pstdev([math.log(value) for value in values])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+register("expected")(partial(BackOff, LONG, _mean, frozenset({"user", "cluster"})))
+register("typical")(partial(BackOff, SHORT, _median, frozenset()))

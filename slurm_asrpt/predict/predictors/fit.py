@@ -1,0 +1,68 @@
+"""From runs to the hook's table: a predictor's figures under all keys, each with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from slurm_asrpt.predict.forest import fit_columns
+from slurm_asrpt.predict.history import Sample
+from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.predictors.base import Chain, Lesson, make_predictor
+from slurm_asrpt.predict.predictors.intervals import with_intervals
+from slurm_asrpt.predict.table import Entry
+
+Progress = Callable[[int], None]
+FOREST = "forest"
+TEACHING = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
+
+
+def _silent(done: int) -> None:
+    pass
+
+
+def fit(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress = _silent) -> dict[str, Entry]:
+    """The entries of all keys that the predictor ``name`` answers under; same lessons and seed, same entries.
+
+    lessons: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.
+    Raises ValueError for an unknown predictor.
+    """
+    entries = _forest(lessons, trees, seed, progress) if name == FOREST else _others(name, lessons, trees, progress)
+    return with_intervals(entries, lessons)
+
+
+def _forest(lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
+    """The paper's forest with its bootstraps, on group and user."""
+    keys = [dict(lesson.chain) for lesson in lessons]
+    groups, users = [key["group"] for key in keys], [key["user"] for key in keys]
+    table = fit_columns(groups, users, [lesson.iterations for lesson in lessons], trees, seed, progress)
+    return {group: Entry.plain(iterations) for group, iterations in table.items()}
+
+
+def _others(name: str, lessons: Sequence[Lesson], steps: int, progress: Progress) -> dict[str, Entry]:
+    predictor = make_predictor(name)
+    for place, lesson in enumerate(lessons, start=1):
+        predictor.learn(lesson.chain, lesson.iterations, lesson.features)
+        if place * steps // len(lessons) > (place - 1) * steps // len(lessons):
+            progress(place * steps // len(lessons))
+    return predictor.entries()
+
+
+def teaching(samples: Sequence[Sample]) -> list[Sample]:
+    """Those that something can be learned from: not the cancelled, preempted, requeued, or killed with their node."""
+    return [sample for sample in samples if sample.state in TEACHING]
+
+
+def lessons_of(samples: Sequence[Sample]) -> list[Lesson]:
+    """What runs teach, each under its keys."""
+    return [Lesson(chain, s.iterations, s.features) for chain, s in zip(_chains(samples), samples, strict=True)]
+
+
+def _chains(samples: Sequence[Sample]) -> Iterator[Chain]:
+    """The keys of each run. Most are their group's same again, and making keys costs more than remembering them."""
+    known: dict[tuple[object, ...], Chain] = {}
+    for s in samples:
+        what = (s.group, s.program, s.user, s.gpus, *s.features.items())
+        if what not in known:
+            known[what] = keys_of(s.group, s.program, s.user, s.gpus, s.features)
+        yield known[what]

@@ -1,0 +1,68 @@
+"""What predictions are worth: a trace's jobs as cases to judge, and the completion times that a predictor leads to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pandas as pd
+
+from slurm_asrpt.predict.evaluate import Case
+from slurm_asrpt.predict.history import Run
+from slurm_asrpt.predict.predictors import Lesson
+from slurm_asrpt.sim.engine import simulate_named
+from slurm_asrpt.sim.predictors import chains_of
+from slurm_asrpt.sim.traces.base import Trace, clean
+from slurm_asrpt.sim.workload import Cluster, Options, build, recurrence_key
+
+POLICIES = ("asrpt", "asrpt-gated")
+GPUS = 8
+
+
+def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[Case]:
+    """The trace's jobs in the order of submission, one iteration a second. teaching: states; none: all teach."""
+    jobs = trace.jobs
+    chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
+    end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]
+    teaches = jobs["status"].str.upper().isin(teaching) if teaching else pd.Series(True, index=jobs.index)
+    columns = (chains, jobs["duration_s"].tolist(), jobs["submit_s"].tolist(), end.tolist(), teaches.tolist())
+    return [Case(Lesson(chain, run), *when) for chain, run, *when in zip(*columns, strict=True)]
+
+
+def trace_of_runs(runs: Sequence[Run]) -> Trace:
+    """The history as a trace, for simulations."""
+    columns = {
+        "job_id": [f"{run.job_id}@{run.start_time}" for run in runs],
+        "submit_s": [run.submit_time or run.start_time for run in runs],
+        "user": [run.user or str(run.uid) for run in runs],
+        "group": [run.group_id for run in runs],
+        "gpus": [run.gpus for run in runs],
+        "duration_s": [run.end_time - run.start_time for run in runs],
+        "status": [run.state for run in runs],
+        "wait_s": [run.start_time - run.submit_time if run.submit_time else 0 for run in runs],
+    }
+    return clean("history", pd.DataFrame(columns))
+
+
+def completion_times(
+    trace: Trace, predictor: str, train: float, jobs: int, load: float, progress: Callable[[int], None]
+) -> dict[str, float]:
+    """Mean completion time in seconds by policy, of ``jobs`` jobs after the first ``train`` of the trace.
+
+    A small cluster, just enough servers of 8 GPUs for the largest job and at least two, jobs without profiles, so that
+    nothing but the predictions differs. progress: called with the jobs that have ended under all policies so far.
+    """
+    largest = int(trace.jobs["gpus"].max())
+    cluster = Cluster(max(2, math.ceil(largest / GPUS)), GPUS)
+    options = Options(models="none", load=load, history=train, jobs=jobs, predictor=predictor)
+    table = build(trace, cluster, options).table
+
+    def play(number: int, policy: str) -> float:
+        def told(done: int, of: int, now: float) -> None:
+            progress(number * len(table) + done)
+
+        result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=told)
+        return float(np.mean(result.completion_times))
+
+    return {policy: play(number, policy) for number, policy in enumerate(POLICIES)}
