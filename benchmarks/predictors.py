@@ -76,7 +76,7 @@ def _ratio(ours: Sequence[dict[str, float]], forest: Sequence[dict[str, float]],
 
 
 def main() -> int:
-    names = ("forest", PERFECT, *(name for name in predictor_names() if name != "forest"))
+    names = ("forest", PERFECT, *(name for name in predictor_names() if not name.startswith("forest")))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", help="parts of this trace instead of pai-like")
     parser.add_argument("--seeds", type=int, default=4)

@@ -15,21 +15,12 @@ import sys
 import time
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
-from slurm_asrpt.predict.forest import fit_columns
+from slurm_asrpt.predict.forest import fit_columns, ranks
 from slurm_asrpt.sim.generate import pai_like
 
-Floats = NDArray[np.float64]
 HELD_OUT = 0.2
-
-
-def ranks(past: pd.DataFrame, jobs: pd.DataFrame) -> Floats:
-    """Group and user of ``jobs`` by the rank of their mean target in ``past``: CART's best order of a category."""
-    columns = (past.groupby(name)["iterations"].mean().rank(method="first") for name in ("group", "user"))
-    return np.column_stack([jobs[str(rank.index.name)].map(rank).to_numpy(dtype=float) for rank in columns])
 
 
 def compare(rows: int, trees: int, sklearn_trees: int, cores: int, seed: int) -> dict[str, object]:

@@ -26,7 +26,7 @@ from slurm_asrpt.sim.sources import KNOWN, column_titles, load_trace, no_jobs
 from slurm_asrpt.sim.traces import AUTO, Trace
 
 HISTORY = "history"
-REFERENCE = "forest"
+REFERENCE, SCIKIT_LEARN = "forest", "forest-sklearn"
 LEAST = 10
 """Jobs to be judged, at least."""
 
@@ -131,7 +131,8 @@ def _names(chosen: list[str] | None) -> tuple[str, ...]:
     for name in chosen or ():
         if name not in known:
             raise InputError(f"--predictor {name}: no such predictor; known: {', '.join(known)}")
-    return tuple(dict.fromkeys([REFERENCE, *(chosen or known)]))
+    quick = [name for name in known if name != SCIKIT_LEARN]  # the other is the reference once more, slowly
+    return tuple(dict.fromkeys([REFERENCE, *(chosen or quick)]))
 
 
 def _first(jobs: int, train: float) -> int:

@@ -119,9 +119,10 @@ class FabricSettings(Section):
 class PredictSettings(Section):
     """Learning iterations from history."""
 
-    predictor: Annotated[str, Field(pattern="^(expected|forest|last|mean|median|typical)$")] = Field(
+    predictor: Annotated[str, Field(pattern="^(expected|forest|forest-sklearn|last|mean|median|typical)$")] = Field(
         "expected",
-        description="expected or typical; from a group's runs alone: forest (the paper's), last, mean or median.",
+        description="expected or typical; from a group's runs alone: forest (the paper's), forest-sklearn (the same by "
+        "scikit-learn, slow), last, mean or median.",
     )
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(

@@ -140,9 +140,8 @@ def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sa
 def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
     groups = len({sample.group for sample in samples})
     until = max((sample.end_time for sample in samples), default=0)
-    return ModelInfo(
-        "", options.predictor, options.seed, options.trees, len(samples), groups, until, verdict.new, refused
-    )
+    name, seed, trees = options.predictor, options.seed, options.trees
+    return ModelInfo("", name, seed, trees, len(samples), groups, until, verdict.new, refused)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def test_every_predictor_is_compared_with_the_forest(config: str) -> None:
     code, text = run("--data", "pai-like:400:2", "--jobs", "50", "--rolling", "--config", config, "--json")
     assert code == 0
     rows = {row["predictor"]: row for row in json.loads(text)["predictors"]}
-    assert set(rows) == set(predictor_names())
+    assert set(rows) == set(predictor_names()) - {"forest-sklearn"}
     for row in rows.values():
         assert row["once"]["jobs"] == row["rolling"]["jobs"] == 80
         assert set(row["completion_s"]) == {"asrpt", "asrpt-gated"}

@@ -84,7 +84,7 @@ def test_perfect_knows_everything_and_learns_nothing() -> None:
 
 
 def test_an_unknown_predictor_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="expected, forest, last, mean, median, typical"):
+    with pytest.raises(ValueError, match="expected, forest, forest-sklearn, last, mean, median, typical"):
         make_predictor("oracle")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from slurm_asrpt.predict.forest import fit_columns
+from slurm_asrpt.predict.forest import fit_columns, fit_rows
 from slurm_asrpt.predict.history import Sample
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.predictors.base import Chain, Lesson, make_predictor
@@ -12,7 +12,7 @@ from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.predict.table import Entry
 
 Progress = Callable[[int], None]
-FOREST = "forest"
+FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
 TEACHING = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 """Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
 
@@ -27,15 +27,18 @@ def fit(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: P
     lessons: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.
     Raises ValueError for an unknown predictor.
     """
-    entries = _forest(lessons, trees, seed, progress) if name == FOREST else _others(name, lessons, trees, progress)
+    if name in FORESTS:
+        entries = _forest(name, lessons, trees, seed, progress)
+    else:
+        entries = _others(name, lessons, trees, progress)
     return with_intervals(entries, lessons)
 
 
-def _forest(lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
+def _forest(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
     """The paper's forest with its bootstraps, on group and user."""
     keys = [dict(lesson.chain) for lesson in lessons]
     groups, users = [key["group"] for key in keys], [key["user"] for key in keys]
-    table = fit_columns(groups, users, [lesson.iterations for lesson in lessons], trees, seed, progress)
+    table = FORESTS[name](groups, users, [lesson.iterations for lesson in lessons], trees, seed, progress)
     return {group: Entry.plain(iterations) for group, iterations in table.items()}
 
 

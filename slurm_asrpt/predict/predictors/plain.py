@@ -51,3 +51,4 @@ register("last")(partial(ByGroup, _last))
 # The forest on group and user is the mean of a group's runs but for the noise of its bootstraps, so where it must learn
 # on and on this is what it would say (docs/decisions/0005); ``fit`` makes the bootstraps.
 register("forest")(partial(ByGroup, fmean))
+register("forest-sklearn")(partial(ByGroup, fmean))
