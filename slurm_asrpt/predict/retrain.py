@@ -64,7 +64,8 @@ def _retrain(settings: Settings, now: float, started: float, progress: Callable[
     target = settings.paths.hook / table.FILE_NAME
     table.write_table(target, predictions)
     prune_models(state / "models", options.keep_models)
-    return RetrainReport(len(samples), len(predictions), time.monotonic() - started, model, target)
+    groups = len({sample.group for sample in samples})
+    return RetrainReport(len(samples), groups, time.monotonic() - started, model, target)
 
 
 @contextmanager
