@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
 import typer
+<<<<<<< HEAD
 from slurm_asrpt_cli import admin_group, admin_history
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, progress, read_file
 from slurm_asrpt_cli.admin_evaluate import evaluate
+=======
+from slurm_asrpt_cli import admin_doctor, admin_group, admin_history, admin_models, admin_predict
+>>>>>>> main
 from slurm_asrpt_cli.common import run_app
 
-from slurm_asrpt.config import Settings, load_settings
-from slurm_asrpt.errors import AsrptError, printable
-from slurm_asrpt.predict import table
-from slurm_asrpt.predict.features import render_features
-from slurm_asrpt.predict.group import describe, parse_comment
-from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
-from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.retrain import RetrainReport
-from slurm_asrpt.predict.retrain import retrain as learn
-
 app = typer.Typer(
-    help="Administrate slurm-asrpt: learn from history, look up predictions.",
+    help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
+app.command("retrain")(admin_models.retrain_command)
+app.add_typer(admin_models.app, name="models")
 app.add_typer(admin_history.app, name="history")
 app.command("group")(admin_group.group_command)
+<<<<<<< HEAD
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(evaluate)
 
 
@@ -182,6 +174,12 @@ def _show(prediction: Prediction, as_json: bool) -> None:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+=======
+# Options end at the script, as with sbatch: what follows belongs to the script.
+app.command("predict", context_settings={"allow_interspersed_args": False})(admin_predict.predict_command)
+app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
+app.command("doctor")(admin_doctor.doctor_command)
+>>>>>>> main
 
 
 def main() -> NoReturn:

@@ -22,8 +22,9 @@ local format, lower, reverse, concat = string.format, string.lower, string.rever
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
-local PART_BYTES, PART_LINES = 2048, 500 -- what counts of a long script, and how far it is looked for, at either end
-local HEAD_BYTES, TAIL_BYTES = 65536, 16384
+local PART_BYTES, LONG_PART_BYTES, LONG = 2048, 1024, 16384 -- what counts of a script at either end, and of one over LONG
+local PART_LINES = 500 -- how far it is looked for
+local HEAD_BYTES, TAIL_BYTES = 32768, 16384
 local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
 local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
@@ -78,7 +79,7 @@ local function fold_dates(text)
 end
 
 local function option_key(text)
-  return (gsub(lower(text), "-", "_"))
+  return find(text, "[-A-Z]") and gsub(lower(text), "-", "_") or text
 end
 
 -- The number that a word is, quoted or not, to ten digits; + 0.0 makes it a double everywhere, and no minus zero.
@@ -108,6 +109,7 @@ local function reader(rules)
   local out, n, mark = {}, 0, 0
   local features, launched, plain = {}, {}, {}
   local launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+  local equal_signs, arrows = true, true -- whether the line has any
   local core
 
   local function emit(word)
@@ -196,7 +198,7 @@ local function reader(rules)
 
   local function option(word)
     local equals = find(word, "=", 1, true)
-    local key = option_key(match(equals and sub(word, 1, equals - 1) or word, "^%-*(.*)$"))
+    local key = option_key(sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1))
     if launcher and launcher ~= START then
       drop = equals and 0 or launcher.values[key] or 0
       quote = equals and open_quote(sub(word, equals + 1))
@@ -215,7 +217,8 @@ local function reader(rules)
   end
 
   local function assignment(word, equals)
-    local what = action_of(option_key(match(sub(word, 1, equals - 1), "^%+*(.*)$")))
+    local from = byte(word) ~= 43 and 1 or byte(word, 2) ~= 43 and 2 or 3
+    local what = action_of(option_key(sub(word, from, equals - 1)))
     if what then
       set_aside(what, sub(word, equals + 1), word)
     else
@@ -257,7 +260,7 @@ local function reader(rules)
       return
     elseif action and is_value(word, c, open) then
       return
-    elseif c and c <= 62 and c >= 38 and find(word, "^[0-9&]?>") then
+    elseif arrows and find(word, "^[0-9&]?>") then
       drop = find(word, "^[0-9&]?>[>|]?$") and 1 or 0
       return
     elseif first then
@@ -265,7 +268,7 @@ local function reader(rules)
     elseif c == 45 then
       return option(word)
     end
-    local equals = find(word, "=", 2, true)
+    local equals = equal_signs and find(word, "=", 2, true)
     if equals then
       assignment(word, equals)
     elseif not launcher or not c then
@@ -280,6 +283,8 @@ local function reader(rules)
   local function line(text)
     local continued = false
     local ends = find(text, ";", 1, true)
+    equal_signs, arrows = find(text, "=", 1, true), find(text, ">", 1, true)
+    local simple = not (equal_signs or arrows or ends)
     for word in gmatch(text, "%S+") do
       local c = byte(word)
       if strip and c == 35 then break end
@@ -289,6 +294,8 @@ local function reader(rules)
         if byte(word, #word) == quote then quote = nil end
       elseif OPERATORS[word] then
         begin()
+      elseif simple and c > 45 and drop == 0 and not (launcher or action or silent or first) then
+        emit(word) -- as core would, in a hurry
       elseif ends and byte(word, #word) == 59 then
         core(sub(word, 1, -2), c)
         begin()
@@ -301,7 +308,7 @@ local function reader(rules)
 
   local function arguments(args)
     local before, left = n, ARGUMENT_BYTES
-    launcher = nil
+    launcher, equal_signs, arrows = nil, true, true
     for i = 1, #args do
       left = left - #args[i]
       if left < 0 then break end
@@ -337,8 +344,8 @@ local function past_blanks(text, pos)
 end
 
 -- Gives the lines that count from the front to take; returns how many bytes it has passed.
-local function head_lines(text, rules, take)
-  local pos, size, left, walked, strip = 1, #text, PART_BYTES, 0, rules.strip_comments
+local function head_lines(text, left, rules, take)
+  local pos, size, walked, strip = 1, #text, 0, rules.strip_comments
   while left > 0 and walked < PART_LINES do
     pos = past_blanks(text, pos)
     if pos > size then
@@ -361,11 +368,11 @@ local function head_lines(text, rules, take)
 end
 
 -- Gives the lines that count from the back to take, in their order, no further than from.
-local function tail_lines(script, from, rules, take)
+local function tail_lines(script, from, left, rules, take)
   local start = math.max(from, #script - TAIL_BYTES)
   local text = sub(script, start + 1)
   local back, size = reverse(text), #text
-  local pos, left, walked, lines = 1, PART_BYTES, 0, {}
+  local pos, walked, lines = 1, 0, {}
   while left > 0 and walked < PART_LINES do
     pos = past_blanks(back, pos)
     local stop = find(back, "\n", pos, true)
@@ -419,9 +426,10 @@ end
 -- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
 function M.describe(uid, name, script, args, dataset, rules)
   local words = reader(rules)
-  local from = head_lines(sub(script, 1, HEAD_BYTES), rules, words.line)
+  local part = #script > LONG and LONG_PART_BYTES or PART_BYTES
+  local from = head_lines(sub(script, 1, HEAD_BYTES), part, rules, words.line)
   if from < #script then
-    tail_lines(script, from, rules, words.line)
+    tail_lines(script, from, part, rules, words.line)
   end
   words.finish()
   local fold = rules.fold_dates and fold_dates or tostring
@@ -772,10 +780,10 @@ end
 local EXCLUSIVE = { [0] = true, [2] = true, [3] = true } -- --exclusive, =user, =mcs; 1 is --oversubscribe
 
 -- Why Slurm alone should handle this job, or nil. The order is the order of telling.
-local function why_left(desc, hints, found)
+local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
-  if not given(desc.script) then return "interactive" end
+  if not given(script) then return "interactive" end
   if desc.priority == 0 then return "held" end
   if given(desc.array_inx) then return "array" end
   if given(desc.req_nodes) then return "nodelist" end
@@ -876,9 +884,10 @@ local function decide(state, desc, part_list, uid, now)
   end
   local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
   local user = number_given(desc.user_id) and desc.user_id or uid
-  local job = M.describe(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, rules)
+  local script = desc.script or "" -- once: each reading of a field copies it
+  local job = M.describe(user, desc.name or "", script, arguments_of(desc), hints.dataset, rules)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
-  local left = why_left(desc, hints, found)
+  local left = why_left(desc, script, hints, found)
   local begin, start = left and 0 or user_begin(desc, now), nil
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import BOUND, spell
 
-PART_BYTES = 2048
-"""What counts of a long script: so much of its lines that count from the front, and as much from the back."""
+PART_BYTES, LONG_PART_BYTES, LONG = 2048, 1024, 16384
+"""What counts of a script: so many bytes of its lines that count from the front, and as many from the back; fewer of a
+script over LONG."""
 
 LINE_COST = 16
 """What a line takes of PART_BYTES beside its own bytes: many short lines cost the hook as much as a few long ones."""
@@ -22,7 +23,7 @@ LINE_COST = 16
 PART_LINES = 500
 """Lines looked at from either end, comments included."""
 
-HEAD_BYTES, TAIL_BYTES = 65536, 16384
+HEAD_BYTES, TAIL_BYTES = 32768, 16384
 """Bytes looked at from either end."""
 
 IGNORED = ""
@@ -99,10 +100,9 @@ def read_launcher(line: str) -> tuple[bytes, Launcher]:
     return name.replace(b"/", b" "), Launcher(int(skip or 0), values)
 
 
-def head_lines(script: bytes, rules: Rules) -> tuple[list[bytes], int]:
+def head_lines(script: bytes, left: int, rules: Rules) -> tuple[list[bytes], int]:
     """The lines that count from the front, and where in the script that reading ended."""
-    text, left, lines, pos = script[:HEAD_BYTES], PART_BYTES, [], 0
-    walked = 0
+    text, lines, pos, walked = script[:HEAD_BYTES], list[bytes](), 0, 0
     while left > 0 and walked < PART_LINES and pos <= len(text):
         stop = text.find(b"\n", pos) % (len(text) + 1)
         line = text[pos:stop].lstrip(_BLANK)
@@ -115,11 +115,11 @@ def head_lines(script: bytes, rules: Rules) -> tuple[list[bytes], int]:
     return lines, min(pos, len(text))
 
 
-def tail_lines(script: bytes, head_end: int, rules: Rules) -> list[bytes]:
+def tail_lines(script: bytes, head_end: int, left: int, rules: Rules) -> list[bytes]:
     """The lines that count from the back, no further than ``head_end``."""
     start = max(head_end, len(script) - TAIL_BYTES)
     pieces = script[start:].split(b"\n")
-    left, lines, walked = PART_BYTES, list[bytes](), 0
+    lines, walked = list[bytes](), 0
     for piece in reversed(pieces if start == head_end else pieces[1:]):
         line = piece.strip(_BLANK)
         if line and left > 0 and walked < PART_LINES:
@@ -285,7 +285,7 @@ class Reader:
 
     def _option(self, word: bytes) -> None:
         name, equals, value = word.partition(b"=")
-        key = option_key(name.lstrip(b"-"))
+        key = option_key(name[2:] if name[1:2] == b"-" else name[1:])
         launcher = self._launcher
         if launcher is not None and launcher is not START:
             self._drop = 0 if equals else launcher.values.get(key, 0)
@@ -306,7 +306,7 @@ class Reader:
 
     def _assignment(self, word: bytes) -> None:
         name, _, value = word[1:].partition(b"=")
-        action = self._find(option_key((word[:1] + name).lstrip(b"+")))
+        action = self._find(option_key(_without_plus(word[:1] + name)))
         if action is None:
             self.out.append(word)
         else:
@@ -366,6 +366,11 @@ class Reader:
             (self.launched if self._through else self.plain).append(name)
 
 
+def _without_plus(name: bytes) -> bytes:
+    """Hydra's +name and ++name."""
+    return name.removeprefix(b"+").removeprefix(b"+")
+
+
 def _unquoted(word: bytes) -> bytes:
     quote = word[:1]
     if quote not in (b'"', b"'"):
@@ -375,8 +380,9 @@ def _unquoted(word: bytes) -> bytes:
 
 def read_script(script: bytes, reader: Reader) -> Iterator[bytes]:
     """Feed the lines of ``script`` that count to ``reader``; gives each line before it is read."""
-    lines, end = head_lines(script, reader.rules)
-    for line in lines + tail_lines(script, end, reader.rules):
+    part = LONG_PART_BYTES if len(script) > LONG else PART_BYTES
+    lines, end = head_lines(script, part, reader.rules)
+    for line in lines + tail_lines(script, end, part, reader.rules):
         yield line
         reader.line(line)
     reader.end()

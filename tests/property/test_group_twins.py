@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import Submission, describe, group_id, parse_comment
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.table import Answer, Entry
-from slurm_asrpt.predict.words import HEAD_BYTES, PART_BYTES, TAIL_BYTES
+from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
-MANY = settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOME = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 PIECES = b"\n|\r\n|#| |\t|\x0b|\x0c|\0|\xff|\xc2\xa0|\x1c|\x85|train.py|#SBATCH -J x|--output|%d|%|[".split(b"|")
@@ -111,7 +112,7 @@ def test_same_group(
 @given(
     pieces=st.lists(st.one_of(scripts, st.binary(min_size=1, max_size=50)), min_size=1, max_size=4),
     size=st.one_of(
-        *(st.integers(n - 40, n + 40) for n in (PART_BYTES, 2 * PART_BYTES, TAIL_BYTES, HEAD_BYTES)),
+        *(st.integers(n - 40, n + 40) for n in (PART_BYTES, 2 * PART_BYTES, LONG, LONG + TAIL_BYTES, HEAD_BYTES)),
         st.integers(0, 1 << 20),
     ),
     end=scripts,
@@ -122,12 +123,32 @@ def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], s
     described_by_all(luas, script, [script[:99], script, b"--epochs", b"3"])
 
 
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(training=job_scripts.trainings, data=st.data())
 def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
     script = data.draw(job_scripts.dressed(training))
     found = described_by_all(luas, script, training.arguments(), b"train")
     assert found.features == {name: float(value) for name, value in training.numbers.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(training=job_scripts.trainings, other=job_scripts.trainings, data=st.data())
+def test_what_splits_a_group_and_what_does_not(
+    training: job_scripts.Training, other: job_scripts.Training, data: st.DataObject
+) -> None:
+    """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
+
+    def submitted(job: job_scripts.Training) -> Submission:
+        return describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+
+    one = submitted(training)
+    assert submitted(training) == one
+    assert submitted(replace(training, numbers=other.numbers, spelt=other.spelt)).group == one.group
+    for change in ("program", "model", "dataset"):
+        changed = replace(training, **{change: getattr(other, change)})
+        found = submitted(changed)
+        assert (found.group == one.group) == (changed == training)
+        assert (found.program == one.program) == (changed.program == training.program)
 
 
 @pytest.mark.parametrize(

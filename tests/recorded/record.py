@@ -14,6 +14,7 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slurm_asrpt.config import GroupSettings
@@ -175,19 +176,29 @@ def squeue(lab: Lab) -> str:
     return json.dumps(raw)[:-1] + ', "jobs": [\n' + rows + "\n]}\n"
 
 
-def record(lab: Lab) -> Path:
-    recorder, scrub = Recorder(lab), Scrubber(lab)
+def record(lab: Lab) -> dict[str, str]:
+    """The answers, by the name of the file that keeps each."""
+    recorder = Recorder(lab)
     make_moment(recorder)
-    config = lab.run(["scontrol", "show", "config"]).stdout
     answers = {
         "squeue.json": squeue(lab),
         "nodes.txt": lab.run(["scontrol", "-d", "-o", "show", "node"]).stdout,
         "jobs.txt": lab.run(["scontrol", "-d", "-o", "show", "job"]).stdout,
-        "config.txt": config,
+        "config.txt": show_config(lab),
     }
     answers["update.txt"] = scontrol(lab, updates(recorder))  # last: it changes the moment
     answers["ids.json"] = json.dumps(recorder.ids, indent=1) + "\n"
-    release = re.search(r"SLURM_VERSION\s*=\s*(\d+\.\d+)", config)
+    return answers
+
+
+def show_config(lab: Lab) -> str:
+    return lab.run(["scontrol", "show", "config"]).stdout
+
+
+def keep(lab: Lab, answers: Mapping[str, str]) -> Path:
+    """Write the answers, without what tells of the machine, to the folder of the lab's Slurm release."""
+    scrub = Scrubber(lab)
+    release = re.search(r"SLURM_VERSION\s*=\s*(\d+\.\d+)", show_config(lab))
     folder = Path(__file__).parent / (release[1] if release else "unknown")
     folder.mkdir(exist_ok=True)
     for name, text in answers.items():
@@ -195,17 +206,18 @@ def record(lab: Lab) -> Path:
     return folder
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, str]], accounting: bool) -> None:
+    """Record in a lab of its own, which is taken down afterwards."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
-    parser.add_argument("--base-port", type=int, default=17850)
+    parser.add_argument("--base-port", type=int, default=base_port)
     arguments = parser.parse_args()
-    lab = up(LabSpec(directory=arguments.directory, nodes=NODES, base_port=arguments.base_port, users=1))
+    lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=accounting))
     try:
-        print(f"wrote {record(lab)}")
+        print(f"wrote {keep(lab, record(lab))}")
     finally:
         lab.down(purge=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 17850, record, accounting=False)
