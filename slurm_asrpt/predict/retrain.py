@@ -21,10 +21,6 @@ from slurm_asrpt.predict import table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.historycare import tend
-<<<<<<< HEAD
-from slurm_asrpt.predict.model import prune_models, save_model
-from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
-=======
 from slurm_asrpt.predict.judge import Entries, Verdict, judge
 from slurm_asrpt.predict.model import (
     Model,
@@ -36,12 +32,13 @@ from slurm_asrpt.predict.model import (
     prune_models,
     save_model,
 )
+from slurm_asrpt.predict.predictors import fit as learn
+from slurm_asrpt.predict.predictors import lessons_of, teaching
 from slurm_asrpt.predict.table import Entry, parse_table, render_table
 
 Progress = Callable[[int], None]
 FITS = 2
 """A retraining fits at most twice: the new model, and as it would have been when the old one was made."""
->>>>>>> main
 
 
 class RetrainError(AsrptError):
@@ -74,7 +71,7 @@ def retrain(
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
             tend(history, settings.predict.keep_days, now)
-            samples = history.samples()
+            samples = teaching(history.samples(completed=False))
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
         verdict = _verdict(models, samples, fit)
@@ -127,8 +124,7 @@ def _switch(settings: Settings, model: Model) -> None:
 
 def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], dict[str, Entry]]:
     def fit(samples: Sequence[Sample]) -> dict[str, Entry]:
-        found = fit_table(samples, options.trees, options.seed, progress)
-        return {group: Entry.plain(iterations) for group, iterations in found.items()}
+        return learn(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
 
     return fit
 
@@ -150,7 +146,9 @@ def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sa
 def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
     groups = len({sample.group for sample in samples})
     until = max((sample.end_time for sample in samples), default=0)
-    return ModelInfo("", "forest", options.seed, options.trees, len(samples), groups, until, verdict.new, refused)
+    return ModelInfo(
+        "", options.predictor, options.seed, options.trees, len(samples), groups, until, verdict.new, refused
+    )
 
 
 @contextmanager
@@ -171,34 +169,3 @@ def _alone(settings: Settings) -> Iterator[None]:
     except OSError as error:
         where = error.filename or state
         raise RetrainError(f"{where}: {error.strerror}; run as the daemon's user, or set paths.*") from error
-<<<<<<< HEAD
-
-
-def _retrain(settings: Settings, now: float, started: float, progress: Callable[[int], None]) -> RetrainReport:
-    options, state = settings.predict, settings.paths.state
-    with History(state / HISTORY_NAME) as history:
-        tend(history, options.keep_days, now)
-        samples = teaching(history.samples(completed=False))
-    predictions = fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
-    model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
-    target = settings.paths.hook / table.FILE_NAME
-    table.write_table(target, predictions)
-    prune_models(state / "models", options.keep_models)
-    groups = len({sample.group for sample in samples})
-    return RetrainReport(len(samples), groups, time.monotonic() - started, model, target)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One retraining at a time: the lock goes with the process, however that ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RetrainError("another retraining is under way; wait for it to end") from None
-        yield
-    finally:
-        os.close(descriptor)
-=======
->>>>>>> main
