@@ -1,9 +1,8 @@
-"""The forest and what becomes of it: models, retraining, the table."""
+"""The forest, against scikit-learn's on the plain rows."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +11,8 @@ from hypothesis import settings as settings_
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
-from slurm_asrpt.config import PathSettings, PredictSettings, Settings
-from slurm_asrpt.predict import retrain as retrain_module
-from slurm_asrpt.predict import table
 from slurm_asrpt.predict.forest import Cells, fit_columns, fit_rows, fit_table
-from slurm_asrpt.predict.history import History, Run, Sample, Source
-from slurm_asrpt.predict.model import Model, active_name, load_model
-from slurm_asrpt.predict.retrain import RetrainError, retrain
-from slurm_asrpt.predict.table import Answer, Entry
+from slurm_asrpt.predict.history import Sample
 
 
 def name(i: int) -> str:
@@ -105,96 +98,3 @@ def test_the_forest_by_scikit_learn_is_ours_but_for_the_bootstraps() -> None:
 def test_a_cell_that_no_tree_has_drawn_takes_the_mean_of_its_rows() -> None:
     cells = Cells(np.array([0, 0, 1]), np.array([0, 0, 0]), np.array([10.0, 30.0, 7.0]))
     assert cells.forest([np.array([2, 2, 2])]).tolist() == [20.0, 7.0]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    paths = PathSettings(state=tmp_path / "state", hook=tmp_path / "hook")
-    return Settings(paths=paths, predict=PredictSettings(predictor="forest", trees=5, keep_models=2))
-
-
-def active(settings: Settings) -> Model:
-    models = settings.paths.state / "models"
-    return load_model(models, active_name(models))
-
-
-def answers(settings: Settings) -> set[Entry]:
-    """Of the active model."""
-    return set(table.parse_table(active(settings).data).values())
-
-
-def fill(settings: Settings, iterations: int) -> None:
-    settings.paths.state.mkdir(exist_ok=True)
-    runs = [
-        Run(str(i), i, state="COMPLETED", uid=1, group_id=name(i % 4), iterations=iterations,
-            iterations_source=Source.REPORTED)
-        for i in range(12)
-    ]  # fmt: skip
-    with History(settings.paths.state / "history.sqlite") as history:
-        history.record(runs)
-
-
-def test_retrain(settings: Settings) -> None:
-    fill(settings, 50)
-    report = retrain(settings, 1e9)
-    assert (report.rows, report.groups) == (12, 4)
-    expected = {name(i): Entry.plain(50) for i in range(4)}
-    assert table.read_table(settings.paths.hook / "table.txt") == expected
-    model = active(settings)
-    assert table.parse_table(model.data) == expected
-    info = model.info
-    assert (info.rows, info.groups, info.trees, info.created[:10]) == (12, 4, 5, "2001-09-09")
-
-
-def test_empty_history_gives_an_empty_table(settings: Settings) -> None:
-    report = retrain(settings, 1e9)
-    assert (report.rows, report.groups) == (0, 0)
-    assert table.lookup(settings.paths.hook / "table.txt", [("group", name(1))], {}) == (Answer(), "")
-
-
-def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(settings, 50)
-    retrain(settings, 1e9)
-    fill(settings, 70)
-
-    def crash(path: Path, data: bytes) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(retrain_module, "replace_file", crash)
-        with pytest.raises(KeyboardInterrupt):
-            retrain(settings, 1e9 + 1)
-    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {Entry.plain(50)}
-    assert answers(settings) == {Entry.plain(70)}
-    retrain(settings, 1e9 + 2)
-    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {Entry.plain(70)}
-
-
-def test_crash_while_the_model_is_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(settings, 50)
-    retrain(settings, 1e9)
-    fill(settings, 70)
-    with monkeypatch.context() as patch:
-        patch.setattr(retrain_module, "point_at", _no_space)
-        with pytest.raises(RetrainError):
-            retrain(settings, 1e9 + 1)
-    assert answers(settings) == {Entry.plain(50)}
-
-
-def _no_space(*_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_old_models_go(settings: Settings) -> None:
-    for i in range(4):
-        retrain(settings, 1e9 + i)
-    models = settings.paths.state / "models"
-    kept = sorted(p.name for p in models.iterdir() if not p.is_symlink())
-    assert len(kept) == 2
-    assert (models / "current").resolve().name == kept[-1]
-
-
-def test_one_retraining_at_a_time(settings: Settings) -> None:
-    settings.paths.state.mkdir()
-    with retrain_module._alone(settings), pytest.raises(RetrainError, match="under way"):
-        retrain(settings, 1e9)

@@ -137,7 +137,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["run", *SMALL, "-p", "nonsense"], "known: asrpt"),
         (["run", *SMALL, "--set", "tau=-1"], "greater than or equal"),
         (["run", *SMALL, "--set", "nonsense=1"], "it has: comm_heavy"),
-        (["run", *SMALL, "--predictor", "oracle"], "perfect, forest"),
+        (["run", *SMALL, "--predictor", "oracle"], "perfect, expected"),
         (["run", *SMALL, "--nic", "0"], "bandwidths"),
         (["run", *SMALL, "--servers", "0"], "at least one server"),
         (["run", *SMALL, "-o", "/etc"], "left alone"),

@@ -49,7 +49,7 @@ class _Ranges:
     """The last runs of every key, and by how much their ranges have missed what came next."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._entries = entries
+        self._units = {key: entry.unit for key, entry in entries.items()}
         self._runs: dict[str, deque[float]] = {}
         self._misses: defaultdict[Kind, list[Margins]] = defaultdict(list)
         self._margins: dict[Kind, Margins] = {}
@@ -73,8 +73,10 @@ class _Ranges:
 
     def _value(self, key: str, lesson: Lesson) -> float:
         """The run in the unit of the key's entry; 0 where the key has none."""
-        entry = self._entries.get(key)
-        factor = unit_factor(entry.unit, lesson.features) if entry else 0.0
+        unit = self._units.get(key)
+        if unit is None:
+            return 0.0
+        factor = unit_factor(unit, lesson.features)
         return lesson.iterations / factor if factor > 0 else 0.0
 
     def around(self, key: str, entry: Entry) -> Entry:
