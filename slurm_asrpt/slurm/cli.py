@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from slurm_asrpt.config import SlurmSettings
@@ -38,7 +39,11 @@ class CliClient:
         )
 
     def jobs(self) -> list[JobRecord]:
-        return parse.parse_jobs(self._run("squeue", "--json", "--states=all"))
+        return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
+
+    @cached_property
+    def _json(self) -> str:
+        return parse.json_option(self._run("squeue", "--version"))
 
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))

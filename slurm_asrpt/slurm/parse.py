@@ -1,7 +1,7 @@
 """Slurm's answers into records. Text in, values out; anything unreadable raises SlurmError naming what it was.
 
 Covers the plain numbers of 22.05 and the wrapped ones of 23.02 and later
-(``{"set": true, "infinite": false, "number": 5}``).
+(``{"set": true, "infinite": false, "number": 5}``), states as one word and as lists of words.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
 
+# newer releases list these beside the state; the first of them is the one word of 22.05
+_STATE_FLAGS = (
+    *("COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
+)
+_EXCLUSIVE = frozenset({"none", "true", "user", "mcs", "topo"})
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
@@ -33,6 +39,12 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         value = value[0] if value else ""
     return value if isinstance(value, str) else ""
+
+
+def _state_word(value: Any) -> str:
+    """One word for a job's state, as 22.05 gives it: what happens to the job comes before what it is."""
+    words = value if isinstance(value, list) else [value]
+    return next((flag for flag in _STATE_FLAGS if flag in words), _word(value))
 
 
 def parse_gres(text: str) -> dict[tuple[str, str], int]:
@@ -80,7 +92,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
     if isinstance(task, Mapping) and not task.get("set"):
         task = None
     job_id = str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}"
-    shared, state = raw.get("shared"), _word(raw.get("job_state"))
+    state = _state_word(raw.get("job_state"))
     return JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -117,7 +129,7 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         excluded_nodes=_word(raw.get("excluded_nodes")),
         features=_word(raw.get("features")),
         reservation=_word(raw.get("resv_name")),
-        exclusive=_word(shared) in ("none", "user", "mcs", "topo"),
+        exclusive=not _EXCLUSIVE.isdisjoint((_word(raw.get("shared")), _word(raw.get("exclusive")))),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
@@ -230,6 +242,13 @@ def _allocation(line: str) -> dict[str, int]:
     except SlurmError:
         return {}  # one user's odd job name must not keep the others from being read
     return {name: count for name, count in counts.items() if count}
+
+
+def json_option(version: str) -> str:
+    """What to ask squeue for. 26.05's own format leaves out whether a job is exclusive; the one before has it."""
+    release = re.search(r"(\d+)\.(\d+)", version)
+    year, month = (int(release[1]), int(release[2])) if release else (0, 0)
+    return "--json=v0.0.44" if (26, 5) <= (year, month) < (27, 5) else "--json"
 
 
 def parse_config(text: str) -> dict[str, str]:
