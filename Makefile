@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | lint | benchmarks | reproduction | man | clean. Needs make, python3 and, for missing packages, root.
+# slurm-asrpt: make setup | demo | test | test-compat | lint | benchmarks | reproduction | man | clean. Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
 VENV := .venv
@@ -11,10 +11,10 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-compat lint benchmarks reproduction man clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 setup: $(STAMP) ## Install missing Debian packages and make .venv (quick when nothing is missing)
 
@@ -36,6 +36,10 @@ demo: setup ## Bring up a real Slurm on this machine and watch jobs being schedu
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	$(BIN)/pytest
+
+test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
+	@.ci/packages debootstrap
+	$(BIN)/python -m tests.compat
 
 lint: setup ## Style, types and the architecture
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Record what a real Slurm answers, for the tests that run without one.
 
-    python -m tests.recorded.record /tmp/lab-rec-1 [--base-port 17850]
+    python -m tests.recorded.record /tmp/lab-rec-1 [--base-port 17850] [--root build/compat/trixie]
 
 needs root and Slurm on this machine (make setup). It brings a lab up in that directory, makes one moment with jobs of
 every form, writes the answers to tests/recorded/<Slurm release>/, and takes the lab down. See README.md here.
@@ -20,6 +20,7 @@ from typing import Any
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.root import enter
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.slurm.parse import json_option
@@ -225,11 +226,20 @@ def record(lab: Lab) -> Path:
     return folder
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read_arguments(doc: str, module: str, port: int) -> argparse.Namespace:
+    """directory and base_port. With ``--root`` it does not return: the module runs anew in that folder."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
-    parser.add_argument("--base-port", type=int, default=17850)
+    parser.add_argument("--base-port", type=int, default=port)
+    parser.add_argument("--root", type=Path, help="folder of another Debian (asrpt-lab debian)")
     arguments = parser.parse_args()
+    if arguments.root:
+        enter(arguments.root, ["python", "-m", module, str(arguments.directory), f"--base-port={arguments.base_port}"])
+    return arguments
+
+
+def main() -> None:
+    arguments = read_arguments(__doc__ or "", "tests.recorded.record", 17850)
     lab = up(LabSpec(directory=arguments.directory, nodes=NODES, base_port=arguments.base_port, users=1))
     try:
         print(f"wrote {record(lab)}")

@@ -1,6 +1,6 @@
 """Record what a real sacct says, for the reader of job traces.
 
-    python -m tests.recorded.record_sacct /tmp/lab-rec-2 [--base-port 19500]
+    python -m tests.recorded.record_sacct /tmp/lab-rec-2 [--base-port 19500] [--root build/compat/trixie]
 
 needs root, Slurm, slurmdbd and MariaDB on this machine (make setup test-packages). Brings a lab with accounting up,
 runs jobs of every form that the reader tells apart, writes sacct.txt (local times) and sacct-epoch.txt (seconds since
@@ -9,7 +9,6 @@ the epoch, other fields, with duplicates) to tests/recorded/<Slurm release>/, an
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS
-from tests.recorded.record import NODES, Recorder, Scrubber, hook_conf
+from tests.recorded.record import NODES, Recorder, Scrubber, hook_conf, read_arguments
 
 LOCAL_FIELDS = (
     "JobID,JobIDRaw,User,Account,Partition,JobName,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,State,"
@@ -80,10 +79,7 @@ def record(lab: Lab) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
-    parser.add_argument("--base-port", type=int, default=19500)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__ or "", "tests.recorded.record_sacct", 19500)
     lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=True))
     try:
         print(f"wrote {record(lab)}")
