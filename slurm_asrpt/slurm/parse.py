@@ -114,8 +114,8 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         array=bool(_word(raw.get("array_task_string"))) or array_id != 0,
         het=int(number(raw.get("het_job_id"))) != 0,
         min_nodes=max(1, int(number(raw.get("node_count"), 1))),
-        max_nodes=int(number(raw.get("max_nodes"))),
-        tasks=max(1, int(number(raw.get("tasks"), 1))),
+        max_nodes=_max_nodes(raw),
+        tasks=_tasks(raw),
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
         cpus=int(number(raw.get("cpus"))),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
@@ -135,6 +135,17 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
     )
+
+
+def _tasks(raw: Mapping[str, Any]) -> int:
+    return max(1, int(number(raw.get("tasks"), 1)))
+
+
+def _max_nodes(raw: Mapping[str, Any]) -> int:
+    """From 23.02 on a job that says how many tasks it has never gets more nodes; only 26.05 says so in max_nodes."""
+    most = int(number(raw.get("max_nodes")))
+    exact = "EXACT_TASK_COUNT_REQUESTED" in (raw.get("flags") or ())
+    return most or (_tasks(raw) if exact else 0)
 
 
 def _exit_code(raw: Any) -> int:
@@ -244,11 +255,15 @@ def _allocation(line: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+def release(version: str) -> tuple[int, int]:
+    """(24, 11) for ``slurm-wlm 24.11.5``; (0, 0) for what is no version."""
+    found = re.search(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def json_option(version: str) -> str:
     """What to ask squeue for. 26.05's own format leaves out whether a job is exclusive; the one before has it."""
-    release = re.search(r"(\d+)\.(\d+)", version)
-    year, month = (int(release[1]), int(release[2])) if release else (0, 0)
-    return "--json=v0.0.44" if (26, 5) <= (year, month) < (27, 5) else "--json"
+    return "--json=v0.0.44" if (26, 5) <= release(version) < (27, 5) else "--json"
 
 
 def parse_config(text: str) -> dict[str, str]:
