@@ -54,15 +54,15 @@ def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig)
     """Put back what ``pin`` overwrote; the lease stays. Slurm has no word for "no upper bound": the cluster's size.
 
     Fewer tasks than nodes means that Slurm itself had raised the node count for the GPUs' sake, and it will again;
-    written back as it was it would raise the tasks. Where tasks follow the nodes they come back by themselves, but not
-    the CPUs; and a task count once written would keep the job from ever having more nodes than tasks.
+    written back as it was it would raise the tasks. The CPUs do not come back by themselves. Where tasks follow the
+    nodes they do, and a task count once written would keep the job from ever having more nodes than tasks.
     """
     most = before.max_nodes or max(cluster_nodes, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
     fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": ""}
     if not slurm.tasks_follow_nodes:
         fields["NumTasks"] = str(before.tasks)
-    elif before.cpus:
+    if before.cpus:
         fields["NumCPUs"] = str(before.cpus)
     return Update(job_id, {**fields, **_priority(slurm.multifactor, before.priority, 0)})
 
