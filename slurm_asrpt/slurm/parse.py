@@ -76,7 +76,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
         answer = json.loads(text)
         if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
-        return [_job(raw) for raw in answer["jobs"]]
+        return [job_record(raw) for raw in answer["jobs"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
@@ -87,7 +87,8 @@ def _first_error(errors: Any) -> str:
     return printable(" ".join(str(word) for word in words if word))
 
 
-def _job(raw: Mapping[str, Any]) -> JobRecord:
+def job_record(raw: Mapping[str, Any]) -> JobRecord:
+    """One job of squeue's JSON, of any release."""
     array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
     if isinstance(task, Mapping) and not task.get("set"):
         task = None

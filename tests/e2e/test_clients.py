@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
@@ -22,7 +22,10 @@ def client(request: pytest.FixtureRequest, cluster: Cluster) -> SlurmClient:
     settings = SlurmSettings(conf=str(cluster.lab.slurm_conf))
     if request.param == "cli":
         return CliClient(settings)
-    pytest.skip("there is no pyslurm client")
+    try:
+        return pyslurm.load(settings, CliClient(settings).config().version)
+    except SlurmError as why_not:
+        pytest.skip(str(why_not))
 
 
 def waiting(cluster: Cluster, *options: str) -> str:
