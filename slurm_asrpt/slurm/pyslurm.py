@@ -2,7 +2,8 @@
 
 pyslurm cannot change a node count, clear a node list or write a factor of 0 (it says yes and does nothing), so whatever
 touches nodes stays with scontrol. It does not tell GPUs in use on nodes either. Each of its releases fits exactly one
-release of Slurm. Up to 24.11 its ``Job`` hides what a job asks for; the older ``job().get()`` has it.
+release of Slurm. Its ``Job`` leaves out what ``--gpus`` and ``--gres`` asked for, in 25.11 too; the older
+``job().get()``, gone in 25.11, has it. Without that jobs are read by squeue.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ASKED = (
     *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
 )
 _SHARING = {"NO": "none", "USER": "user", "MCS": "mcs"}
-_PROBE = "import pyslurm; pyslurm.Jobs.load(); pyslurm.job().get()"
+_PROBE = "import pyslurm; pyslurm.Jobs.load()"
 
 
 class PyslurmClient(CliClient):
@@ -43,6 +44,8 @@ class PyslurmClient(CliClient):
         self.library: Any = importlib.import_module("pyslurm")
 
     def jobs(self) -> list[JobRecord]:
+        if not hasattr(self.library, "job"):
+            return super().jobs()
         try:
             jobs = self.library.Jobs.load().values()
             asked = self.library.job().get()
