@@ -29,15 +29,14 @@ PAGE = TREE / "docs" / "compatibility.md"
 CORE = ("lab", "clients", "leases", "placement", "hands_off", "hook_failures", "hostile_names", "variants", "demo")
 ROW = re.compile(r"\| (\d\d\.\d\d)\S* \|.*")
 FACTS = """
-import glob, platform, re, subprocess
+import glob, importlib.metadata, platform, re, subprocess
 version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True).stdout.split()[-1]
 hook = glob.glob("/usr/lib/*/slurm*/job_submit_lua.so")[0]
 lua = re.search(r"liblua(5\\.\\d)", subprocess.run(["ldd", hook], capture_output=True, text=True).stdout)
 debian = open("/etc/debian_version").read().strip()
 try:
-    import pyslurm
-    client = pyslurm.__version__
-except ImportError:
+    client = importlib.metadata.version("pyslurm")
+except importlib.metadata.PackageNotFoundError:
     client = "-"
 print(version, debian, lua[1] if lua else "?", platform.python_version(), client)
 """

@@ -60,6 +60,8 @@ class CliClient:
             for u in updates
         ]
         errors = parse.parse_update_errors(self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True))
+        if not errors:  # built without readline it does not say which answer belongs to which line
+            raise SlurmError("scontrol echoes no line that it is fed; asrptd needs one that is built with readline")
         if len(errors) != len(updates):
             raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
         return errors

@@ -139,10 +139,7 @@ def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
 def test_an_interrupt_while_coming_up_cleans_up(folder):
     """After the first pid file is there, the command gets SIGINT as from Ctrl-C."""
     directory = folder / "cut"
-    # a node that never registers, so that up is still waiting when the signal comes
-    extra = (
-        "NodeName=n9 NodeHostname=elsewhere NodeAddr=127.0.0.1 Port={PORT + 99} Gres=gpu:1\\nPartitionName=gpu Nodes=n9"
-    )
+    extra = "DownNodes=n1 State=DRAIN"  # never idle, so that up is still waiting when the signal comes
     code = f"""
 from slurm_asrpt_cli.lab import app
 app(["up", "--nodes", "1x1", "--dir", "{directory}", "--base-port", "{PORT + 40}", "--no-hook",
