@@ -1,4 +1,5 @@
-# slurm-asrpt: make setup | demo | test | test-compat | lint | benchmarks | reproduction | man | clean. Needs make, python3 and, for missing packages, root.
+# slurm-asrpt: make setup | demo | test | test-compat | lint | benchmarks | reproduction | man | clean
+# Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
 VENV := .venv
@@ -11,10 +12,10 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-compat lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-compat test-integrations lint benchmarks reproduction man clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 setup: $(STAMP) ## Install missing Debian packages and make .venv (quick when nothing is missing)
 
@@ -41,6 +42,12 @@ test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms to
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.compat
 
+TORCH ?= torch
+test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
+	@$(PYTHON) -m venv build/integrations
+	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest
+	build/integrations/bin/python -m pytest tests/integration
+
 lint: setup ## Style, types and the architecture
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,6 +59,7 @@ lint: setup ## Style, types and the architecture
 benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 2 quiet cores, JSON into build/benchmarks
 	@mkdir -p build/benchmarks
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
+	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
 

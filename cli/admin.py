@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
+from slurm_asrpt_cli import admin_group, admin_history
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, progress, read_file
 from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Settings, load_settings
-from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.errors import AsrptError, printable
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.group import group_id, parse_comment
-from slurm_asrpt.predict.jobscript import directives, job_name
+from slurm_asrpt.predict.features import render_features
+from slurm_asrpt.predict.group import describe, parse_comment
+from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
+from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.retrain import RetrainReport
 from slurm_asrpt.predict.retrain import retrain as learn
 
@@ -34,10 +32,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+app.add_typer(admin_history.app, name="history")
+app.command("group")(admin_group.group_command)
 
 
 @app.callback()
@@ -56,7 +52,7 @@ def retrain_command(config: ConfigOption = None, as_json: JsonOption = False) ->
       asrpt-admin retrain --json
     """
     settings = load_settings(config)
-    with _progress("growing trees", settings.predict.trees) as advance:
+    with progress("growing trees", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance)
     if as_json:
         print(json.dumps(_plain(asdict(report))))
@@ -72,20 +68,17 @@ def _tell(report: RetrainReport) -> None:
     print(f"table {report.table}")
 
 
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for people; nothing where stderr is no terminal."""
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What the hook would find out about a submission. predicted_iterations 0: unseen group."""
 
     group: str
     predicted_iterations: int
+    predicted_low: int
+    predicted_high: int
+    predicted_by: str
+    features: dict[str, float]
+    gpus: int
     job_name: str
     user: str
     uid: int
@@ -104,6 +97,7 @@ def predict_command(
     name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
     comment: Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")] = 0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,29 +111,45 @@ def predict_command(
       asrpt-admin predict --user alice --job-name bert train.sh --lr 0.1
     """
     settings = load_settings(config)
-    script = _read(jobscript)
+    script = read_file(jobscript)
     if comment is None:
         comment = directives(script).get("comment", "")
-    uid, user_name = _user(user)
+    uid, user_name = find_user(user)
     words = [os.fsencode(arg) for arg in args or []]
-    prediction, trouble = _predict(
-        settings, uid, user_name, name or job_name(script, jobscript), script, words, comment
-    )
+    name = name or job_name(script, jobscript)
+    gpus = gpus or gpus_asked(script)
+    prediction, trouble = _predict(settings, uid, user_name, name, script, words, comment, gpus)
     _show(prediction, as_json)
     if trouble:
         raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
 
 
 def _predict(
-    settings: Settings, uid: int, user: str, name: str, script: bytes, args: list[bytes], comment: str
+    settings: Settings, uid: int, user: str, name: str, script: bytes, args: list[bytes], comment: str, gpus: int
 ) -> tuple[Prediction, str]:
     hints = parse_comment(os.fsencode(comment))
-    group = group_id(uid, os.fsencode(name), script, args, hints.dataset.encode(), settings.group)
+    job = describe(uid, os.fsencode(name), script, args, hints.dataset.encode(), settings.group)
     target = settings.paths.hook / table.FILE_NAME
-    iterations, trouble = table.lookup(target, group)
-    ignored = [os.fsdecode(item) for item in hints.complaints]
+    keys = keys_of(job.group, job.program, uid, gpus, job.features)
+    found, trouble = table.lookup(target, keys, job.features)
     return (
-        Prediction(group, iterations, name, user, uid, hints.profile, hints.dataset, hints.off, ignored, str(target)),
+        Prediction(
+            group=job.group,
+            predicted_iterations=found.iterations,
+            predicted_low=found.low,
+            predicted_high=found.high,
+            predicted_by=found.level,
+            features=job.features,
+            gpus=gpus,
+            job_name=name,
+            user=user,
+            uid=uid,
+            profile=hints.profile,
+            dataset=hints.dataset,
+            off=hints.off,
+            ignored_hints=[os.fsdecode(item) for item in hints.complaints],
+            table=str(target),
+        ),
         trouble,
     )
 
@@ -149,9 +159,13 @@ def _show(prediction: Prediction, as_json: bool) -> None:
         print(json.dumps(_plain(asdict(prediction))))
         return
     iterations = str(prediction.predicted_iterations) if prediction.predicted_iterations else "0 (unseen group)"
+    interval = f"{prediction.predicted_low} to {prediction.predicted_high}" if prediction.predicted_high else ""
     rows = {
         "group": prediction.group,
         "predicted iterations": iterations,
+        "10-90% interval": interval,
+        "learned from": prediction.predicted_by,
+        "features": render_features(prediction.features),
         "job name": prediction.job_name,
         "user": f"{prediction.user} ({prediction.uid})",
         "profile": prediction.profile,
@@ -166,31 +180,6 @@ def _show(prediction: Prediction, as_json: bool) -> None:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
-
-
-def _user(user: str | None) -> tuple[int, str]:
-    """User id and name. Raises InputError for a user that this machine does not know."""
-    try:
-        if user is None or (user.isascii() and user.isdigit()):
-            uid = os.getuid() if user is None else int(user)
-            return uid, _name_of(uid)
-        return pwd.getpwnam(user).pw_uid, user
-    except (KeyError, ValueError):
-        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return str(uid)
 
 
 def main() -> NoReturn:

@@ -139,8 +139,8 @@ def up(
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
     print(f"{len(spec.node_list)} nodes up in {lab.directory}. Next:")
     where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
-    for line in _next_in_root(lab, where) if root.inside() else _next(lab, where):
-        print(line)
+    for text in _next_in_root(lab, where) if root.inside() else _next(lab, where):
+        print(text)
 
 
 def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:

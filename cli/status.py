@@ -46,9 +46,17 @@ class Field:
 
 
 def _iterations(job: JobStatus) -> str:
-    """Predicted iterations, ``-`` where the group is unseen; ``done/predicted`` once the job reports."""
-    predicted = str(job.predicted_iterations) if job.predicted_iterations > 0 else UNKNOWN
-    return predicted if job.iterations_done is None else f"{job.iterations_done}/{predicted}"
+    """Predicted iterations, ``-`` where the group is unseen; ``done/total`` once the job reports."""
+    if job.iterations_done is None:
+        return str(job.predicted_iterations) if job.predicted_iterations > 0 else UNKNOWN
+    return f"{job.iterations_done}/{job.iterations_total or UNKNOWN}"
+
+
+def _share(job: JobStatus) -> str:
+    """Share of the iterations that is done, in whole percent; never 100% before the end."""
+    if job.iterations_done is None or not job.iterations_total:
+        return UNKNOWN
+    return f"{min(100, 100 * job.iterations_done // job.iterations_total)}%"
 
 
 def _alpha(job: JobStatus) -> str:
@@ -81,7 +89,9 @@ FIELDS = (
     Field("GROUP", lambda job: safe(job.group)),
     Field("PROFILE", lambda job: safe(job.profile), long=True),
     Field("ITERATIONS", _iterations, right=True),
+    Field("DONE", _share, right=True),
     Field("RUN_TIME", lambda job: slurm_time(job.predicted_run_s), right=True),
+    Field("TIME_LEFT", lambda job: slurm_time(job.remaining_s), right=True),
     Field("SUBMITTED", lambda job: _date(job.submit_time), long=True),
     Field("STARTED", lambda job: _date(job.start_time), long=True),
     Field("ALPHA", _alpha, right=True, long=True),
@@ -93,7 +103,7 @@ FIELDS = (
 SHORT = (*(field for field in FIELDS if not field.long), Field("NODES/REASON", _where_or_why))
 
 # On a narrow terminal these make room, in this order, until the reason has REASON_WIDTH.
-GIVES_WAY = ("GROUP", "STATE", "NAME", "ITERATIONS", "RUN_TIME", "USER")
+GIVES_WAY = ("GROUP", "STATE", "NAME", "ITERATIONS", "RUN_TIME", "DONE", "TIME_LEFT", "USER")
 NARROW_NAME = 12
 
 
@@ -246,7 +256,9 @@ def _facts_in_words(job: JobStatus) -> list[tuple[str, str]]:
         ("Iteration", _iteration(job)),
     ]
     if job.iterations_done is not None:
-        lines.append(("Progress", f"{job.iterations_done} iterations done"))
+        lines.append(("Progress", _progress(job)))
+    if job.remaining_s is not None:
+        lines.append(("Time left", f"{slurm_time(job.remaining_s)}, {_basis(job)}"))
     return lines + [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items())]
 
 
@@ -255,6 +267,20 @@ def _prediction(job: JobStatus) -> str:
         return f"none: no finished job of its group ({safe(job.group)}) is known"
     run = slurm_time(job.predicted_run_s)
     return f"{job.predicted_iterations} iterations, run time {run}, from group {safe(job.group)}"
+
+
+def _progress(job: JobStatus) -> str:
+    total = f" of {job.iterations_total}" if job.iterations_total else ""
+    share = f" ({_share(job)})" if total else ""
+    pace = f", {job.alpha_observed:.4g} s each" if job.alpha_observed else ""
+    return f"{job.iterations_done}{total} iterations done{share}{pace}"
+
+
+def _basis(job: JobStatus) -> str:
+    """What the remaining time rests on."""
+    if job.iterations_done is None or not job.iterations_total:
+        return "by the predicted run time"
+    return "at its present speed" if job.alpha_observed else "at the speed computed for these nodes"
 
 
 def _iteration(job: JobStatus) -> str:

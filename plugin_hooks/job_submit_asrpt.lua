@@ -11,19 +11,24 @@
 -- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,table}.py and slurm_asrpt/slurm/tag.py.
+-- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,keys,table,words}.py and slurm_asrpt/slurm/tag.py.
 
 local M = {}
 
 local byte, find, sub, match, gmatch, gsub = string.byte, string.find, string.sub, string.match, string.gmatch,
   string.gsub
-local format, concat = string.format, table.concat
+local format, lower, reverse, concat = string.format, string.lower, string.reverse, table.concat
 
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
-local CLIP_BYTES = 12288 -- what counts of a longer text: its first and last half of this, and its length
+local MAX_TAG_BYTES = 255
+local PART_BYTES, LONG_PART_BYTES, LONG = 2048, 1024, 16384 -- what counts of a script at either end, and of one over LONG
+local PART_LINES = 500 -- how far it is looked for
+local HEAD_BYTES, TAIL_BYTES = 32768, 16384
+local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
+local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
--- ---------------------------------------------------------------------------------------------- group id
+-- ---------------------------------------------------------------------------------------------------- hash
 
 -- Two polynomials modulo primes just below 2^32 over six bytes at a time: h * M < 2^52 and the six bytes < 2^48,
 -- so that every sum stays exact in a double. Both together tell any two six-byte blocks apart (P1 * P2 > 2^48).
@@ -50,85 +55,476 @@ local function hash(text)
   return format("%08x%08x", a, b)
 end
 
-local function clip(text)
-  local size = #text
-  if size <= CLIP_BYTES then
+-- -------------------------------------------------------------------------- what counts of a script's words
+
+-- The rules are in docs/decisions/0008, their settings in hook.conf; words.py is the twin, word for word. Patterns hold
+-- no NUL (Lua 5.1 would stop there), and none can take more than linear time.
+
+local IGNORED = "" -- what a name that is set aside stands for, if it is no feature
+local START = { skip = 0 } -- where a command is to come
+local SETUP, SILENT, FIRST = "setup", "ignored", "first"
+
+local OPERATORS = {}
+for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do", "%S+") do
+  OPERATORS[word] = true
+end
+
+local function fold_dates(text)
+  if not find(text, "%d%d%d%d[-_/.]?%d%d") then
     return text
   end
-  local half = CLIP_BYTES / 2
-  return concat({ sub(text, 1, half), format("\n[%.0f bytes]\n", size), sub(text, size - half + 1) })
+  text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
+  text = gsub(text, "@[-_T]?[0-2]%d[-_:.h]?[0-5]%d[-_:.m]?[0-5]?%d?", "@")
+  return (gsub(text, "1[5-9]%d%d%d%d%d%d%d%d", "@"))
 end
 
-local BLANK = { [9] = true, [11] = true, [12] = true, [13] = true, [32] = true }
+local function option_key(text)
+  return find(text, "[-A-Z]") and gsub(lower(text), "-", "_") or text
+end
 
-local function ignored(line, texts)
-  for i = 1, #texts do
-    if find(line, texts[i], 1, true) then
-      return true
+-- The number that a word is, quoted or not, to ten digits; + 0.0 makes it a double everywhere, and no minus zero.
+local function number_in(word)
+  local text = match(word, "^[\"']?(.*)$")
+  text = match(text, "^(.*)[\"']$") or text
+  if #word > 32 or not (find(text, "^%-?[0-9.]+$") or find(text, "^%-?[0-9.]+[eE][-+]?[0-9]+$")) then
+    return nil
+  end
+  local value = tonumber(text)
+  if not value or value >= 1e15 or value <= -1e15 then
+    return nil
+  end
+  value = tonumber(format("%.10g", value)) + 0.0
+  return value < 1e15 and value > -1e15 and value or nil
+end
+
+-- The quote that a value opens and does not close.
+local function open_quote(value)
+  local c = byte(value)
+  return (c == 34 or c == 39) and (#value == 1 or byte(value, #value) ~= c) and c or nil
+end
+
+-- Takes lines and arguments word by word. out: what counts.
+local function reader(rules)
+  local keys, commands, strip = rules.keys, rules.commands, rules.strip_comments
+  local out, n, mark = {}, 0, 0
+  local features, launched, plain = {}, {}, {}
+  local launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+  local equal_signs, arrows = true, true -- whether the line has any
+  local core
+
+  local function emit(word)
+    n = n + 1
+    out[n] = word
+  end
+
+  local function begin()
+    if held then emit(held) end
+    if first then emit(first) end
+    launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+  end
+
+  local function finish()
+    begin()
+    if n > mark then
+      emit("\n")
+      mark = n
     end
   end
-  return false
+
+  local function program(word, name)
+    launcher = nil
+    emit(word)
+    if name and name ~= "" then
+      local names = through and launched or plain
+      names[#names + 1] = name
+    end
+  end
+
+  local function enter(spec)
+    launcher, skip, through = spec, spec.skip, true
+  end
+
+  local function base_name(word)
+    return match(word, "^.*/(.*)$") or word
+  end
+
+  local function command(word)
+    local name = base_name(word)
+    local found = commands[name]
+    if not found and #name <= 32 then
+      found = commands[match(name, "^(.-)[0-9.]*$")]
+    end
+    if type(found) == "table" then
+      enter(found)
+    elseif found == FIRST then
+      first = word
+    elseif found == SILENT then
+      silent = true
+    else
+      program(word, not found and name)
+    end
+  end
+
+  -- the word after one that may begin a launcher of two words
+  local function second(word)
+    local before = first
+    first = nil
+    local name = base_name(before)
+    local found = commands[name .. " " .. word]
+    if type(found) == "table" then
+      enter(found)
+    else
+      program(before, name)
+      core(word, byte(word))
+    end
+  end
+
+  -- what a name, or its last part after a dot, stands for
+  local function action_of(key)
+    local last = not keys[key] and match(key, "^.*%.(.*)$")
+    return keys[last or key]
+  end
+
+  local function set_aside(what, value, word)
+    local number = what ~= IGNORED and number_in(value)
+    if what == IGNORED then
+      quote = open_quote(value)
+    elseif number then
+      features[what] = number
+    else
+      emit(word)
+    end
+  end
+
+  local function option(word)
+    local equals = find(word, "=", 1, true)
+    local key = option_key(sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1))
+    if launcher and launcher ~= START then
+      drop = equals and 0 or launcher.values[key] or 0
+      quote = equals and open_quote(sub(word, equals + 1))
+      return
+    end
+    launcher = nil
+    local what = action_of(key)
+    if not what then
+      emit(word)
+    elseif equals then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      action = what
+      held = what ~= IGNORED and word or nil
+    end
+  end
+
+  local function assignment(word, equals)
+    local from = byte(word) ~= 43 and 1 or byte(word, 2) ~= 43 and 2 or 3
+    local what = action_of(option_key(sub(word, from, equals - 1)))
+    if what then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      emit(word)
+    end
+  end
+
+  -- whether the word is what the option before it waits for
+  local function is_value(word, c, open)
+    local what = action
+    action = nil
+    if what == IGNORED then
+      local taken = c ~= 45 or find(word, "^%-[0-9.]") ~= nil
+      quote = taken and open or nil
+      return taken
+    end
+    local number = number_in(word)
+    if number then
+      features[what] = number
+    else
+      emit(held)
+    end
+    held = nil
+    return number ~= nil
+  end
+
+  function core(word, c)
+    if silent then
+      return
+    end
+    local open
+    if c == 34 or c == 39 then
+      open = open_quote(word)
+      word = sub(word, 2, open and -1 or -2)
+      c = byte(word)
+    end
+    if drop > 0 then
+      drop, quote = drop - 1, open
+      return
+    elseif action and is_value(word, c, open) then
+      return
+    elseif arrows and find(word, "^[0-9&]?>") then
+      drop = find(word, "^[0-9&]?>[>|]?$") and 1 or 0
+      return
+    elseif first then
+      return second(word)
+    elseif c == 45 then
+      return option(word)
+    end
+    local equals = equal_signs and find(word, "=", 2, true)
+    if equals then
+      assignment(word, equals)
+    elseif not launcher or not c then
+      emit(word)
+    elseif skip > 0 then
+      skip = skip - 1
+    else
+      command(word)
+    end
+  end
+
+  local function line(text)
+    local continued = false
+    local ends = find(text, ";", 1, true)
+    equal_signs, arrows = find(text, "=", 1, true), find(text, ">", 1, true)
+    local simple = not (equal_signs or arrows or ends)
+    for word in gmatch(text, "%S+") do
+      local c = byte(word)
+      if strip and c == 35 then break end
+      continued = word == "\\"
+      if continued then -- the next line goes on with the command
+      elseif quote then
+        if byte(word, #word) == quote then quote = nil end
+      elseif OPERATORS[word] then
+        begin()
+      elseif simple and c > 45 and drop == 0 and not (launcher or action or silent or first) then
+        emit(word) -- as core would, in a hurry
+      elseif ends and byte(word, #word) == 59 then
+        core(sub(word, 1, -2), c)
+        begin()
+      else
+        core(word, c)
+      end
+    end
+    if not continued then finish() end
+  end
+
+  local function arguments(args)
+    local before, left = n, ARGUMENT_BYTES
+    launcher, equal_signs, arrows = nil, true, true
+    for i = 1, #args do
+      left = left - #args[i]
+      if left < 0 then break end
+      quote = nil
+      core(args[i], byte(args[i]))
+    end
+    begin()
+    return before
+  end
+
+  return {
+    line = line, finish = finish, arguments = arguments, out = out, features = features,
+    programs = function() return #launched > 0 and launched or plain end,
+  }
 end
 
--- The lines of a script that count, trimmed. Patterns hold no NUL: Lua 5.1 would stop there.
-local function normal_script(script, rules)
-  local out, n, pos, size = {}, 0, 1, #script
-  local strip, texts = rules.strip_comments, rules.ignore_lines
-  local picky = #texts > 0
-  while pos <= size do
-    local c = byte(script, pos)
-    while BLANK[c] do
-      pos = pos + 1
-      c = byte(script, pos)
+local function counts(line, rules)
+  if rules.strip_comments and byte(line) == 35 then
+    return false
+  end
+  for i = 1, #rules.ignore_lines do
+    if find(line, rules.ignore_lines[i], 1, true) then
+      return false
     end
-    local stop = find(script, "\n", pos, true) or size + 1
-    if pos < stop and not (strip and c == 35) then
-      local last = stop - 1
-      while BLANK[byte(script, last)] do
-        last = last - 1
-      end
-      local line = sub(script, pos, last)
-      if not (picky and ignored(line, texts)) then
-        n = n + 1
-        out[n] = line
+  end
+  return true
+end
+
+-- Where the next word begins; anchored, the pattern runs at its quickest.
+local function past_blanks(text, pos)
+  local _, last = find(text, "^%s*", pos)
+  return (last or #text) + 1 -- nil beyond the end, from Lua 5.2 on
+end
+
+-- Gives the lines that count from the front to take; returns how many bytes it has passed.
+local function head_lines(text, left, rules, take)
+  local pos, size, walked, strip = 1, #text, 0, rules.strip_comments
+  while left > 0 and walked < PART_LINES do
+    pos = past_blanks(text, pos)
+    if pos > size then
+      return size
+    end
+    local stop = find(text, "\n", pos, true) or size + 1
+    walked = walked + 1
+    -- most comments are told here, without a copy
+    if not (strip and byte(text, pos) == 35) then
+      local line = sub(text, pos, stop - 1)
+      if counts(line, rules) then
+        line = match(sub(line, 1, left), "^.*%S")
+        left = left - #line - LINE_COST
+        take(line)
       end
     end
     pos = stop + 1
   end
-  return concat(out, "\n")
+  return math.min(pos - 1, size)
 end
 
-local function normal_arguments(args, rules)
-  local parts = {}
-  if rules.arguments then
-    for i = 1, #args do
-      parts[i] = format("%.0f:", #args[i]) .. args[i]
+-- Gives the lines that count from the back to take, in their order, no further than from.
+local function tail_lines(script, from, left, rules, take)
+  local start = math.max(from, #script - TAIL_BYTES)
+  local text = sub(script, start + 1)
+  local back, size = reverse(text), #text
+  local pos, walked, lines = 1, 0, {}
+  while left > 0 and walked < PART_LINES do
+    pos = past_blanks(back, pos)
+    local stop = find(back, "\n", pos, true)
+    if pos > size or not stop and start > from then
+      break -- nothing more, or only what is left of a line that begins before
+    end
+    local line = match(sub(text, size - (stop or size + 1) + 2, size - pos + 1), "^%s*(.*)$")
+    walked = walked + 1
+    if counts(line, rules) then
+      line = sub(line, -left)
+      left = left - #line - LINE_COST
+      lines[#lines + 1] = line
+    end
+    pos = (stop or size) + 1
+  end
+  for i = #lines, 1, -1 do
+    take(lines[i])
+  end
+end
+
+-- ---------------------------------------------------------------------------------- group, program, features
+
+local function program_key(uid, names)
+  local seen, once = {}, {}
+  for i = 1, #names do
+    if not seen[names[i]] then
+      seen[names[i]] = true
+      once[#once + 1] = names[i]
     end
   end
-  return clip(concat(parts))
+  return #once > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(once, "\n")) or ""
 end
 
--- 16 hex digits. Every field but the last goes in with its length, so that no two jobs read the same.
-function M.group_id(uid, name, script, args, dataset, rules)
+-- The features that the tag has room for, in the settings' order, and their text, by name.
+local function fitting(features, rules)
+  local kept, texts, size = {}, {}, -1
+  for _, name in ipairs(rules.order) do
+    local text = features[name] and name .. ":" .. format("%.10g", features[name])
+    if text and size + 1 + #text <= MAX_FEATURE_BYTES then
+      kept[name], size = features[name], size + 1 + #text
+    end
+  end
+  for _, name in ipairs(rules.sorted) do
+    if kept[name] then
+      texts[#texts + 1] = name .. ":" .. format("%.10g", kept[name])
+    end
+  end
+  return kept, concat(texts, ",")
+end
+
+-- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
+function M.describe(uid, name, script, args, dataset, rules)
+  local words = reader(rules)
+  local part = #script > LONG and LONG_PART_BYTES or PART_BYTES
+  local from = head_lines(sub(script, 1, HEAD_BYTES), part, rules, words.line)
+  if from < #script then
+    tail_lines(script, from, part, rules, words.line)
+  end
+  words.finish()
+  local fold = rules.fold_dates and fold_dates or tostring
+  local text, parts = fold(concat(words.out, " ")), {}
+  if rules.arguments then
+    for i = words.arguments(args) + 1, #words.out do
+      local word = fold(words.out[i])
+      parts[#parts + 1] = format("%.0f:", #word) .. word
+    end
+  end
   if rules.fold_digits then
     name = gsub(name, "[0-9]+", "#")
   end
-  local arguments = normal_arguments(args, rules)
-  local head = format("asrpt-group 1\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
-  return hash(concat({ head, name, dataset, arguments, normal_script(clip(script), rules) }))
+  local arguments = concat(parts)
+  local head = format("asrpt-group 2\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
+  local features, features_text = fitting(words.features, rules)
+  return {
+    group = hash(concat({ head, name, dataset, arguments, text })),
+    program = program_key(uid, words.programs()),
+    features = features,
+    features_text = features_text,
+  }
+end
+
+-- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
+function M.keys_of(job, uid, gpus)
+  local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
+  local chain = { { "e", hash(exact) }, { "g", job.group } }
+  if job.program ~= "" then
+    chain[3] = { "p", job.program }
+  end
+  chain[#chain + 1] = { "u", hash(format("asrpt-user 1\n%.0f", uid)) }
+  chain[#chain + 1] = { "c", hash("asrpt-cluster 1\n") }
+  return chain
 end
 
 -- --------------------------------------------------------------------------------------------- hook.conf
 
-local FLAGS = { strip_comments = true, fold_digits = true, arguments = true }
+local FLAGS = { strip_comments = true, fold_digits = true, fold_dates = true, arguments = true }
+
+local function words_of(text)
+  local words = {}
+  for word in gmatch(text, "%S+") do
+    words[#words + 1] = word
+  end
+  return words
+end
+
+local function add_launcher(commands, words)
+  local name, skip = match(words[1], "^(.-)%*([0-9])$")
+  name = gsub(name or words[1], "/", " ")
+  local values = {}
+  for i = 2, #words do
+    local option, count = match(words[i], "^(.*)=([1-9])$")
+    values[option or words[i]] = tonumber(count) or 1
+  end
+  commands[name] = { skip = tonumber(skip) or 0, values = values }
+  local first = match(name, "^(.*) ")
+  if first and not commands[first] then
+    commands[first] = FIRST
+  end
+end
+
+-- Each kind of list of words in hook.conf. What comes later wins.
+local LISTS = {
+  feature = function(conf, words)
+    if not conf.known[words[1]] then
+      conf.known[words[1]] = true
+      conf.order[#conf.order + 1] = words[1]
+    end
+    for i = 1, #words do conf.keys[words[i]] = words[1] end
+  end,
+  ignore_options = function(conf, words)
+    for i = 1, #words do conf.keys[words[i]] = IGNORED end
+  end,
+  ignore_commands = function(conf, words)
+    for i = 1, #words do conf.commands[words[i]] = SILENT end
+  end,
+  setup_commands = function(conf, words)
+    for i = 1, #words do conf.commands[words[i]] = SETUP end
+  end,
+  launcher = function(conf, words) add_launcher(conf.commands, words) end,
+}
 
 local function set_option(conf, key, value)
   if FLAGS[key] and (value == "0" or value == "1") then
     conf[key] = value == "1"
   elseif (key == "lease_s" or key == "valid_until") and match(value, "^[0-9]+$") and #value <= 12 then
     conf[key] = tonumber(value)
+  elseif key == "rules" then
+    conf.rules = value
   elseif key == "ignore_line" and value ~= "" then
     conf.ignore_lines[#conf.ignore_lines + 1] = value
+  elseif LISTS[key] then
+    LISTS[key](conf, words_of(value))
   elseif key == "partitions" then
     conf.partitions = {}
     for name in gmatch(value, "[^,]+") do
@@ -139,26 +535,61 @@ local function set_option(conf, key, value)
   end
 end
 
--- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
-function M.parse_conf(text)
-  local body, check = match(text, "^(asrpt%-hook 1\n.*\n)check=([0-9a-f]+)\n$")
-  if not body or hash(body) ~= check then
-    error("hook.conf is damaged (header or check sum)", 0)
+-- By bytes, whatever the locale of slurmctld.
+local function before(a, b)
+  for i = 1, math.min(#a, #b) do
+    if byte(a, i) ~= byte(b, i) then
+      return byte(a, i) < byte(b, i)
+    end
   end
-  local conf = { ignore_lines = {} }
-  for line in gmatch(sub(body, #"asrpt-hook 1\n" + 1), "[^\n]+") do
+  return #a < #b
+end
+
+local function read_lines(conf, body)
+  for line in gmatch(body, "[^\n]+") do
     local key, value = match(line, "^([a-z_]+)=(.*)$")
     if not key then
       error("hook.conf is damaged: a line without =", 0)
     end
     set_option(conf, key, value)
   end
-  for _, key in ipairs({ "partitions", "lease_s", "valid_until", "strip_comments", "fold_digits", "arguments" }) do
+  return conf
+end
+
+local function need(conf, ...)
+  for _, key in ipairs({ ... }) do
     if conf[key] == nil then
       error("hook.conf is damaged: no " .. key, 0)
     end
   end
-  return conf
+end
+
+-- The rules of [group]. Raises a string.
+local function parse_rules(text)
+  local rules = read_lines({ ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {} }, text)
+  need(rules, "strip_comments", "fold_digits", "fold_dates", "arguments")
+  rules.sorted = {}
+  for i = 1, #rules.order do rules.sorted[i] = rules.order[i] end
+  table.sort(rules.sorted, before)
+  return rules
+end
+
+-- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
+-- The daemon's heartbeat changes the first part only: rules that state has read already are not read again.
+function M.parse_conf(text, state)
+  local head, check, rest = match(text, "^(asrpt%-hook 2\n.-\n)check=([0-9a-f]+)\n#\n(.*)$")
+  if not head or hash(head) ~= check then
+    error("hook.conf is damaged (header or check sum)", 0)
+  end
+  local conf = read_lines({}, sub(head, #"asrpt-hook 2\n" + 1))
+  need(conf, "partitions", "lease_s", "valid_until", "rules")
+  if rest ~= state.rules_text then
+    if hash(rest) ~= conf.rules then
+      error("hook.conf is damaged (check sum of the rules)", 0)
+    end
+    state.rules, state.rules_text = parse_rules(rest), rest
+  end
+  return conf, state.rules
 end
 
 local function read_conf(state)
@@ -168,16 +599,14 @@ local function read_conf(state)
   end
   local text = file:read(MAX_CONF_BYTES) or ""
   file:close()
-  if text ~= state.conf_text then
-    state.conf = M.parse_conf(text)
-    state.conf_text = text
-  end
-  return state.conf
+  return M.parse_conf(text, state)
 end
 
 -- --------------------------------------------------------------------------------------------- table.txt
 
-local RECORD = 33
+local RECORD = 67
+local MAX_ITERATIONS = 1e12
+local UNIT_FEATURES = { e = "epochs", s = "steps" }
 local NO_KEY_BELOW, NO_KEY_ABOVE = { -1, 0 }, { 4294967296, 0 }
 
 -- Numbers, not strings, are compared: < on strings follows the locale of slurmctld.
@@ -192,19 +621,21 @@ local function below(a, b)
   return a[2] < b[2]
 end
 
+local RECORD_PATTERN = "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n$"
+
 local function read_record(file, index)
   file:seek("set", index * RECORD)
   local line = file:read(RECORD) or ""
-  local group, count = match(line, "^([0-9a-f]+) ([0-9]+)\n$")
-  if not group or #group ~= 16 or #count ~= 15 then
+  local key, n, low, high, unit = match(line, RECORD_PATTERN)
+  if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 then
     error("table.txt is damaged: record " .. format("%.0f", index), 0)
   end
-  return key_of(group), tonumber(count)
+  return key_of(key), { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
 end
 
 local function read_header(file)
   local line = file:read(RECORD) or ""
-  local count = match(line, "^asrpt%-table 1 ([0-9]+) *\n$")
+  local count = match(line, "^asrpt%-table 2 ([0-9]+) *\n$")
   if #line ~= RECORD or not count or #count > 12 then
     error("table.txt is damaged: header", 0)
   end
@@ -224,15 +655,15 @@ local function probe(wanted, low, high, least, most, step)
   return math.max(low, math.min(high, guess))
 end
 
--- A record out of order between its neighbours met so far means a damaged table, not an unseen group.
-local function search(file, wanted)
-  local low, high = 1, read_header(file)
+-- A record out of order between its neighbours met so far means a damaged table, not an unseen key.
+local function search(file, count, wanted)
+  local low, high = 1, count
   local least, most = NO_KEY_BELOW, NO_KEY_ABOVE
   local step = 0
   while low <= high do
     step = step + 1
     local middle = probe(wanted, low, high, least, most, step)
-    local key, count = read_record(file, middle)
+    local key, entry = read_record(file, middle)
     if not (below(least, key) and below(key, most)) then
       error("table.txt is damaged: order", 0)
     elseif below(key, wanted) then
@@ -240,24 +671,42 @@ local function search(file, wanted)
     elseif below(wanted, key) then
       high, most = middle - 1, key
     else
-      return count
+      return entry
     end
   end
-  return 0
+  return nil
 end
 
--- Predicted iterations of a group, 0 for an unseen one; and what is wrong with the table, if anything is.
-function M.lookup(path, group)
+local function whole(value, factor)
+  return math.floor(math.min(math.max(value * factor, 1), MAX_ITERATIONS) + 0.5)
+end
+
+-- The first entry of the chain that can answer; one per epoch or step needs to know how many of them the job wants.
+local function answer(file, chain, features)
+  local count = read_header(file)
+  for i = 1, #chain do
+    local entry = search(file, count, key_of(chain[i][2]))
+    local factor = entry and (entry.unit == "-" and 1 or features[UNIT_FEATURES[entry.unit]]) or 0
+    if factor > 0 then
+      local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
+      return { n = n, low = low, high = high, level = chain[i][1] }
+    end
+  end
+  return { n = 0 }
+end
+
+-- What the table predicts for a chain of keys, n = 0 for an unseen job; and what is wrong with the table, if anything.
+function M.lookup(path, chain, features)
   local file, why = io.open(path, "rb")
   if not file then
-    return 0, "cannot read table.txt: " .. tostring(why)
+    return { n = 0 }, "cannot read table.txt: " .. tostring(why)
   end
-  local good, count = pcall(search, file, key_of(group))
+  local good, found = pcall(answer, file, chain, features)
   file:close()
   if good then
-    return count
+    return found
   end
-  return 0, tostring(count)
+  return { n = 0 }, tostring(found)
 end
 
 -- ---------------------------------------------------------------------------------------- what a job asks
@@ -272,7 +721,7 @@ local function number_given(value)
 end
 
 -- Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2, gres/gpu=2 (24.11).
-local function scan_tres(text, found)
+local function scan_tres(text, found, times)
   for item in gmatch(text, "[^,]+") do
     local plain, prefixed = gsub(item, "^gres[:/]", "")
     local name = match(plain, "^[^:=]*")
@@ -281,6 +730,7 @@ local function scan_tres(text, found)
       name = nil
     elseif name == "gpu" then
       found.gpu = true
+      found.gpus = found.gpus + (count and #count <= 6 and tonumber(count) or 1) * times
     elseif name == "mps" or name == "shard" then
       found.shared = true
     elseif prefixed > 0 then
@@ -289,11 +739,18 @@ local function scan_tres(text, found)
   end
 end
 
+local function counted(value)
+  return number_given(value) and value > 0 and value < 1e6 and value or nil
+end
+
+-- What of GPUs a job asks for, and how many it will have in all, as far as that can be told before it is placed.
 local function gpu_request(desc)
-  local found = {}
-  for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+  local nodes = counted(desc.min_nodes) or 1
+  local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
+  local found = { gpus = 0 }
+  for field, times in pairs({ tres_per_job = 1, tres_per_node = nodes, tres_per_socket = nodes, tres_per_task = tasks }) do
     if given(desc[field]) then
-      scan_tres(desc[field], found)
+      scan_tres(desc[field], found, times)
     end
   end
   return found
@@ -323,10 +780,10 @@ end
 local EXCLUSIVE = { [0] = true, [2] = true, [3] = true } -- --exclusive, =user, =mcs; 1 is --oversubscribe
 
 -- Why Slurm alone should handle this job, or nil. The order is the order of telling.
-local function why_left(desc, hints, found)
+local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
-  if not given(desc.script) then return "interactive" end
+  if not given(script) then return "interactive" end
   if desc.priority == 0 then return "held" end
   if given(desc.array_inx) then return "array" end
   if given(desc.req_nodes) then return "nodelist" end
@@ -368,18 +825,25 @@ function M.parse_comment(comment)
   return hints
 end
 
-local function format_tag(group, iterations, profile, begin, left)
-  local fields = { "g=" .. group, format("n=%.0f", iterations) }
-  if profile ~= "" then
-    fields[#fields + 1] = "p=" .. profile
+local function put(fields, key, value)
+  if value and value ~= "" then
+    fields[#fields + 1] = key .. "=" .. value
   end
-  if begin > 0 then
-    fields[#fields + 1] = format("b=%.0f", begin)
-  end
-  if left then
-    fields[#fields + 1] = "l=" .. left
-  end
-  return "asrpt1:" .. concat(fields, ";")
+end
+
+-- Without features it always fits; they go first.
+local function format_tag(job, found, profile, begin, left)
+  local fields = { "g=" .. job.group, format("n=%.0f", found.n) }
+  put(fields, "p", profile)
+  put(fields, "b", begin > 0 and format("%.0f", begin))
+  put(fields, "l", left)
+  put(fields, "i", found.high and format("%.0f-%.0f", found.low, found.high))
+  put(fields, "k", job.program)
+  put(fields, "v", found.level)
+  local short = concat(fields, ";")
+  put(fields, "f", job.features_text)
+  local text = concat(fields, ";")
+  return "asrpt1:" .. (#text + 7 <= MAX_TAG_BYTES and text or short)
 end
 
 -- argv[0] is the path of the script: it says where a job was submitted, not what it does.
@@ -410,7 +874,7 @@ end
 
 -- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
 local function decide(state, desc, part_list, uid, now)
-  local conf = read_conf(state)
+  local conf, rules = read_conf(state)
   if given(desc.admin_comment) or not managed(desc, part_list, conf.partitions) then
     return nil
   end
@@ -420,14 +884,15 @@ local function decide(state, desc, part_list, uid, now)
   end
   local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
   local user = number_given(desc.user_id) and desc.user_id or uid
-  local group = M.group_id(user, desc.name or "", desc.script or "", arguments_of(desc), hints.dataset, conf)
-  local iterations, trouble = M.lookup(state.table_path, group)
-  local left = why_left(desc, hints, found)
+  local script = desc.script or "" -- once: each reading of a field copies it
+  local job = M.describe(user, desc.name or "", script, arguments_of(desc), hints.dataset, rules)
+  local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
+  local left = why_left(desc, script, hints, found)
   local begin, start = left and 0 or user_begin(desc, now), nil
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)
   end
-  return format_tag(group, iterations, hints.profile, begin, left), start, hints.complaints, trouble
+  return format_tag(job, predicted, hints.profile, begin, left), start, hints.complaints, trouble
 end
 
 local function submit(state, desc, part_list, uid)

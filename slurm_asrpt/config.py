@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from slurm_asrpt import grouprules
 from slurm_asrpt.errors import InputError
 
 DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
@@ -65,6 +66,9 @@ class DaemonSettings(Section):
         "enforce: leases, nodes and start times.",
     )
     interval_s: PositiveSeconds = Field(5.0, description="Seconds between two reads of the queue.")
+    progress_s: PositiveSeconds = Field(
+        10.0, description="Seconds between two looks at what a running job has reported of its progress."
+    )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
     )
@@ -128,6 +132,9 @@ class PredictSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="Seed of the forest: same history and seed, same predictions."
     )
+    keep_days: Annotated[int, Field(ge=0, le=36500)] = Field(
+        0, description="Days after which a run is dropped from the history; 0: never."
+    )
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 
 
@@ -138,10 +145,32 @@ class GroupSettings(Section):
     fold_digits: bool = Field(
         True, description="Runs of digits in the job name count as one '#' (train-17 and train-18 are one group)."
     )
-    arguments: bool = Field(True, description="The script's arguments count: other arguments, other group.")
+    fold_dates: bool = Field(True, description="A date like 2026-11-21, with or without a clock time, counts as '@'.")
+    arguments: bool = Field(True, description="The script's arguments count, by the same rules as its lines.")
     ignore_lines: list[str] = Field(
         default=[],
         description="Plain texts; a script line that contains one does not count.",
+    )
+    features: list[str] = Field(
+        default=grouprules.FEATURES,
+        description="Hyper-parameters: a name and its other spellings. Their numbers do not split a group, they are "
+        "learned from; the first go first where a tag is too short for all. Case, dashes and _ do not matter.",
+    )
+    ignore_options: list[str] = Field(
+        default=grouprules.IGNORE_OPTIONS,
+        description="Options and variables that do not count: --seed 17, --seed=17, SEED=17 and config.seed=17.",
+    )
+    ignore_commands: list[str] = Field(
+        default=grouprules.IGNORE_COMMANDS, description="Commands that do not count, with all their arguments."
+    )
+    setup_commands: list[str] = Field(
+        default=grouprules.SETUP_COMMANDS, description="Commands that count but are no job's program."
+    )
+    launchers: list[str] = Field(
+        default=grouprules.LAUNCHERS,
+        description="Commands that start the program: they and their own options do not count. A name, or two words "
+        "joined by a slash; *N where N words stand before the command; the options that have their value in the next "
+        "word, or with =N in the next N.",
     )
 
 

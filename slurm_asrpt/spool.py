@@ -2,8 +2,14 @@
 
 ``hosts/<jobid>``           rank map of a running job, one host per rank (written by asrptd, read by TaskProlog)
 ``hosts/<jobid>.wait``      present from the release of a mapped job until its host file is written
-``progress/<jobid>/``       made by the Slurm Prolog, owned by the job's user, mode 0700
-``progress/<jobid>/iterations``  ``<done> <total>`` on one line, replaced by rename by the job
+``progress/<jobid>/``       made by the Slurm Prolog; its owner is the job's user, its group asrptd's, its mode 0770
+``progress/<jobid>/iterations``  ``<done> <total> <loss> <start>`` on one line, replaced by rename by the job; the last
+                            three may be missing, a total of 0 is none, a loss of ``-`` too
+``progress/<jobid>/losses``  ``<iteration> <loss>``, a line a point, at most 256
+
+Other users cannot enter a job's folder, so its files may be readable to all: that is how asrptd, in the folder's group,
+reads them without a privilege. All that stands below ``progress/<jobid>`` is the user's and may be anything: a link, a
+pipe, a terabyte. It fills the user's quota, not asrptd's memory.
 """
 
 from __future__ import annotations
@@ -11,9 +17,33 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_asrpt.progress import FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
+
 MAX_PROGRESS_BYTES = 256
+MAX_LOSSES_BYTES = 64 * MOST_LOSSES
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a job has reported. Iterations count from the beginning of the training, total 0 where it is not known.
+
+    start: iterations that had been done before the job began (a checkpoint of another job). written: when, in seconds
+    since the epoch by the clock of the file server.
+    """
+
+    done: int
+    total: int = 0
+    loss: float | None = None
+    start: int = 0
+    written: float = 0.0
+
+    @property
+    def ran(self) -> int:
+        """Iterations by which this job has brought the training on, requeues included: what the predictor learns."""
+        return max(0, self.done - self.start)
 
 
 def hosts_dir(spool: Path) -> Path:
@@ -24,20 +54,39 @@ def progress_dir(spool: Path) -> Path:
     return spool / "progress"
 
 
-def read_progress(spool: Path, job_id: str) -> int | None:
-    """Iterations that the job has reported so far, or None. What stands in the file is the user's: data only."""
-    path = progress_dir(spool) / job_id / "iterations"
+def read_progress(spool: Path, job_id: str) -> Progress | None:
+    """What the job has reported so far, or None."""
+    text, written = _read(progress_dir(spool) / job_id / FILE_NAME, MAX_PROGRESS_BYTES)
+    return parse_progress(text, written)
+
+
+def parse_progress(text: bytes, written: float = 0.0) -> Progress | None:
+    """The words of a progress file; None where the first is no number, and any other that is none counts as missing."""
+    words = [*text.split()[:4], b"", b"", b""]
+    if not is_count(words[0]):
+        return None
+    total, start = (int(word) if is_count(word) else 0 for word in (words[1], words[3]))
+    return Progress(int(words[0]), total, to_number(words[2]), start, written)
+
+
+def read_losses(spool: Path, job_id: str) -> list[tuple[int, float]]:
+    """The loss curve that the job has reported, as (iteration, loss); at most 256 points."""
+    return parse_losses(_read(progress_dir(spool) / job_id / LOSSES_NAME, MAX_LOSSES_BYTES)[0])
+
+
+def _read(path: Path, most: int) -> tuple[bytes, float]:
+    """At most so many bytes of a user's file, and when it was written; no bytes where it is no plain, readable file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        words = file.read(MAX_PROGRESS_BYTES).split()
-    if not words or not words[0].isdigit() or len(words[0]) > 15:
-        return None
-    return int(words[0])
+        return b"", 0.0
+    try:
+        status = os.fstat(descriptor)
+        return (os.read(descriptor, most), status.st_mtime) if stat.S_ISREG(status.st_mode) else (b"", 0.0)
+    except OSError:  # the server has lost it in the meantime
+        return b"", 0.0
+    finally:
+        os.close(descriptor)
 
 
 def remove_progress(spool: Path, job_id: str) -> None:

@@ -21,6 +21,9 @@ class JobStatus:
     rank: 1 is next to start; None once started or when left to Slurm.
     state: a value of core.policies.base.Phase. reason: the typed reason; text: the same in words.
     nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
+    iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
+    whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
+    running job, from its reports, else predicted.
     """
 
     job_id: str
@@ -43,6 +46,9 @@ class JobStatus:
     iterations_done: int | None = None
     alpha: float | None = None
     alpha_min: float | None = None
+    iterations_total: int | None = None
+    alpha_observed: float | None = None
+    remaining_s: float | None = None
 
 
 @dataclass(frozen=True)

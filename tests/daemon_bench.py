@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from slurm_asrpt.core.policies import make_policy, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.store import Store
@@ -58,7 +60,7 @@ def make_settings(folder: Path, mode: str = "enforce", policy: str = "asrpt", **
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(exist_ok=True)
-    values = {"mode": mode, "interval_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
+    values = {"mode": mode, "interval_s": 1.0, "progress_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
     tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": {"name": policy}}
     return parse_settings(tables, "test")
 
@@ -79,7 +81,7 @@ class Bench:
         name = self.settings.policy.name
         more = {"tau": self.tau} if "tau" in policy_settings(name) else {}
         self.store = Store(state)
-        profiles = Profiles(load)
+        profiles, clock = Profiles(load), Clock(self.slurm)
         self.scheduler = Scheduler(
             Parts(
                 settings=self.settings,
@@ -90,7 +92,8 @@ class Bench:
                 store=self.store,
                 audit=Audit(state),
                 recorder=Recorder(self.history, spool, profiles),
-                clock=Clock(self.slurm),
+                watch=ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic),
+                clock=clock,
             )
         )
 
@@ -137,6 +140,7 @@ class Bench:
         folder = progress_dir(self.settings.paths.spool) / job_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "iterations").write_text(text, encoding="utf-8")
+        os.utime(folder / "iterations", (self.slurm.now, self.slurm.now))
         return folder
 
     def runs(self) -> dict[str, Run]:

@@ -8,26 +8,33 @@ local function field()
   return size == 0 and "" or input:read(size)
 end
 
-local function rules_of(f, i)
-  local rules = { strip_comments = f[i] == "1", fold_digits = f[i + 1] == "1", arguments = f[i + 2] == "1" }
-  rules.ignore_lines = {}
-  local count = tonumber(f[i + 3])
-  for k = 1, count do rules.ignore_lines[k] = f[i + 3 + k] end
-  return rules, i + 4 + count
+local ops = {}
+local rules
+
+function ops.rules(f)
+  rules = select(2, M.parse_conf(f[2], {}))
+  return ""
 end
 
-local ops = {}
-
-function ops.group(f)
-  local rules, i = rules_of(f, 6)
+function ops.describe(f)
   local args = {}
-  while f[i] do args[#args + 1] = f[i] i = i + 1 end
-  return M.group_id(tonumber(f[2]), f[3], f[4], args, f[5], rules)
+  for i = 6, #f do args[i - 5] = f[i] end
+  local job = M.describe(tonumber(f[2]), f[3], f[4], args, f[5], rules)
+  return job.group .. " " .. job.program .. " " .. job.features_text
+end
+
+function ops.keys(f)
+  local keys = {}
+  local job = { group = f[2], program = f[3], features_text = f[6] }
+  for i, pair in ipairs(M.keys_of(job, tonumber(f[4]), tonumber(f[5]))) do keys[i] = pair[1] .. pair[2] end
+  return table.concat(keys, " ")
 end
 
 function ops.lookup(f)
-  local count, trouble = M.lookup(f[2], f[3])
-  return string.format("%.0f", count) .. " " .. (trouble or "")
+  local chain, features = {}, { epochs = tonumber(f[3]), steps = tonumber(f[4]) }
+  for i = 5, #f do chain[#chain + 1] = { tostring(i - 4), f[i] } end
+  local a, trouble = M.lookup(f[2], chain, features)
+  return string.format("%.0f %.0f %.0f %s %s", a.n, a.low or 0, a.high or 0, a.level or "-", trouble or "")
 end
 
 function ops.comment(f)

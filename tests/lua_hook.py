@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.features import parse_features
+from slurm_asrpt.predict.group import Submission
+from slurm_asrpt.predict.hookconf import render_hook_conf
+from slurm_asrpt.predict.table import Answer
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = ROOT / "plugin_hooks" / "job_submit_asrpt.lua"
@@ -16,6 +20,7 @@ INTERPRETERS = [name for name in ("lua5.1", "lua5.3", "lua5.4") if shutil.which(
 
 class LuaHook:
     def __init__(self, interpreter: str) -> None:
+        self._rules: GroupSettings | None = None
         driver = Path(__file__).with_name("lua_hook.lua")
         self._process = subprocess.Popen(
             [interpreter, str(driver), str(MODULE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -35,16 +40,22 @@ class LuaHook:
         assert not answer.startswith(b"DRIVER ERROR"), answer
         return answer
 
-    def group_id(
+    def describe(
         self, uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings
-    ) -> str:
-        flags = [int(rules.strip_comments), int(rules.fold_digits), int(rules.arguments), len(rules.ignore_lines)]
-        texts = [text.encode() for text in rules.ignore_lines]
-        return self.ask("group", uid, name, script, dataset, *flags, *texts, *args).decode()
+    ) -> Submission:
+        if rules is not self._rules:
+            self._rules = rules
+            self.ask("rules", render_hook_conf([], 0, 0, rules))
+        answer = self.ask("describe", uid, name, script, dataset, *args).decode()
+        group, program, features = answer.split(" ")
+        return Submission(group, program, parse_features(features))
 
-    def lookup(self, path: Path, group: str) -> tuple[int, str]:
-        count, _, trouble = self.ask("lookup", str(path), group).decode().partition(" ")
-        return int(count), trouble
+    def lookup(self, path: Path, keys: Sequence[str], features: Mapping[str, float]) -> tuple[Answer, str]:
+        """What the hook finds; the level is the key's number in ``keys``, from 1."""
+        wanted = [repr(features.get(name, "")) for name in ("epochs", "steps")]
+        answer = self.ask("lookup", str(path), *wanted, *keys).decode()
+        n, low, high, level, trouble = answer.split(" ", 4)
+        return Answer(int(n), int(low), int(high), level.strip("-")), trouble
 
     def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
         """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
@@ -31,8 +32,7 @@ class Node:
     gpu_type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):  # a simulation makes one for each job on several servers
     """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
 
     gpus: GPUs per node, in node-table order.

@@ -7,6 +7,7 @@ A start changes two bits a node, and the servers for an ordinary request are rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from itertools import accumulate
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
@@ -18,6 +19,7 @@ Chosen = list[tuple[int, int]]
 """Servers: place in the node table, free GPUs."""
 
 _KINDS = 4096  # profiles whose placements on single servers are kept, per table of nodes
+_split = lru_cache(maxsize=_KINDS)(slurm_split)
 _MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum costs more than it should
 
 
@@ -107,8 +109,8 @@ def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy,
         return _on_one_node(view, bit, job.profile, fabric)
     chosen = _CHOICES[strategy](masks, job.gpus)
     chosen.sort()
-    free = [free for _, free in chosen]
-    counts = tuple(free) if sum(free) == job.gpus else slurm_split(free, job.gpus)
+    free = tuple([free for _, free in chosen])
+    counts = free if sum(free) == job.gpus else _split(free, job.gpus)
     nodes = view.nodes
     return None if counts is None else placement_on([nodes[i] for i, _ in chosen], counts, job.profile, fabric)
 

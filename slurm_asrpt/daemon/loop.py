@@ -15,13 +15,15 @@ from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
-from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.history import HistoryError
+from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.slurm import pyslurm
@@ -49,7 +51,12 @@ class Daemon:
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
         self.client: SlurmClient = CliClient(settings.slurm)
-        self.history = History(settings.paths.state / HISTORY_FILE)
+        self.history, trouble = open_or_set_aside(settings.paths.state / HISTORY_FILE, time.time())
+        if trouble:
+            LOG.error("%s", printable(trouble))
+        self.recorder = Recorder(self.history, settings.paths.spool, self.profiles)
+        self._tended = 0.0
+        self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
 
     def _scheduler(self, config: SlurmConfig) -> Scheduler:
@@ -66,7 +73,8 @@ class Daemon:
                 profiles=self.profiles,
                 store=self.store,
                 audit=Audit(settings.paths.state),
-                recorder=Recorder(self.history, settings.paths.spool, self.profiles),
+                recorder=self.recorder,
+                watch=self.watch,
             )
         )
 
@@ -107,6 +115,8 @@ class Daemon:
             return
         self.client = self._quickest_client(config)
         self.scheduler = self._scheduler(config)
+        if not once:
+            self.watch.start()
         failures = 0
         while not self.stopping.is_set():
             began = time.time()
@@ -135,8 +145,24 @@ class Daemon:
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         write_status(self.settings.paths.run, build_status(self.scheduler, now))
         self._tell_problems()
+        self._tend_history(now)
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
+
+    def _tend_history(self, now: float) -> None:
+        """Write what is still unwritten; once a day drop what is too old."""
+        self.recorder.flush()
+        if now < self._tended + DAY_S:
+            return
+        self._tended = now
+        keep_days = self.settings.predict.keep_days
+        try:
+            dropped = tend(self.history, keep_days, now)
+        except HistoryError as error:
+            LOG.error("%s; trying again tomorrow", one_line(error))
+            return
+        if dropped:
+            LOG.info("history: dropped %d run(s) that ended more than %d days ago", dropped, keep_days)
 
     def _tell_problems(self) -> None:
         """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""
@@ -166,6 +192,8 @@ class Daemon:
             self._heartbeat(time.time(), alive=False)
         except OSError as error:
             LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
+        self.watch.stop()
+        self.recorder.close()
         self.history.close()
         self.store.close()
 

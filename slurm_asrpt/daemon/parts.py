@@ -10,6 +10,7 @@ from slurm_asrpt.config import Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
@@ -27,4 +28,5 @@ class Parts:
     store: Store
     audit: Audit
     recorder: Recorder
+    watch: ProgressWatch
     clock: Any = field(default=time)

@@ -2,32 +2,89 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.predict.history import History, Run, Source
-from slurm_asrpt.spool import read_progress
+from slurm_asrpt.errors import one_line
+from slurm_asrpt.predict.history import History, HistoryError, Run, Source
+from slurm_asrpt.slurm.tag import Tag
+from slurm_asrpt.spool import Progress, read_progress
+
+LOG = logging.getLogger("asrptd")
+REQUEUED = "REQUEUED"
+"""The state that sacct, too, gives to a run that a requeue has ended."""
+MOST_UNWRITTEN = 100_000
 
 
 class Recorder:
-    """Writes ended runs into the history and clears their progress folders."""
+    """Writes ended runs into the history. Runs that it will not take now are kept and written later."""
 
     def __init__(self, history: History, spool: Path, profiles: Profiles) -> None:
         self.history, self.spool, self.profiles = history, spool, profiles
+        self.unwritten: list[Run] = []
+        self._told = ""
 
     def record(self, tracked: Tracked) -> bool:
         """Keep the run of a tagged job that has run; False where there is nothing to keep."""
         record = tracked.record
         if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return False  # not ours, or cancelled before it had any node
-        if self.history.known(record.job_id, int(record.start_time)):
+        run = self._run(tracked, tracked.tag)
+        if self._known(run):
             return False  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
-        iterations, source = self._iterations(tracked)
-        placement = tracked.real
+        self.unwritten.append(run)
+        self.flush()
+        return True
+
+    def record_cut(self, tracked: Tracked, until: float) -> bool:
+        """As ``record``, for a run that a requeue has ended: Slurm's record is of the job that waits again."""
+        record = replace(tracked.record, state=REQUEUED, end_time=until)
+        return self.record(replace(tracked, record=record))
+
+    def flush(self) -> None:
+        """Write what is unwritten. A history that cannot be written must not stop the scheduling."""
+        if not self.unwritten:
+            return
+        try:
+            self.history.record(self.unwritten)
+        except HistoryError as error:
+            self._tell(one_line(error))
+            del self.unwritten[:-MOST_UNWRITTEN]
+        else:
+            self.unwritten.clear()
+            self._told = ""
+
+    def close(self) -> None:
+        """A last try."""
+        self.flush()
+        if self.unwritten:
+            LOG.error("%d run(s) could not be written and are lost; sacct has them", len(self.unwritten))
+
+    def _known(self, run: Run) -> bool:
+        try:
+            return self.history.known(*run.key)
+        except HistoryError as error:
+            self._tell(one_line(error))
+            return False
+
+    def _tell(self, trouble: str) -> None:
+        """Each trouble once."""
+        if trouble != self._told:
+            LOG.error("%s; ended runs are kept in memory and written later", trouble)
+        self._told = trouble
+
+    def _run(self, tracked: Tracked, tag: Tag) -> Run:
+        record, placement = tracked.record, tracked.real
+        reported = read_progress(self.spool, str(record.number))
+        if reported is not None and reported.written < record.start_time:
+            reported = None  # of an earlier run: the file outlives a requeue
+        iterations, source = self._iterations(tracked, reported)
         gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
-        run = Run(
+        return Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
             submit_time=int(record.submit_time),
@@ -36,21 +93,25 @@ class Recorder:
             exit_code=record.exit_code,
             user=record.user,
             uid=record.uid,
-            group_id=tracked.tag.group,
+            group_id=tag.group,
             job_name=record.name,
             partition=record.partition,
             gpus=sum(gpus.values()),
             nodes=gpus,
-            profile=tracked.tag.profile,
-            predicted_iterations=tracked.tag.iterations,
+            profile=tag.profile,
+            program=tag.program,
+            features=tag.features,
+            predicted_iterations=tag.iterations,
+            predicted_low=tag.low,
+            predicted_high=tag.high,
+            predicted_by=tag.level,
             iterations=iterations,
             iterations_source=source,
             alpha=placement.alpha if placement else 0.0,
+            reported_total=reported.total if reported else 0,
         )
-        self.history.record([run])
-        return True
 
-    def _iterations(self, tracked: Tracked) -> tuple[int, Source]:
+    def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.
 
         A job without a profile counts one iteration a second whatever it reports: its prediction is only ever
@@ -61,9 +122,8 @@ class Recorder:
         profiled = tag is not None and self._profiled(tracked)
         if not profiled:
             return max(1, round(elapsed)), Source.ELAPSED
-        reported = read_progress(self.spool, str(record.number))
-        if reported:
-            return reported, Source.REPORTED
+        if reported is not None and reported.ran:
+            return reported.ran, Source.REPORTED
         if tracked.real is not None and tracked.real.alpha > 0:
             return max(1, round(elapsed / tracked.real.alpha)), Source.ELAPSED
         return 0, Source.NONE

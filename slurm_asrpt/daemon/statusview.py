@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.spool import read_progress
 from slurm_asrpt.status import JobStatus, Status
 
 
@@ -15,7 +17,11 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
     queue = scheduler.policy.queue(now)
     ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
     reasons = {str(job_id): why for job_id, why in queue}
-    rows = [_row(scheduler, tracked, ranks, reasons) for tracked in scheduler.world.tracked.values()]
+    observed = scheduler.parts.watch.look(_running(scheduler))
+    rows = [
+        _progress(_row(scheduler, tracked, ranks, reasons), tracked, observed.get(str(tracked.record.number)), now)
+        for tracked in scheduler.world.tracked.values()
+    ]
     rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
     settings = scheduler.settings
     return Status(
@@ -65,7 +71,6 @@ def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons:
         facts=dict(why.facts),
         rank=ranks.get(record.job_id),
         nodes=_nodes(tracked, why),
-        iterations_done=_progress(scheduler, tracked),
         alpha=alpha,
         alpha_min=best,
     )
@@ -85,7 +90,24 @@ def _nodes(tracked: Tracked, why: Reason) -> dict[str, int]:
     return dict(tracked.pin.gpus) if tracked.pin else dict(why.facts.get("nodes", {}))
 
 
-def _progress(scheduler: Scheduler, tracked: Tracked) -> int | None:
+def _running(scheduler: Scheduler) -> dict[str, float]:
+    """Number and start time of each running job."""
+    jobs = scheduler.world.tracked.values()
+    return {str(t.record.number): t.record.start_time for t in jobs if t.place is Place.RUNNING}
+
+
+def _progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> JobStatus:
+    """The row of a running job with how far it is."""
     if tracked.place is not Place.RUNNING:
-        return None
-    return read_progress(scheduler.settings.paths.spool, str(tracked.record.number))
+        return row
+    profiled = tracked.job is not None and tracked.job.profiled  # others' predictions are seconds, not iterations
+    total = whole(observed, row.predicted_iterations if profiled else 0)
+    alpha = row.alpha if profiled else None
+    ran = now - tracked.record.start_time
+    return replace(
+        row,
+        iterations_done=observed.progress.done if observed else None,
+        iterations_total=total if observed else None,
+        alpha_observed=observed.alpha if observed else None,
+        remaining_s=remaining(observed, total, alpha, row.predicted_run_s, ran),
+    )

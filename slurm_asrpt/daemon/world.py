@@ -109,7 +109,10 @@ class World:
 
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
-        if tracked is None or tracked.record.submit_time != record.submit_time:
+        requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
+        if tracked is not None and (requeued_at or record.state == PENDING):
+            self._cut(tracked, requeued_at or now, now)
+        if tracked is None or requeued_at:
             before = tracked
             tracked = self.tracked[record.job_id] = Tracked(record)
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
@@ -120,6 +123,11 @@ class World:
         tracked.record = record
         tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         return tracked
+
+    def _cut(self, tracked: Tracked, until: float, now: float) -> None:
+        """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
+        if tracked.place is Place.RUNNING and self.parts.recorder.record_cut(tracked, until):
+            self.parts.audit.record(now, "cut", tracked.record.job_id, until=until)
 
     def _restore(self, tracked: Tracked, now: float) -> None:
         """What the daemon before us knew of a job that is new to us."""

@@ -21,7 +21,7 @@ def write(spec: LabSpec, paths: LabPaths) -> None:
     for name in (None, *spec.user_names):
         _make_home(paths.home / (name or "root"), identity(name))
     _make_gpus(paths.gpus, max(node.gpus for node in spec.node_list))
-    hooks.install_train(paths)
+    hooks.install_programs(paths)
     scripts = hooks.install(spec, paths)
     host = socket.gethostname().partition(".")[0]
     files = {

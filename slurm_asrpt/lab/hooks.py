@@ -1,4 +1,4 @@
-"""Copying the project's own scripts (submit hook, prologs, epilog) and its training stand-in into a lab."""
+"""Copying the project's own scripts (submit hook, prologs, epilog) and what its jobs run into a lab."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ SCRIPTS = {"Prolog": "asrpt-prolog", "TaskProlog": "asrpt-task-prolog", "Epilog"
 DEFAULT_SPOOL = "/var/spool/asrpt"
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-_TRAIN = """\
+_PROGRAM = """\
 #!/usr/bin/python3 -sEP
 import os, sys
 sys.path.insert(0, {library!r})
 os.environ.setdefault("ASRPT_CONFIG", {settings!r})
-from slurm_asrpt.lab.train import main
+from {module} import main
 sys.exit(main())
 """
+PROGRAMS = {"asrpt-train": "slurm_asrpt.lab.train", "asrpt-report": "slurm_asrpt_cli.report"}
 
 
 def hooks_folder(spec: LabSpec) -> Path:
@@ -55,12 +56,23 @@ def _copy_script(source: Path, paths: LabPaths) -> Path:
     return target
 
 
-def install_train(paths: LabPaths) -> None:
-    """A copy of the package and ``bin/asrpt-train``: test users may not be able to read the checkout."""
+def install_programs(paths: LabPaths) -> None:
+    """A copy of the package and the programs that jobs run: test users may not be able to read the checkout."""
     target = paths.library / "slurm_asrpt"
     shutil.copytree(_PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in [target, *target.rglob("*")]:
+    commands = paths.library / "slurm_asrpt_cli"
+    commands.mkdir(exist_ok=True)
+    shutil.copyfile(_commands_folder() / "report.py", commands / "report.py")
+    for path in [target, *target.rglob("*"), commands, *commands.iterdir()]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-    script = paths.bin / "asrpt-train"
-    script.write_text(_TRAIN.format(library=str(paths.library), settings=str(paths.settings)), encoding="utf-8")
-    script.chmod(0o755)
+    for name, module in PROGRAMS.items():
+        script = paths.bin / name
+        text = _PROGRAM.format(library=str(paths.library), settings=str(paths.settings), module=module)
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def _commands_folder() -> Path:
+    """Where the commands' modules are: ``cli`` in a checkout."""
+    checkout = _PACKAGE.parent / "cli"
+    return checkout if checkout.is_dir() else _PACKAGE.parent / "slurm_asrpt_cli"

@@ -8,7 +8,6 @@ Standard library only: it runs with the system's Python, and often.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -24,6 +23,7 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.lab.allocation import Allocation, read_allocation, read_ranks
+from slurm_asrpt.progress import Reporter
 
 EXIT_TERMINATED = 143
 REPORT_EVERY_S = 1.0
@@ -46,35 +46,18 @@ class Result:
     seconds: float
 
 
-class Progress:
-    """Writes ``<done> <total>`` where the job's TaskProlog said; what cannot be written is no failure of the job."""
-
-    def __init__(self, environment: Mapping[str, str], total: int) -> None:
-        folder = environment.get("ASRPT_PROGRESS_DIR", "")
-        # one rank reports for all: srun starts as many of us as there are ranks
-        self._folder = Path(folder) if folder and environment.get("SLURM_PROCID", "0") == "0" else None
-        self._total = total
-
-    def write(self, done: int) -> None:
-        if self._folder is None:
-            return
-        temporary = self._folder / f".iterations.{os.getpid()}"
-        with contextlib.suppress(OSError):
-            temporary.write_text(f"{done} {self._total}\n", encoding="ascii")
-            temporary.replace(self._folder / "iterations")
-
-
-def train(iterations: int, seconds_each: float, progress: Progress) -> float:
+def train(iterations: int, seconds_each: float, reporter: Reporter) -> float:
     """Sleep through the iterations; the seconds it took. Progress is written at the end, whatever ends it."""
     start = time.monotonic()
     end = start + iterations * seconds_each
-    try:
-        progress.write(0)
-        while (now := time.monotonic()) < end:
-            time.sleep(min(REPORT_EVERY_S, end - now))
-            progress.write(_done(start, iterations, seconds_each))
-    finally:
-        progress.write(_done(start, iterations, seconds_each))
+    reporter.report(0, iterations)
+    with reporter:
+        try:
+            while (now := time.monotonic()) < end:
+                time.sleep(min(REPORT_EVERY_S, end - now))
+                reporter.report(_done(start, iterations, seconds_each))
+        finally:
+            reporter.report(_done(start, iterations, seconds_each))
     return time.monotonic() - start
 
 
@@ -137,7 +120,7 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
         mapped = ranks != allocation.block_ranks()
     if options.profile:
         alpha = alpha_here(options.profile, allocation, ranks, options)
-    seconds = train(options.iterations, alpha / options.speedup, Progress(environment, options.iterations))
+    seconds = train(options.iterations, alpha / options.speedup, Reporter(environment))
     placed = (allocation.nodes, allocation.counts, ranks, mapped)
     return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
 

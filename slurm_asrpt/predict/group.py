@@ -1,7 +1,7 @@
 """Recurrence groups: what counts as "the same job again". The twin of the first half of job_submit_asrpt.lua.
 
 A group id is 16 hex digits over user id, job name, ``dataset=`` hint, script arguments and script, after the rules of
-``[group]``. slurmctld computes it in Lua, the tools here: both must agree on every byte, which
+``[group]`` (``predict.words``). slurmctld computes it in Lua, the tools here: both must agree on every byte, which
 ``tests/property/test_group_twins.py`` checks. It is no cryptographic hash: who builds a collision spoils only the
 prediction of that job's iterations.
 """
@@ -9,21 +9,22 @@ prediction of that job's iterations.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.features import MAX_BYTES, render_features
+from slurm_asrpt.predict.words import Reader, fold_dates, make_rules, read_script
 
-CLIP_BYTES = 12288
-"""What counts of a longer script: its first and last half of this, and its length. The hook runs under slurmctld's
-locks, and hashing costs about 30 ns a byte there."""
+ARGUMENT_BYTES = 4096
+"""What counts of longer arguments."""
 
 _LANES = ((1, 1000003, 4294967291), (2, 786433, 4294967279))
 _BLOCK = 12
 _WEIGHTS = np.array([256**i for i in range(6)], dtype=np.uint64)
-_BLANK = b" \t\r\v\f"
 _DIGITS = re.compile(rb"[0-9]+")
 _HINTS = re.compile(rb"(?:\A|[ \t\n;])asrpt:([^ \t\n;]*)")
 _HINT = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
@@ -38,6 +39,15 @@ class Hints:
     dataset: str = ""
     off: bool = False
     complaints: tuple[bytes, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers."""
+
+    group: str
+    program: str = ""
+    features: dict[str, float] = field(default_factory=dict)
 
 
 def digest(data: bytes) -> str:
@@ -57,31 +67,59 @@ def _lane(values: Sequence[int], start: int, factor: int, prime: int) -> int:
     return state
 
 
-def _clip(data: bytes) -> bytes:
-    if len(data) <= CLIP_BYTES:
-        return data
-    half = CLIP_BYTES // 2
-    return data[:half] + b"\n[%d bytes]\n" % len(data) + data[-half:]
+def describe(
+    uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, settings: GroupSettings
+) -> Submission:
+    """What a job is made into. name: Slurm's job name; args: the script's arguments without its own path."""
+    reader = Reader(make_rules(settings))
+    for _ in read_script(script, reader):
+        pass
+    return submission(uid, name, reader, args, dataset)
 
 
-def normal_script(script: bytes, rules: GroupSettings) -> bytes:
-    """The lines of ``script`` that count, trimmed, without a newline at the end."""
-    ignore = [text.encode("utf-8", "surrogateescape") for text in rules.ignore_lines]
-    lines = (line.strip(_BLANK) for line in script.split(b"\n"))
-    return b"\n".join(
-        line
-        for line in lines
-        if line and not (rules.strip_comments and line.startswith(b"#")) and not any(text in line for text in ignore)
-    )
+def submission(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dataset: bytes) -> Submission:
+    """Like describe, of a script that ``reader`` has read; it reads the arguments too."""
+    settings = reader.rules.settings
+    fold = fold_dates if settings.fold_dates else bytes
+    name = counted_name(name, settings)
+    text = fold(b" ".join(reader.out))
+    counted = map(fold, read_arguments(args, reader)) if settings.arguments else ()
+    arguments = b"".join(b"%d:%s" % (len(word), word) for word in counted)
+    head = b"asrpt-group 2\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
+    group = digest(head + name + dataset + arguments + text)
+    return Submission(group, program_key(uid, reader.programs), fitting(reader.features, reader.rules.order))
 
 
-def group_id(uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings) -> str:
-    """The group of a job: ``name`` is Slurm's job name, ``args`` are the script's arguments without its own path."""
-    if rules.fold_digits:
-        name = _DIGITS.sub(b"#", name)
-    arguments = _clip(b"".join(b"%d:%s" % (len(a), a) for a in args)) if rules.arguments else b""
-    head = b"asrpt-group 1\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
-    return digest(head + name + dataset + arguments + normal_script(_clip(script), rules))
+def counted_name(name: bytes, settings: GroupSettings) -> bytes:
+    """What counts of a job name."""
+    return _DIGITS.sub(b"#", name) if settings.fold_digits else name
+
+
+def read_arguments(args: Sequence[bytes], reader: Reader) -> list[bytes]:
+    """What counts of the script's arguments, of which it reads the first ARGUMENT_BYTES."""
+    before, sizes = len(reader.out), accumulate(map(len, args))
+    reader.arguments([word for word, size in zip(args, sizes, strict=True) if size <= ARGUMENT_BYTES])
+    return reader.out[before:]
+
+
+def program_key(uid: int, programs: Sequence[bytes]) -> str:
+    """The key of a user's jobs of these programs, "" for none."""
+    return digest(b"asrpt-program 1\n%d\n" % uid + b"\n".join(programs)) if programs else ""
+
+
+def fitting(features: Mapping[str, float], order: Sequence[str]) -> dict[str, float]:
+    """As many of the features, in order, as the tag has room for."""
+    kept: dict[str, float] = {}
+    for name in order:
+        if name in features and len(render_features(more := kept | {name: features[name]})) <= MAX_BYTES:
+            kept = more
+    return kept
+
+
+def group_id(
+    uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, settings: GroupSettings
+) -> str:
+    return describe(uid, name, script, args, dataset, settings).group
 
 
 def parse_comment(comment: bytes) -> Hints:

@@ -1,22 +1,29 @@
-"""What sbatch would make of a script file: the job name and the comment that the hook gets to see."""
+"""What sbatch would make of a script file: job name, comment and GPUs that the hook gets to see."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 _OPTIONS = {"-J": "name", "--job-name": "name", "--comment": "comment"}
+_SIZES = {
+    "-G": "job", "--gpus": "job", "--gpus-per-node": "node", "--gres": "gres", "--gpus-per-task": "task",
+    "-N": "nodes", "--nodes": "nodes", "-n": "tasks", "--ntasks": "tasks", "--ntasks-per-node": "tasks_per_node",
+}  # fmt: skip
+_COUNT = re.compile(r"(?:[A-Za-z0-9_.-]+:)?([0-9]{1,6})")
 
 
-def directives(script: bytes) -> dict[str, str]:
+def directives(script: bytes, options: Mapping[str, str] = _OPTIONS) -> dict[str, str]:
     """``name`` and ``comment`` from the #SBATCH lines, as far as given; sbatch stops at the first command."""
     found: dict[str, str] = {}
     for line in script.split(b"\n"):
         if line.strip() and not line.strip().startswith(b"#"):
             break
         if line.startswith(b"#SBATCH"):
-            found |= _options(_words(os.fsdecode(line[len(b"#SBATCH") :])))
+            found |= _options(_words(os.fsdecode(line[len(b"#SBATCH") :])), options)
     return found
 
 
@@ -27,18 +34,38 @@ def _words(text: str) -> list[str]:
         return []
 
 
-def _options(words: list[str]) -> dict[str, str]:
+def _options(words: list[str], options: Mapping[str, str]) -> dict[str, str]:
     """Our options among ``words``, in each spelling of getopt: --key=value, --key value, -K value, -Kvalue."""
     found: dict[str, str] = {}
     for i, word in enumerate(words):
         key, equals, value = word.partition("=")
-        if not word.startswith("--") and word[:2] in _OPTIONS and len(word) > 2:
-            found[_OPTIONS[word[:2]]] = word[2:]
-        elif key in _OPTIONS and equals:
-            found[_OPTIONS[key]] = value
-        elif word in _OPTIONS and i + 1 < len(words):
-            found[_OPTIONS[word]] = words[i + 1]
+        if not word.startswith("--") and word[:2] in options and len(word) > 2:
+            found[options[word[:2]]] = word[2:]
+        elif key in options and equals:
+            found[options[key]] = value
+        elif word in options and i + 1 < len(words):
+            found[options[word]] = words[i + 1]
     return found
+
+
+def gpus_asked(script: bytes) -> int:
+    """GPUs in all that the #SBATCH lines ask for, counted as the hook does; 0 where they say nothing."""
+    found = directives(script, _SIZES)
+    nodes = _count(found.get("nodes", "1").partition("-")[0])
+    tasks = _count(found["tasks"]) if "tasks" in found else nodes * _count(found.get("tasks_per_node", "1"))
+    gres = [item[len("gpu:") :] for item in found.get("gres", "").split(",") if item.startswith("gpu:")]
+    each = {"job": 1, "node": nodes, "task": tasks}
+    asked = sum(_listed(found[key]) * times for key, times in each.items() if key in found)
+    return asked + sum(map(_count, gres)) * nodes + nodes * ("gpu" in found.get("gres", "").split(","))
+
+
+def _listed(text: str) -> int:
+    return sum(map(_count, text.split(",")))
+
+
+def _count(text: str) -> int:
+    found = _COUNT.fullmatch(text)
+    return int(found[1]) if found else 1
 
 
 def job_name(script: bytes, path: Path) -> str:

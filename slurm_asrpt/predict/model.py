@@ -18,9 +18,9 @@ from typing import Any
 
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import replace_file, sync_folder
-from slurm_asrpt.predict.table import read_table, render_table
+from slurm_asrpt.predict.table import Entry, read_table, render_table
 
-FORMAT = 1
+FORMAT = 2
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
 
 
@@ -41,7 +41,7 @@ class ModelInfo:
     format: int = FORMAT
 
 
-def save_model(models: Path, predictions: Mapping[str, int], seed: int, trees: int, rows: int, now: float) -> Path:
+def save_model(models: Path, predictions: Mapping[str, Entry], seed: int, trees: int, rows: int, now: float) -> Path:
     """Store a model and make it current, in that order. Returns its folder. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
     data = render_table(predictions)
@@ -69,7 +69,7 @@ def _point(models: Path, name: str) -> None:
     sync_folder(models)
 
 
-def load_model(folder: Path) -> tuple[ModelInfo, dict[str, int]]:
+def load_model(folder: Path) -> tuple[ModelInfo, dict[str, Entry]]:
     """A stored model (``models/current`` or a folder of a certain time), verified. Raises ModelError."""
     try:
         raw: dict[str, Any] = json.loads((folder / _META).read_bytes())

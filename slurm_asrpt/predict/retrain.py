@@ -20,6 +20,7 @@ from slurm_asrpt.predict import table
 from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.historycare import tend
 from slurm_asrpt.predict.model import prune_models, save_model
 
 
@@ -56,8 +57,10 @@ def retrain(settings: Settings, now: float, progress: Callable[[int], None] = la
 def _retrain(settings: Settings, now: float, started: float, progress: Callable[[int], None]) -> RetrainReport:
     options, state = settings.predict, settings.paths.state
     with History(state / HISTORY_NAME) as history:
+        tend(history, options.keep_days, now)
         samples = history.samples()
-    predictions = fit_table(samples, options.trees, options.seed, progress)
+    by_group = fit_table(samples, options.trees, options.seed, progress)
+    predictions = {group: table.Entry.plain(iterations) for group, iterations in by_group.items()}
     model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
     target = settings.paths.hook / table.FILE_NAME
     table.write_table(target, predictions)

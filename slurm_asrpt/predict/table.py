@@ -1,7 +1,10 @@
-"""``table.txt``: predicted iterations by group, as the hook reads them by seek and read.
+"""``table.txt``: predicted iterations by key, as the hook reads them by seek and read.
 
-Fixed-width records of 33 bytes, sorted: a header ``asrpt-table 1 <count>`` padded with blanks, then
-``<16 hex digits> <15 digits>\\n`` for each group. An unseen group predicts 0.
+Fixed-width records of 67 bytes, sorted: a header ``asrpt-table 2 <count>`` padded with blanks, then
+``<16 hex digits> <n> <low> <high> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to high
+is the 10-90% interval; unit is ``-``, or ``e`` or ``s`` where the figures are per epoch or step that a job asks for.
+
+A submission has a chain of keys (``predict.keys``); the first one with an entry answers. None: unseen, 0 iterations.
 """
 
 from __future__ import annotations
@@ -9,65 +12,122 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from slurm_asrpt.files import replace_file
 
 FILE_NAME = "table.txt"
-RECORD = 33
-MAX_ITERATIONS = 10**15 - 1
-_HEADER = re.compile(rb"asrpt-table 1 ([0-9]{1,12}) *\n")
-_RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15})\n")
-_GROUP = re.compile(r"[0-9a-f]{16}")
+RECORD = 67
+MAX_ITERATIONS = 10**12
+UNIT_FEATURES = {"e": "epochs", "s": "steps"}
+_MAX_STORED = 10**15 - 1
+_HEADER = re.compile(rb"asrpt-table 2 ([0-9]{1,12}) *\n")
+_RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
+_KEY = re.compile(r"[0-9a-f]{16}")
+
+Chain = Iterable[tuple[str, str]]
 
 
-def render_table(predictions: Mapping[str, int]) -> bytes:
-    """The bytes of table.txt. Raises ValueError for a key that is no group id."""
-    for group in predictions:
-        if not _GROUP.fullmatch(group):
-            raise ValueError(f"{group!r} is no group id")
-    header = f"asrpt-table 1 {len(predictions)}".ljust(RECORD - 1) + "\n"
-    rows = (f"{g} {min(max(int(predictions[g]), 0), MAX_ITERATIONS):015d}\n" for g in sorted(predictions))
-    return (header + "".join(rows)).encode("ascii")
+@dataclass(frozen=True)
+class Entry:
+    """What is predicted under a key. low, high: the 10-90% interval. unit: all three per epoch (e) or step (s)."""
+
+    iterations: float
+    low: float
+    high: float
+    unit: str = "-"
+
+    @classmethod
+    def plain(cls, iterations: float) -> Self:
+        """A figure without an interval."""
+        return cls(iterations, iterations, iterations)
 
 
-def write_table(path: Path, predictions: Mapping[str, int]) -> None:
+@dataclass(frozen=True)
+class Answer:
+    """What is predicted for a submission, and the level of the key that knew; 0 and "" where none did."""
+
+    iterations: int = 0
+    low: int = 0
+    high: int = 0
+    level: str = ""
+
+
+def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Entry | None]) -> Answer:
+    """The first entry of the chain that can answer. ``get`` finds the entry of a key."""
+    for level, key in chain:
+        entry = get(key)
+        factor = _factor(entry.unit, features) if entry else 0.0
+        if entry and factor > 0:
+            n, low, high = (_whole(value, factor) for value in (entry.iterations, entry.low, entry.high))
+            return Answer(n, low, high, level)
+    return Answer()
+
+
+def _factor(unit: str, features: Mapping[str, float]) -> float:
+    """What a figure is multiplied by; 0 where the submission does not say how many epochs or steps it wants."""
+    return 1.0 if unit == "-" else features.get(UNIT_FEATURES[unit], 0.0)
+
+
+def _whole(value: float, factor: float) -> int:
+    return math.floor(min(max(value * factor, 1.0), float(MAX_ITERATIONS)) + 0.5)
+
+
+def render_table(predictions: Mapping[str, Entry]) -> bytes:
+    """The bytes of table.txt. Raises ValueError for a key or unit that its format does not know."""
+    header = f"asrpt-table 2 {len(predictions)}".ljust(RECORD - 1) + "\n"
+    return (header + "".join(_render(key, predictions[key]) for key in sorted(predictions))).encode("ascii")
+
+
+def _render(key: str, entry: Entry) -> str:
+    if not _KEY.fullmatch(key) or entry.unit not in "-es":
+        raise ValueError(f"{key!r} is no key of a prediction, or {entry.unit!r} no unit")
+    n, low, high = (
+        min(max(round(value * 1000), 0), _MAX_STORED) for value in (entry.iterations, entry.low, entry.high)
+    )
+    return f"{key} {n:015d} {low:015d} {high:015d} {entry.unit}\n"
+
+
+def write_table(path: Path, predictions: Mapping[str, Entry]) -> None:
     """Replace the table at ``path``. Raises OSError, ValueError."""
     replace_file(path, render_table(predictions))
 
 
-def lookup(path: Path, group: str) -> tuple[int, str]:
-    """Predicted iterations of ``group`` (0: unseen), and what is wrong with the table ("": nothing).
+def lookup(path: Path, chain: Chain, features: Mapping[str, float]) -> tuple[Answer, str]:
+    """What the table answers, and what is wrong with it ("": nothing).
 
     Same steps and same answers as the hook's, so that the tools show what slurmctld does.
     """
     try:
         with path.open("rb") as file:
-            return _search(file, int(group, 16)), ""
+            return answer(chain, features, partial(_search, file)), ""
     except OSError as error:
-        return 0, f"cannot read table.txt: {error.strerror}"
+        return Answer(), f"cannot read table.txt: {error.strerror}"
     except ValueError as error:
-        return 0, f"table.txt is damaged: {error}"
+        return Answer(), f"table.txt is damaged: {error}"
 
 
-def _search(file: BinaryIO, wanted: int) -> int:
+def _search(file: BinaryIO, key: str) -> Entry | None:
+    wanted = int(key, 16)
     low, high = 1, _count(file)
     least, most, step = -1 << 32, 1 << 64, 0
     while low <= high:
         step += 1
         middle = _probe(wanted, low, high, least, most, step)
-        key, iterations = _record(file, middle)
-        if not least < key < most:
+        found, entry = _record(file, middle)
+        if not least < found < most:
             raise ValueError("order")
-        if key == wanted:
-            return iterations
-        if key < wanted:
-            low, least = middle + 1, key
+        if found == wanted:
+            return entry
+        if found < wanted:
+            low, least = middle + 1, found
         else:
-            high, most = middle - 1, key
-    return 0
+            high, most = middle - 1, found
+    return None
 
 
 def _probe(wanted: int, low: int, high: int, least: int, most: int, step: int) -> int:
@@ -80,6 +140,7 @@ def _probe(wanted: int, low: int, high: int, least: int, most: int, step: int) -
 
 
 def _count(file: BinaryIO) -> int:
+    file.seek(0)
     line = file.read(RECORD)
     match = _HEADER.fullmatch(line)
     if not match or len(line) != RECORD:
@@ -89,15 +150,20 @@ def _count(file: BinaryIO) -> int:
     return int(match[1])
 
 
-def _record(file: BinaryIO, index: int) -> tuple[int, int]:
+def _record(file: BinaryIO, index: int) -> tuple[int, Entry]:
     file.seek(index * RECORD)
     match = _RECORD.fullmatch(file.read(RECORD))
     if not match:
         raise ValueError(f"record {index}")
-    return int(match[1], 16), int(match[2])
+    return int(match[1], 16), _entry(match)
 
 
-def read_table(path: Path) -> dict[str, int]:
+def _entry(match: re.Match[bytes]) -> Entry:
+    n, low, high = (int(digits) / 1000 for digits in match.group(2, 3, 4))
+    return Entry(n, low, high, match[5].decode("ascii"))
+
+
+def read_table(path: Path) -> dict[str, Entry]:
     """The whole table. Raises OSError, ValueError where it is damaged."""
     with path.open("rb") as file:
         count = _count(file)
@@ -105,4 +171,4 @@ def read_table(path: Path) -> dict[str, int]:
         records = [_RECORD.fullmatch(file.read(RECORD)) for _ in range(count)]
     if not all(records):
         raise ValueError(f"{path} is damaged: a record is not readable")
-    return {match[1].decode("ascii"): int(match[2]) for match in records if match}
+    return {match[1].decode("ascii"): _entry(match) for match in records if match}

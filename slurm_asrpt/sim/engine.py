@@ -147,7 +147,10 @@ class _Run:
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
         self.arriving = next(self.coming, None)  # the job that arrives next
+        self.next_arrival = _NEVER if self.arriving is None else self.arriving.submit_time  # when that is
+        self.next_end = _NEVER  # when the next of those that run ends
         self.done = self.events = 0
+        self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
         self.waits = bytearray(len(table))  # 1 for the rows of jobs that wait
         self.waiting = 0  # how many that are
         self.running: list[Running] = []  # a heap
@@ -161,33 +164,34 @@ class _Run:
 
     def to_the_end(self) -> None:
         """Event after event until nothing can happen any more."""
-        idle = 0  # wake-ups in a row that led to nothing, with nothing running and nobody to come
-        while True:
-            now = self._next_event()
-            # a policy that wakes up for ever without starting anything must not keep the simulation from ending
-            if now is None or idle > 1000 + 2 * self.waiting:
-                break
+        decide, view = self.policy.decide, self.view
+        while (now := self._next_event()) < _NEVER:
             self.clock = now
             self.events += 1
-            if self.running and self.running[0][0] <= now:
+            if self.next_end <= now:
                 self._ends(now)
-            if self.arriving is not None and self.arriving.submit_time <= now:
+            if self.next_arrival <= now:
                 self._arrivals(now)
-            started = self._decide(now) if self.waiting else 0
-            idle = 0 if started or self.running or self.arriving is not None else idle + 1
+            if self.waiting:
+                for decision in decide(view, now):
+                    if isinstance(decision, Start):
+                        self._begin(decision, now)
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
 
-    def _next_event(self) -> float | None:
-        """The next instant at which something happens. A wake-up that is not in the future is no event."""
-        soonest = _NEVER if self.arriving is None else self.arriving.submit_time
-        if self.running and self.running[0][0] < soonest:
-            soonest = self.running[0][0]
+    def _next_event(self) -> float:
+        """The next instant at which something happens, or never. A wake-up that is not in the future is no event."""
+        soonest = self.next_end if self.next_end < self.next_arrival else self.next_arrival
         if self.waiting:
             wake = self.policy.next_wakeup(self.clock)
             if wake is not None and self.clock < wake < soonest:
-                return wake
-        return None if soonest == _NEVER else soonest
+                return wake if soonest < _NEVER else self._idle_until(wake)
+        return soonest
+
+    def _idle_until(self, wake: float) -> float:
+        """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
+        self.idle += 1
+        return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
@@ -200,6 +204,7 @@ class _Run:
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
+        self.next_end = running[0][0] if running else _NEVER
 
     def _arrivals(self, now: float) -> None:
         job = self.arriving
@@ -207,29 +212,19 @@ class _Run:
             self.waits[int(job.id)] = 1  # an id is a row
             self.waiting += 1
             if self.learner is not None:
-                job = self._predicted_anew(job, now)
+                job = self._predicted_anew(self.learner, job, now)
             self.policy.submitted(job, now)
             job = next(self.coming, None)
-        self.arriving = job
+        self.arriving, self.next_arrival = job, _NEVER if job is None else job.submit_time
 
-    def _predicted_anew(self, job: Job, now: float) -> Job:
+    def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
         """The job with what is predicted now; what the table predicts is what was known before the first job."""
-        assert self.learner is not None  # noqa: S101  (for the type checker)
         row = int(job.id)
-        predicted = self.predicted[row] = self.learner.predict(row, now)
+        predicted = self.predicted[row] = learner.predict(row, now)
         return job if predicted == job.predicted_iterations else replace(job, predicted_iterations=predicted)
 
-    def _decide(self, now: float) -> int:
-        """Ask the policy and start what it starts; the number of starts."""
-        started = 0
-        for decision in self.policy.decide(self.view, now):
-            if isinstance(decision, Start):
-                job, placement = decision
-                self._begin(job, placement, now)
-                started += 1
-        return started
-
-    def _begin(self, job: Job, placement: Placement, now: float) -> None:
+    def _begin(self, start: Start, now: float) -> None:
+        job, placement = start
         row = int(job.id)
         if not self.waits[row]:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
@@ -240,7 +235,9 @@ class _Run:
             raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
         self.waits[row] = 0
         self.waiting -= 1
+        self.idle = 0
         heapq.heappush(self.running, (now + self.iterations[row] * alpha, row, job, gpus))
+        self.next_end = self.running[0][0]
         self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)

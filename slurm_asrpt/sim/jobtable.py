@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,13 +80,13 @@ class JobTable:
         return chain.from_iterable(map(self._jobs, chunks))
 
     def _jobs(self, rows: range) -> Iterator[Job]:
-        profiles, part = self.profiles, slice(rows.start, rows.stop)
-        columns = (self.profile[part].tolist(), self.predicted[part].tolist(), self.submit[part].tolist())
-        named = (names[part] if len(names) else [""] * len(rows) for names in (self.users, self.groups))
-        limits = self.time_limit[part].tolist() if len(self.time_limit) else [float("inf")] * len(rows)
-        for row, number, predicted, submit, user, group, limit in zip(rows, *columns, *named, limits, strict=True):
-            # the table has checked its columns
-            yield trusted_job(str(row), user, profiles[number], predicted, submit, group, limit)
+        part = slice(rows.start, rows.stop)
+        profiles = map(self.profiles.__getitem__, self.profile[part].tolist())
+        users, groups = (names[part] if len(names) else repeat("") for names in (self.users, self.groups))
+        limits = self.time_limit[part].tolist() if len(self.time_limit) else repeat(float("inf"))
+        predicted, submit = self.predicted[part].tolist(), self.submit[part].tolist()
+        # the table has checked its columns
+        return map(trusted_job, map(JobId, map(str, rows)), users, profiles, predicted, submit, groups, limits)
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""

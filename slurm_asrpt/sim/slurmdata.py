@@ -19,7 +19,7 @@ from slurm_asrpt.slurm.parse import gpu_count
 
 SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
 TIMEOUT_S = 600.0
-_UNITS = ("minutes", "hours", "days", "weeks")
+_UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
 _PARTITION = re.compile(r"[A-Za-z0-9_.,-]+")
 
 
@@ -34,12 +34,24 @@ class GpuNode:
 
 def since_argument(text: str) -> str:
     """``30days``, ``2weeks`` or an ISO date of the past as sacct's --starttime. Raises InputError."""
+    ago = _ago(text)
+    return f"now-{ago[0]}{ago[1]}" if ago else _date(text).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def since_time(text: str, now: float) -> int:
+    """As ``since_argument``, in seconds since the epoch."""
+    ago = _ago(text)
+    return int(now) - ago[0] * _UNITS[ago[1]] if ago else int(_date(text).timestamp())
+
+
+def _ago(text: str) -> tuple[int, str] | None:
+    found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", text.strip())
+    unit = next((unit for unit in _UNITS if found[2] in (unit, unit[:-1])), None) if found else None
+    return (int(found[1]), unit) if found and unit and int(found[1]) > 0 else None
+
+
+def _date(text: str) -> datetime:
     word = text.strip()
-    found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", word)
-    if found:
-        unit = next((unit for unit in _UNITS if found[2] in (unit, unit[:-1])), None)
-        if unit and int(found[1]) > 0:
-            return f"now-{int(found[1])}{unit}"
     try:
         begin = datetime.fromisoformat(word).astimezone()  # sacct knows local time only
     except ValueError as error:
@@ -48,7 +60,7 @@ def since_argument(text: str) -> str:
         )
     if begin >= datetime.now(UTC):
         raise InputError(f"--since {text}: that is not in the past")
-    return begin.strftime("%Y-%m-%dT%H:%M:%S")
+    return begin
 
 
 def partition_argument(text: str) -> str:
@@ -58,15 +70,24 @@ def partition_argument(text: str) -> str:
     return text
 
 
-def ask_sacct(fields: Sequence[str], since: str, partition: str = "", separator: str = "|") -> str:
+def ask_sacct(
+    fields: Sequence[str],
+    since: str,
+    partition: str = "",
+    separator: str = "|",
+    until: str = "now",
+    every_run: bool = False,
+) -> str:
     """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError.
 
     separator: job names may hold any, and line breaks too; one that nobody can guess keeps them from forging rows.
+    until: as since, or "now". every_run: also the runs before a requeue.
     """
     arguments = [
         *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
-        *(f"--delimiter={separator}", f"--starttime={since}", "--endtime=now"),
+        *(f"--delimiter={separator}", f"--starttime={since}", f"--endtime={until}"),
         *([f"--partition={partition}"] if partition else []),
+        *(["--duplicates"] if every_run else []),
     ]
     return _run(arguments)
 

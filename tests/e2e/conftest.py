@@ -182,7 +182,7 @@ def session_lab() -> Iterator[Lab]:
     directory.chmod(0o755)
     directory.rmdir()
     settings = {
-        "daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0},
+        "daemon": {"interval_s": 0.5, "progress_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0},
         "policy": {"name": "asrpt", "tau": 20.0},
         "paths": {"profiles": [str(directory / "profiles")]},
     }

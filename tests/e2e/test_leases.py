@@ -16,7 +16,7 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import write_table
+from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import BASE_PORT, COMMANDS, LEASE_S, Cluster, can_run_slurm, wait_for
@@ -144,7 +144,7 @@ def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifacto
     probes = [cluster.submit("--gpus=4", "--hold", "-J", name) for name in names]
     groups = [tag.group for tag in (parse_tag(cluster.job(p).admin_comment) for p in probes) if tag]
     cluster.cancel(*probes)
-    write_table(cluster.paths / "hook" / TABLE, dict(zip(groups, names.values(), strict=True)))
+    write_table(cluster.paths / "hook" / TABLE, dict(zip(groups, map(Entry.plain, names.values()), strict=True)))
     (blocker,) = cluster.block_all()
     jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
     wait_for(lambda: waiting_order(cluster) == jobs, "asrptd has an order", 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,47 +12,61 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import job_scripts
 from lua_hook import INTERPRETERS, LuaHook
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.group import CLIP_BYTES, group_id, parse_comment
+from slurm_asrpt.predict.features import render_features
+from slurm_asrpt.predict.group import Submission, describe, group_id, parse_comment
+from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.table import Answer, Entry
+from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
-MANY = settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOME = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-PIECES = [
-    b"\n",
-    b"\r\n",
-    b"#",
-    b" ",
-    b"\t",
-    b"\x0b",
-    b"\x0c",
-    b"\0",
-    b"\xff",
-    b"\xc2\xa0",
-    b"\x1c",
-    b"\x85",
-    b"train.py",
-]
-PIECES += [b"#SBATCH -J x", b"--output", b"%d", b"%", b"[", b"#!/bin/sh\n", b"# comment\n", b"1795", b"x" * 13]
+PIECES = b"\n|\r\n|#| |\t|\x0b|\x0c|\0|\xff|\xc2\xa0|\x1c|\x85|train.py|#SBATCH -J x|--output|%d|%|[".split(b"|")
+PIECES += b"# comment\n|#!/bin/sh\n|1795|2026-11-21|2026-11-21_12:30:00|1795257166|20260230|1e400|\\\n|;".split(b"|")
+PIECES += b"&&|>|2>&1|>>|'|\"|=|-|--|.|/|1.2.3|@12:30|-0|9|xxxxxxxxxxxxx".split(b"|")
+WORDS = b"""srun -n 8 --ntasks=4 python python3.11 -m torch.distributed.run torchrun --nproc_per_node 2
+accelerate launch deepspeed mpirun --mca a b -x A=b -np singularity exec image.sif env nice time timeout 60 bash
+./run.sh train.py
+pkg.train --epochs 90 --epochs=1e2 --max-steps -1 --lr 1e-4 --lr=0.1 -lr .5 --batch-size 1.2.3 lr=3 EPOCHS=9
++trainer.max_epochs=7 --epochs --lr --seed 17 SEED=17 --seed=-1 --seed -o FILE --output-dir=x --run-name "a b" 'c "d e'
+f" > log 2>&1 >>x | tee --model resnet50 model.name=x --dataset imagenet data=c4 --flag export A=1 module load cuda cd
+echo mkdir runs/20261121 then do fi ; && || & # \\ -- - "" '' "--lr=2" --lr=$LR --epochs=" --seed=" \xff \0""".split()
 scripts = st.one_of(
     st.binary(max_size=400),
     st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
     st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=30)), max_size=20).map(b"".join),
+    st.lists(st.one_of(st.sampled_from([*WORDS, b"\n", b"\\\n"]), st.binary(max_size=5)), max_size=60).map(b" ".join),
 )
-rules_of = st.builds(
+arguments = st.lists(st.one_of(st.sampled_from(WORDS), st.binary(max_size=20)), max_size=6)
+DEFAULTS = GroupSettings()
+some_rules = st.builds(
     GroupSettings,
     strip_comments=st.booleans(),
     fold_digits=st.booleans(),
+    fold_dates=st.booleans(),
     arguments=st.booleans(),
     ignore_lines=st.lists(st.sampled_from(["--output", "%d", "[", "x", "é"]), max_size=2),
+    features=st.lists(st.sampled_from(["epochs e", "a-B lr", "lr LR learning_rate", *DEFAULTS.features]), max_size=9),
+    ignore_options=st.lists(st.sampled_from(["seed", "Output-Dir", "lr", "o"]), max_size=3),
+    ignore_commands=st.lists(st.sampled_from(["echo", "python", "srun", "tee"]), max_size=3),
+    setup_commands=st.lists(st.sampled_from(["cd", "python", "["]), max_size=2),
+    launchers=st.lists(st.sampled_from([*DEFAULTS.launchers, "cd/x*3 a=2"]), max_size=20),
 )
+rules_of = st.one_of(st.just(DEFAULTS), some_rules)
 HINTS = [b"asrpt:", b"profile=", b"dataset=", b"off", b",", b";", b" ", b"a", b"gpt-2", b"=", b"\0", b"\n", b"-"]
+plain_words = st.text("abc \n\0é", max_size=20).map(str.encode)
 groups = st.binary(min_size=8, max_size=8).map(bytes.hex)
+figures = st.one_of(st.floats(0, 1e13), st.integers(0, 10**6).map(lambda i: i / 1000))
+entries = st.builds(Entry, figures, figures, figures, st.sampled_from("-es"))
+tables = st.dictionaries(groups, entries, max_size=30)
+features = st.dictionaries(st.sampled_from(["epochs", "steps"]), st.floats(-1e3, 1e14).map(float))
 
 
 @pytest.fixture(scope="module")
@@ -62,75 +77,140 @@ def luas() -> Iterator[list[LuaHook]]:
         hook.close()
 
 
+def described_by_all(
+    luas: list[LuaHook],
+    script: bytes,
+    args: list[bytes],
+    name: bytes = b"",
+    rules: GroupSettings = DEFAULTS,
+    uid: int = 7,
+    dataset: bytes = b"",
+) -> Submission:
+    """What the tools make of a job, after checking that each Lua makes the same of it."""
+    found = describe(uid, name, script, args, dataset, rules)
+    for lua in luas:
+        assert lua.describe(uid, name, script, args, dataset, rules) == found
+    return found
+
+
 @MANY
 @given(
     uid=st.integers(0, 2**32 - 1),
     name=st.binary(max_size=30),
     script=scripts,
-    args=st.lists(st.binary(max_size=20), max_size=4),
+    args=arguments,
     dataset=st.binary(max_size=10),
     rules=rules_of,
 )
 def test_same_group(
     luas: list[LuaHook], uid: int, name: bytes, script: bytes, args: list[bytes], dataset: bytes, rules: GroupSettings
 ) -> None:
-    expected = group_id(uid, name, script, args, dataset, rules)
-    assert [lua.group_id(uid, name, script, args, dataset, rules) for lua in luas] == [expected] * len(luas)
+    described_by_all(luas, script, args, name, rules, uid, dataset)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    piece=st.binary(min_size=1, max_size=50),
-    size=st.one_of(st.integers(CLIP_BYTES - 3, CLIP_BYTES + 3), st.integers(0, 1 << 20)),
+    pieces=st.lists(st.one_of(scripts, st.binary(min_size=1, max_size=50)), min_size=1, max_size=4),
+    size=st.one_of(
+        *(st.integers(n - 40, n + 40) for n in (PART_BYTES, 2 * PART_BYTES, LONG, LONG + TAIL_BYTES, HEAD_BYTES)),
+        st.integers(0, 1 << 20),
+    ),
+    end=scripts,
 )
-def test_same_group_for_long_scripts(luas: list[LuaHook], piece: bytes, size: int) -> None:
-    script = (piece * (size // len(piece) + 1))[:size]
-    expected = group_id(7, b"n", script, [script[:99], script], b"", GroupSettings())
-    for lua in luas:
-        assert lua.group_id(7, b"n", script, [script[:99], script], b"", GroupSettings()) == expected
+def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], size: int, end: bytes) -> None:
+    piece = b"".join(pieces) or b"x"
+    script = (piece * (size // len(piece) + 1))[:size] + end
+    described_by_all(luas, script, [script[:99], script, b"--epochs", b"3"])
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(training=job_scripts.trainings, data=st.data())
+def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
+    script = data.draw(job_scripts.dressed(training))
+    found = described_by_all(luas, script, training.arguments(), b"train")
+    assert found.features == {name: float(value) for name, value in training.numbers.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(training=job_scripts.trainings, other=job_scripts.trainings, data=st.data())
+def test_what_splits_a_group_and_what_does_not(
+    training: job_scripts.Training, other: job_scripts.Training, data: st.DataObject
+) -> None:
+    """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
+
+    def submitted(job: job_scripts.Training) -> Submission:
+        return describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+
+    one = submitted(training)
+    assert submitted(training) == one
+    assert submitted(replace(training, numbers=other.numbers, spelt=other.spelt)).group == one.group
+    for change in ("program", "model", "dataset"):
+        changed = replace(training, **{change: getattr(other, change)})
+        found = submitted(changed)
+        assert (found.group == one.group) == (changed == training)
+        assert (found.program == one.program) == (changed.program == training.program)
 
 
 @pytest.mark.parametrize(
-    "script", [b"", b"\n", b"#!/bin/sh", b"\0", b"x", b" \t\r", b"\xff" * (1 << 20), b"\n" * 99999]
+    "script", [b"", b"\n", b"#!/bin/sh", b"\0", b"x", b" \t\r", b"\xff" * (1 << 20), b"\n" * 99999, b"a " * (1 << 19)]
 )
 def test_same_group_at_the_edges(luas: list[LuaHook], script: bytes) -> None:
-    expected = group_id(0, b"", script, [], b"", GroupSettings())
-    assert {lua.group_id(0, b"", script, [], b"", GroupSettings()) for lua in luas} == {expected}
+    described_by_all(luas, script, [])
 
 
 @SOME
-@given(predictions=st.dictionaries(groups, st.integers(0, table.MAX_ITERATIONS), max_size=30), others=st.lists(groups))
+@given(job=st.tuples(groups, st.one_of(st.just(""), groups)), uid=st.integers(0, 2**32), gpus=st.integers(0, 9999))
+def test_same_keys(luas: list[LuaHook], job: tuple[str, str], uid: int, gpus: int) -> None:
+    wanted = {"lr": 1e-05, "epochs": 90.0}
+    expected = " ".join(level[0] + key for level, key in keys_of(*job, uid, gpus, wanted)).encode()
+    assert {lua.ask("keys", *job, uid, gpus, render_features(wanted)) for lua in luas} == {expected}
+
+
+def found_by_all(luas: list[LuaHook], path: Path, keys: list[str], wanted: dict[str, float]) -> tuple[Answer, str]:
+    """What the tools find, after checking that each Lua finds the same."""
+    found = table.lookup(path, [(str(i), key) for i, key in enumerate(keys, 1)], wanted)
+    assert [lua.lookup(path, keys, wanted) for lua in luas] == [found] * len(luas)
+    return found
+
+
+@SOME
+@given(predictions=tables, others=st.lists(groups, max_size=5), wanted=features, data=st.data())
 def test_same_answer_from_a_table(
-    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, int], others: list[str]
+    luas: list[LuaHook],
+    tmp_path: Path,
+    predictions: dict[str, Entry],
+    others: list[str],
+    wanted: dict[str, float],
+    data: st.DataObject,
 ) -> None:
     path = tmp_path / "table.txt"
     table.write_table(path, predictions)
-    assert table.read_table(path) == predictions
-    for group in [*predictions, *others[:5]]:
-        expected = (predictions.get(group, 0), "")
-        assert table.lookup(path, group) == expected
-        assert all(lua.lookup(path, group) == expected for lua in luas)
+    stored = table.read_table(path)
+    assert stored.keys() == predictions.keys()
+    for key in [*predictions, *others]:
+        chain = [*data.draw(st.lists(st.sampled_from([*predictions, *others]), max_size=4)), key]
+        found = found_by_all(luas, path, chain, wanted)
+        levels = [(str(i), key) for i, key in enumerate(chain, 1)]
+        assert found == (table.answer(levels, wanted, stored.get), "")
 
 
 @SOME
 @given(
-    predictions=st.dictionaries(groups, st.integers(0, 9), min_size=1, max_size=12),
-    at=st.integers(0, 500),
-    junk=st.binary(min_size=1, max_size=40),
+    predictions=tables.filter(bool),
+    at=st.integers(0, 1000),
+    junk=st.binary(min_size=1, max_size=80),
     cut=st.booleans(),
 )
 def test_same_answer_from_a_damaged_table(
-    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, int], at: int, junk: bytes, cut: bool
+    luas: list[LuaHook], tmp_path: Path, predictions: dict[str, Entry], at: int, junk: bytes, cut: bool
 ) -> None:
     path = tmp_path / "table.txt"
     whole = table.render_table(predictions)
     at %= len(whole)
     path.write_bytes(whole[:at] + junk + (b"" if cut else whole[at + len(junk) :]))
     for group in predictions:
-        count, trouble = table.lookup(path, group)
-        for lua in luas:
-            assert lua.lookup(path, group) == (count, trouble)
-        assert count == 0 or not trouble
+        found, trouble = found_by_all(luas, path, [group], {})
+        assert found == Answer() or not trouble
 
 
 @SOME
@@ -142,9 +222,9 @@ def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
 
 
 @SOME
-@given(a=scripts.filter(bool), b=scripts, name=st.binary(max_size=5))
+@given(a=plain_words.filter(bool), b=plain_words, name=st.binary(max_size=5))
 def test_fields_do_not_run_into_each_other(a: bytes, b: bytes, name: bytes) -> None:
-    rules = GroupSettings(strip_comments=False, fold_digits=False)
+    rules = GroupSettings(fold_digits=False)
     ids = {group_id(1, name, b"x", [a, b], b"", rules), group_id(1, name, b"x", [a + b], b"", rules)}
     ids |= {group_id(1, name + a, b"x", [b], b"", rules), group_id(1, name, b"x", [b], a, rules)}
     assert len(ids) == 4

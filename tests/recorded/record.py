@@ -13,8 +13,9 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -204,21 +205,31 @@ def _without_cores(job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def record(lab: Lab) -> Path:
-    recorder, scrub = Recorder(lab), Scrubber(lab)
+def record(lab: Lab) -> dict[str, str]:
+    """The answers, by the name of the file that keeps each."""
+    recorder = Recorder(lab)
     make_moment(recorder)
-    config = lab.run(["scontrol", "show", "config"]).stdout
     answers = {
         "squeue.json": squeue(lab),
         "nodes.txt": lab.run(["scontrol", "-d", "-o", "show", "node"]).stdout,
         "jobs.txt": lab.run(["scontrol", "-d", "-o", "show", "job"]).stdout,
-        "config.txt": config,
+        "config.txt": show_config(lab),
     }
     # last: these change the moment
     answers["update.txt"] = scontrol(lab, updates(recorder))
     answers["ending.json"] = ending(recorder)
     answers["ids.json"] = json.dumps(recorder.ids, indent=1) + "\n"
-    release = re.search(r"SLURM_VERSION\s*=\s*(\d+\.\d+)", config)
+    return answers
+
+
+def show_config(lab: Lab) -> str:
+    return lab.run(["scontrol", "show", "config"]).stdout
+
+
+def keep(lab: Lab, answers: Mapping[str, str]) -> Path:
+    """Write the answers, without what tells of the machine, to the folder of the lab's Slurm release."""
+    scrub = Scrubber(lab)
+    release = re.search(r"SLURM_VERSION\s*=\s*(\d+\.\d+)", show_config(lab))
     folder = Path(__file__).parent / (release[1] if release else "unknown")
     folder.mkdir(exist_ok=True)
     for name, text in answers.items():
@@ -226,26 +237,22 @@ def record(lab: Lab) -> Path:
     return folder
 
 
-def read_arguments(doc: str, module: str, port: int) -> argparse.Namespace:
-    """directory and base_port. With ``--root`` it does not return: the module runs anew in that folder."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, str]], accounting: bool) -> None:
+    """Record in a lab of its own, which is taken down afterwards."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
-    parser.add_argument("--base-port", type=int, default=port)
+    parser.add_argument("--base-port", type=int, default=base_port)
     parser.add_argument("--root", type=Path, help="folder of another Debian (asrpt-lab debian)")
     arguments = parser.parse_args()
     if arguments.root:
+        module = sys.modules["__main__"].__spec__.name
         enter(arguments.root, ["python", "-m", module, str(arguments.directory), f"--base-port={arguments.base_port}"])
-    return arguments
-
-
-def main() -> None:
-    arguments = read_arguments(__doc__ or "", "tests.recorded.record", 17850)
-    lab = up(LabSpec(directory=arguments.directory, nodes=NODES, base_port=arguments.base_port, users=1))
+    lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=accounting))
     try:
-        print(f"wrote {record(lab)}")
+        print(f"wrote {keep(lab, record(lab))}")
     finally:
         lab.down(purge=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 17850, record, accounting=False)

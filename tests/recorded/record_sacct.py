@@ -1,6 +1,6 @@
 """Record what a real sacct says, for the reader of job traces.
 
-    python -m tests.recorded.record_sacct /tmp/lab-rec-2 [--base-port 19500] [--root build/compat/trixie]
+    python -m tests.recorded.record_sacct /tmp/lab-rec-2 [--base-port 19500]
 
 needs root, Slurm, slurmdbd and MariaDB on this machine (make setup test-packages). Brings a lab with accounting up,
 runs jobs of every form that the reader tells apart, writes sacct.txt (local times) and sacct-epoch.txt (seconds since
@@ -9,14 +9,11 @@ the epoch, other fields, with duplicates) to tests/recorded/<Slurm release>/, an
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
 
-from slurm_asrpt.lab.cluster import Lab, up
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS
-from tests.recorded.record import NODES, Recorder, Scrubber, hook_conf, read_arguments
+from tests.recorded.record import Recorder, hook_conf, main
 
 LOCAL_FIELDS = (
     "JobID,JobIDRaw,User,Account,Partition,JobName,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,State,"
@@ -62,30 +59,13 @@ def sacct(lab: Lab, fields: str, *options: str, **env: str) -> str:
     return lab.run(["env", *(f"{k}={v}" for k, v in env.items()), *command]).stdout
 
 
-def record(lab: Lab) -> Path:
-    recorder, scrub = Recorder(lab), Scrubber(lab)
-    make_jobs(recorder)
-    config = lab.run(["scontrol", "show", "config"]).stdout
-    release = re.search(r"SLURM_VERSION\s*=\s*(\d+\.\d+)", config)
-    folder = Path(__file__).parent / (release[1] if release else "unknown")
-    folder.mkdir(exist_ok=True)
-    answers = {
+def record(lab: Lab) -> dict[str, str]:
+    make_jobs(Recorder(lab))
+    return {
         "sacct.txt": sacct(lab, LOCAL_FIELDS),
         "sacct-epoch.txt": sacct(lab, ",".join(SACCT_FIELDS), "--duplicates", SLURM_TIME_FORMAT="%s"),
     }
-    for name, text in answers.items():
-        (folder / name).write_text(scrub(text), encoding="utf-8")
-    return folder
-
-
-def main() -> None:
-    arguments = read_arguments(__doc__ or "", "tests.recorded.record_sacct", 19500)
-    lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=True))
-    try:
-        print(f"wrote {record(lab)}")
-    finally:
-        lab.down(purge=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, 19500, record, accounting=True)

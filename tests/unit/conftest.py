@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from slurm_asrpt import progress
+from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES, Reporter
 from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
+from tests.progress_bench import Clock
 
 MakeBench = Callable[..., Bench]
 
@@ -32,3 +35,24 @@ def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
 def bench(make_bench: MakeBench) -> Bench:
     """Three nodes of four GPUs, mode enforce."""
     return make_bench()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reporter(tmp_path: Path, clock: Clock) -> Reporter:
+    return Reporter({FOLDER_VARIABLE: str(tmp_path)}, clock)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """This process as rank 0 of a job; its progress folder."""
+    for name in (*RANK_VARIABLES, *STEP_VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    progress._forget()
+    yield tmp_path
+    progress._forget()

@@ -177,7 +177,7 @@ def test_state_survives_a_dump():
     second.load(first.dump(), jobs)
     assert second.queue(turn + 5)[-1] == first.queue(turn + 5)[-1]
     assert [r[0] for r in second.queue(turn + 5)] == [r[0] for r in first.queue(turn + 5)]
-    assert second.decide(view, turn + 6) == first.decide(view, turn + 6)
+    assert list(second.decide(view, turn + 6)) == list(first.decide(view, turn + 6))
     with pytest.raises(ValueError, match="not a state"):
         second.load({"machine": {}}, jobs)
 

@@ -11,6 +11,9 @@ from slurm_asrpt.core.policies.base import _REGISTRY
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
+from slurm_asrpt.predict.history import HistoryError, Run
+from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.profile.schema import LIBRARY
 from slurm_asrpt.status import read_status
 from tests.daemon_bench import make_settings
@@ -57,6 +60,35 @@ def run_cycles(daemon, outcomes):
     daemon.run()
     assert left == []
     return pauses
+
+
+def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_path, caplog):
+    path = tmp_path / "state" / HISTORY_FILE
+    path.parent.mkdir()
+    path.write_bytes(b"rubbish" * 1000)
+    daemon = make_daemon()
+    assert f"{path} is damaged" in caplog.text
+    daemon.run(once=True)
+    assert daemon.history.runs() == []
+    assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
+
+
+def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
+    daemon = make_daemon()
+    predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
+    daemon.settings = daemon.settings.model_copy(update={"predict": predict})
+    now = 100 * DAY_S
+    for hour, left in ((0, 1), (1, 2), (24, 1)):
+        daemon.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
+        daemon._tend_history(now + 3600 * hour)
+        assert daemon.history.count("1", ()) == left
+    monkeypatch.setattr(loop, "tend", fails)
+    daemon._tend_history(now + 50 * 3600)
+    assert "locked; trying again tomorrow" in caplog.text
+
+
+def fails(*_):
+    raise HistoryError("locked")
 
 
 def hook_lines(daemon):

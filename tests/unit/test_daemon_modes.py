@@ -81,7 +81,16 @@ def test_reported_iterations_count_for_a_profiled_job(bench):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("text", [None, "", "many 1000", "-5 10", "0 1000", "9" * 30])
+def test_what_an_earlier_job_had_done_is_not_learned(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(10)
+    bench.report(job_id, "523 1000 0.25 500\n")
+    bench.slurm.end(job_id)
+    bench.cycle()
+    assert (bench.runs()[job_id].iterations, bench.runs()[job_id].iterations_source) == (23, Source.REPORTED)
+
+
+@pytest.mark.parametrize("text", [None, "", "many 1000", "-5 10", "0 1000", "9" * 30, "40 100 - 40"])
 def test_what_is_not_reported_is_elapsed_time_over_alpha(bench, text):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)
@@ -179,8 +188,29 @@ def test_the_status_shows_progress(bench):
     bench.cycle(2)
     bench.report(job_id, "42 100\n")
     (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
-    assert row.iterations_done == 42
+    assert (row.iterations_done, row.iterations_total) == (42, 100)
     assert row.alpha == row.alpha_min == 2.0
+    assert row.remaining_s == 58 * 2.0
+
+
+def test_a_job_that_reports_nothing_has_its_predicted_time_left(bench):
+    bench.slurm.submit(4, profile="flat", iterations=10)
+    bench.cycle(11)
+    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    assert row.iterations_done is None
+    assert row.remaining_s == 20 - (bench.slurm.now - row.start_time)
+    bench.cycle(20)
+    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    assert row.remaining_s is None
+
+
+def test_without_a_profile_iterations_and_predicted_seconds_are_not_compared(bench):
+    job_id = bench.slurm.submit(4, iterations=10)
+    bench.cycle(6)
+    bench.report(job_id, "5000\n")
+    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    assert (row.iterations_done, row.iterations_total) == (5000, None)
+    assert row.remaining_s == 10 - (bench.slurm.now - row.start_time)
 
 
 def test_every_audit_line_is_an_object_with_time_and_event(bench):

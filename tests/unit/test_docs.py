@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from slurm_asrpt_cli import report
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -19,6 +20,16 @@ PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
 
 def page_of(command: str) -> Path:
     return next(path for path in PAGES if path.stem == command)
+
+
+def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, command) of all that can be typed, such as "history import"."""
+    subs = getattr(root, "commands", None)
+    if subs is None:
+        yield name, root
+        return
+    for word, sub in subs.items():
+        yield from commands(sub, f"{name} {word}".strip())
 
 
 def options() -> Iterator[tuple[str, str, str]]:
@@ -31,13 +42,20 @@ def options() -> Iterator[tuple[str, str, str]]:
         if not isinstance(app, typer.Typer):
             continue
         root: Any = typer.main.get_command(app)
-        subs = getattr(root, "commands", {"": root})
-        for name, sub in subs.items():
+        for name, sub in commands(root):
             for parameter in sub.params:
                 if parameter.param_type_name == "option":
                     # of --hook/--no-hook the manual tells the one that is not the default
                     flags = parameter.secondary_opts if parameter.default is True else parameter.opts
                     yield from ((command, name, flag) for flag in flags if flag != "--help")
+
+
+def test_each_option_of_asrpt_report_is_in_the_manual() -> None:
+    """It is no Typer program: it has to start quickly."""
+    text = page_of("asrpt-report").read_text()
+    for action in report.parser()._actions:
+        for flag in action.option_strings:
+            assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), flag
 
 
 def test_each_command_and_the_settings_have_a_page() -> None:

@@ -17,6 +17,7 @@ from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import History, Run, Sample, Source
 from slurm_asrpt.predict.model import ModelError, load_model
 from slurm_asrpt.predict.retrain import RetrainError, retrain
+from slurm_asrpt.predict.table import Answer, Entry
 
 
 def name(i: int) -> str:
@@ -91,7 +92,7 @@ def test_retrain(settings: Settings) -> None:
     fill(settings, 50)
     report = retrain(settings, 1e9)
     assert (report.rows, report.groups) == (12, 4)
-    expected = {name(i): 50 for i in range(4)}
+    expected = {name(i): Entry.plain(50) for i in range(4)}
     assert table.read_table(settings.paths.hook / "table.txt") == expected
     info, predictions = load_model(settings.paths.state / "models" / "current")
     assert predictions == expected
@@ -101,7 +102,7 @@ def test_retrain(settings: Settings) -> None:
 def test_empty_history_gives_an_empty_table(settings: Settings) -> None:
     report = retrain(settings, 1e9)
     assert (report.rows, report.groups) == (0, 0)
-    assert table.lookup(settings.paths.hook / "table.txt", name(1)) == (0, "")
+    assert table.lookup(settings.paths.hook / "table.txt", [("group", name(1))], {}) == (Answer(), "")
 
 
 def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +117,10 @@ def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.M
         patch.setattr(retrain_module.table, "write_table", crash)
         with pytest.raises(KeyboardInterrupt):
             retrain(settings, 1e9 + 1)
-    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {50}
-    assert set(load_model(settings.paths.state / "models" / "current")[1].values()) == {70}
+    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {Entry.plain(50)}
+    assert set(load_model(settings.paths.state / "models" / "current")[1].values()) == {Entry.plain(70)}
     retrain(settings, 1e9 + 2)
-    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {70}
+    assert set(table.read_table(settings.paths.hook / "table.txt").values()) == {Entry.plain(70)}
 
 
 def test_crash_while_the_model_is_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +131,7 @@ def test_crash_while_the_model_is_written(settings: Settings, monkeypatch: pytes
         patch.setattr("slurm_asrpt.predict.model._point", _no_space)
         with pytest.raises(RetrainError):
             retrain(settings, 1e9 + 1)
-    assert set(load_model(settings.paths.state / "models" / "current")[1].values()) == {50}
+    assert set(load_model(settings.paths.state / "models" / "current")[1].values()) == {Entry.plain(50)}
 
 
 def _no_space(*_: object) -> None:

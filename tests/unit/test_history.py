@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sqlite3
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 
 import pytest
 
 from slurm_asrpt.predict import history as module
-from slurm_asrpt.predict.history import History, HistoryError, Run, Sample, Source
+from slurm_asrpt.predict.history import History, HistoryError, Origin, Run, Sample, Source
 
 RUN = Run(
     job_id="17_3", start_time=1000, submit_time=900, end_time=2000, state="COMPLETED", user="ann", uid=1000,
     group_id="0123456789abcdef", job_name="trä\x1bin", partition="gpu", gpus=6, nodes={"n2": 2, "n1": 4},
     profile="gpt2", predicted_iterations=90, iterations=100, iterations_source=Source.REPORTED, alpha=0.25,
+    program="fedcba9876543210", features={"epochs": 90.0, "lr": 0.1}, predicted_low=80, predicted_high=110,
+    predicted_by="g", reported_total=120, origin=Origin.SACCT,
 )  # fmt: skip
 
 
@@ -49,7 +53,10 @@ def test_all_or_none(path: Path) -> None:
         assert history.runs() == []
 
 
-def test_samples_are_completed_runs_with_iterations(path: Path) -> None:
+SAMPLE = Sample(RUN.group_id, 1000, 100, RUN.program, 6, {"epochs": 90.0, "lr": 0.1}, 2000, "COMPLETED")
+
+
+def test_samples_have_a_group_and_iterations(path: Path) -> None:
     runs = [
         RUN,
         replace(RUN, job_id="2", state="FAILED"),
@@ -59,7 +66,25 @@ def test_samples_are_completed_runs_with_iterations(path: Path) -> None:
     ]
     with History(path) as history:
         history.record(runs)
-        assert history.samples() == [Sample(RUN.group_id, 1000, 100), Sample(RUN.group_id, 7, 100)]
+        assert history.samples() == [SAMPLE, replace(SAMPLE, user=7, end_time=2001)]
+        everything = history.samples(completed=False)
+    assert everything == [SAMPLE, replace(SAMPLE, state="FAILED"), replace(SAMPLE, user=7, end_time=2001)]
+
+
+def test_a_history_of_the_first_schema_is_upgraded(path: Path) -> None:
+    """Rows that an older release wrote keep all they had; the rest is unknown."""
+    old = Run(job_id="1", start_time=5, end_time=9, state="COMPLETED", group_id="0" * 16, iterations=4, nodes={"a": 1})
+    names = [field.name for field in fields(Run)][:18]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        module._create(connection)
+        connection.execute("PRAGMA user_version = 1")
+        values = [json.dumps(value) if isinstance(value, dict) else value for value in astuple(old)[:18]]
+        connection.execute(f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * 18)})", values)
+    with pytest.raises(HistoryError, match="schema 1, this release reads 3; start asrptd"):
+        History(path, read_only=True)
+    with History(path) as history:
+        assert history.runs() == [old]
+        assert history.samples() == [Sample("0" * 16, -1, 4, end_time=9)]
 
 
 def test_migrations_run_once_each_in_order(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +98,7 @@ def test_migrations_run_once_each_in_order(path: Path, monkeypatch: pytest.Monke
     for _ in range(2):
         with History(path) as history:
             assert history.runs() == [RUN]
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (2,)
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
 
 
 def test_a_failed_migration_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +122,9 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     History(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(HistoryError, match="schema 99"):
-        History(path)
+    for read_only in (False, True):
+        with pytest.raises(HistoryError, match="schema 99"):
+            History(path, read_only=read_only)
 
 
 @pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.group import group_id
+from slurm_asrpt.predict.group import describe, group_id
 from slurm_asrpt.predict.history import History, Run
-from slurm_asrpt.predict.jobscript import directives
+from slurm_asrpt.predict.jobscript import directives, gpus_asked
+from slurm_asrpt.predict.keys import keys_of
 
 SCRIPT = (
     b"#!/bin/bash\n#SBATCH --job-name=bert --comment='asrpt:profile=p\x1b,dataset=c4'\npython x.py\n#SBATCH -J no\n"
@@ -75,6 +76,9 @@ def test_predict_without_a_table(config: Path) -> None:
         ["predict", "/no/such/script"],
         ["predict", "--user", "no-such-user-here", "/etc/passwd"],
         ["predict", "--user", "9" * 30, "--config", "/no/such/file", "/etc/passwd"],
+        ["group", "/no/such/script"],
+        ["group"],
+        ["group", "--diff", "/etc/passwd"],
         ["retrain", "--config", "/no/such/file"],
         ["retrain", "--frob"],
         ["frob"],
@@ -112,3 +116,65 @@ def test_a_broken_history_is_one_line(config: Path) -> None:
 )
 def test_directives(line: bytes, found: dict[str, str]) -> None:
     assert directives(b"#!/bin/sh\n" + line + b"\n") == found
+
+
+@pytest.fixture
+def scripts(config: Path) -> list[Path]:
+    """Monday's job, Tuesday's try of the same, and another model."""
+    text = "#!/bin/sh\n#SBATCH -J bert-{n}\n#SBATCH --gpus=4\nSEED={n}\n# try {n}\npython t.py --model {m} --lr 0.{n}\n"
+    paths = [config.parent / name for name in ("monday.sh", "tuesday.sh", "other.sh")]
+    for path, number, model in zip(paths, (1, 2, 2), ("a", "a", "b\x1b[1m"), strict=True):
+        path.write_text(text.format(n=number, m=model))
+    return paths
+
+
+def test_group(config: Path, scripts: list[Path]) -> None:
+    done = admin("group", "--config", config, "--user", "7", "--json", *scripts)
+    assert done.returncode == 0
+    monday, tuesday, other = json.loads(done.stdout)
+    job = describe(7, b"bert-1", scripts[0].read_bytes(), [], b"", GroupSettings())
+    assert (monday["group"], monday["program"], monday["features"]) == (job.group, job.program, {"lr": 0.1})
+    assert monday["keys"] == dict(keys_of(job.group, job.program, 7, 4, job.features))
+    assert monday["programs"] == ["t.py"]
+    assert [line["counts"] for line in monday["lines"]] == ["", "t.py --model a"]
+    assert monday["lines"][0]["set_aside"] == [["ignored option", "SEED=1"]]
+    assert (tuesday["group"] == monday["group"], other["program"] == monday["program"]) == (True, True)
+    assert other["group"] != monday["group"]
+
+
+def test_group_for_people(config: Path, scripts: list[Path]) -> None:
+    done = admin("group", "--config", config, *scripts)
+    assert done.returncode == 0
+    assert "feature lr: --lr 0.1" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_group_diff(config: Path, scripts: list[Path]) -> None:
+    monday, tuesday, other = scripts
+    assert "one group" in admin("group", "--config", config, "--diff", monday, tuesday).stdout
+    done = admin("group", "--config", config, "--diff", monday, other)
+    assert "\n- t.py --model a\n+ t.py --model b" in done.stdout
+    assert "\x1b" not in done.stdout
+    found = json.loads(admin("group", "--config", config, "--diff", "--json", "-J", "x", monday, other).stdout)
+    assert (found["same"], [what for what, _ in found["differences"]]) == (False, ["line", "line"])
+    (config.parent / "third.sh").write_text("#!/bin/sh\npython t.py --model a\n")
+    done = admin("group", "--config", config, "--diff", monday, config.parent / "third.sh")
+    assert "job name: bert-# / third.sh" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpus"),
+    [
+        ("", 0),
+        ("--gpus=8", 8),
+        ("-G a100:2", 2),
+        ("-N 2 --gpus-per-node=h100:4", 8),
+        ("--nodes=2-4 --gres=gpu:a100:4,nic:1", 8),
+        ("--gres=gpu", 1),
+        ("-n 6 --gpus-per-task=1", 6),
+        ("-N2 --ntasks-per-node=4 --gpus-per-task 2", 16),
+        ("--gpus=x:y:z", 1),
+    ],
+)
+def test_gpus_asked(lines: str, gpus: int) -> None:
+    assert gpus_asked(f"#!/bin/sh\n#SBATCH {lines}\n".encode()) == gpus

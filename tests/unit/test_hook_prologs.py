@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ HOOKS = Path(__file__).resolve().parents[2] / "plugin_hooks"
 def spool(tmp_path: Path) -> Path:
     for name in ("spool/progress", "spool/hosts"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("asrpt-prolog", "asrpt-task-prolog"):
+    for name in ("asrpt-prolog", "asrpt-task-prolog", "asrpt-epilog"):
         text = (HOOKS / name).read_text().replace("/var/spool/asrpt", str(tmp_path / "spool"))
         (tmp_path / name).write_text(text)
     return tmp_path / "spool"
@@ -41,8 +42,55 @@ def test_progress_folder(spool: Path) -> None:
     prolog(spool, uid=str(uid))
     status = (spool / "progress" / "17").lstat()
     assert stat.S_ISDIR(status.st_mode)
-    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o700, uid)
-    prolog(spool, uid=str(uid))  # a requeue, or the job's next node
+    group = (spool / "progress").stat().st_gid
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o770, uid, group)
+    prolog(spool, uid=str(uid))  # the job's next node
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives files away")
+def test_the_epilog_lets_asrptd_in_again_and_the_job_go_on_after_a_requeue(spool: Path) -> None:
+    folder = spool / "progress" / "17"
+    os.chown(folder.parent, 23456, 23456)
+    prolog(spool, uid="12345")
+    (folder / "iterations").write_text("5 10 - 0\n")
+    folder.chmod(0)
+    os.chown(folder, 12345, 12345)
+    run(spool, "asrpt-epilog", SLURM_JOB_ID="17")
+    prolog(spool, uid="12345")
+    status = folder.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o770, 12345, 23456)
+    assert (folder / "iterations").read_text() == "5 10 - 0\n"
+
+
+@pytest.mark.parametrize("made", ["link", "file", "nothing"])
+def test_the_epilog_touches_only_a_folder(spool: Path, made: str) -> None:
+    target = spool.parent / "target"
+    target.mkdir(mode=0o700)
+    if made == "link":
+        (spool / "progress" / "17").symlink_to(target)
+    elif made == "file":
+        (spool / "progress" / "17").touch(mode=0o600)
+    run(spool, "asrpt-epilog", SLURM_JOB_ID="17")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    assert not (spool / "progress" / "17").is_file() or (spool / "progress" / "17").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes other users")
+@pytest.mark.parametrize(("uid", "gid", "may"), [(12345, 12345, True), (34567, 23456, True), (34567, 34567, False)])
+def test_the_user_and_asrptd_can_read_it_and_others_cannot(spool: Path, uid: int, gid: int, may: bool) -> None:
+    for parent in list(spool.parents)[:-2]:  # pytest's own folders keep others out
+        parent.chmod(parent.stat().st_mode | 0o011)
+    folder = spool / "progress" / "17"
+    os.chown(folder.parent, 23456, 23456)
+    prolog(spool, uid="12345")
+    report = "from slurm_asrpt.progress import *; report(5)"
+    variables = {"ASRPT_PROGRESS_DIR": str(folder), "PATH": os.environ["PATH"]}
+    as_owner = {"user": 12345, "group": 12345, "extra_groups": []}
+    subprocess.run([sys.executable, "-c", report], env=variables, cwd=HOOKS.parent, umask=0o077, check=True, **as_owner)
+    done = subprocess.run(["cat", folder / "iterations"], capture_output=True, user=uid, group=gid, extra_groups=[])
+    assert (done.returncode == 0) == may
+    touched = subprocess.run(["touch", folder / "x"], capture_output=True, user=uid, group=gid, extra_groups=[])
+    assert (touched.returncode == 0) == may
 
 
 @pytest.mark.parametrize("dangling", [True, False])

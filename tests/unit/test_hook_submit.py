@@ -17,16 +17,21 @@ from lua_hook import INTERPRETERS, ROOT, LuaHook
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.group import group_id
+from slurm_asrpt.predict.group import describe, group_id
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.predict.table import write_table
+from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
 NO_VAL, NO_VAL16 = 4294967294, 65534
 LEASE = 600
 SCRIPT = "#!/bin/bash\n#SBATCH -J train-1\npython train.py\n"
 RULES = GroupSettings()
-GROUP = group_id(1000, b"train-1", SCRIPT.encode(), [], b"", RULES)
+JOB = describe(1000, b"train-1", SCRIPT.encode(), [], b"", RULES)
+GROUP = JOB.group
+
+UNSEEN = Tag(GROUP, program=JOB.program)
+SEEN = Tag(GROUP, 12345, low=12000, high=13000, program=JOB.program, level="group")
 
 needs_lua = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 pytestmark = needs_lua
@@ -42,7 +47,7 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_hook_conf(tmp_path, ["gpu", "gpu-long"], LEASE, time.time() + 60, RULES)
-    write_table(tmp_path / "table.txt", {GROUP: 12345, "0" * 16: 7})
+    write_table(tmp_path / "table.txt", {GROUP: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)})
     return tmp_path
 
 
@@ -76,7 +81,7 @@ def begin_of(answer: dict[str, list[str]]) -> int | None:
 
 def test_tag_and_lease(lua: LuaHook, folder: Path) -> None:
     answer = lua.submit(folder, **job())
-    assert tag_of(answer) == Tag(GROUP, 12345)
+    assert tag_of(answer) == SEEN
     assert begin_of(answer) in (LEASE, LEASE + 1)
     assert answer["rc"] == answer["modify"] == ["0"]
     assert answer["log_error"] == answer["log_user"] == []
@@ -170,7 +175,7 @@ def test_own_begin_is_kept(lua: LuaHook, folder: Path) -> None:
 def test_tag_without_lease(lua: LuaHook, folder: Path, lease: int, valid: int) -> None:
     write_hook_conf(folder, ["gpu"], lease, time.time() + valid, RULES)
     answer = lua.submit(folder, **job())
-    assert tag_of(answer) == Tag(GROUP, 12345)
+    assert tag_of(answer) == SEEN
     assert begin_of(answer) is None
 
 
@@ -183,13 +188,37 @@ def test_conf_is_read_again_when_it_changes(lua: LuaHook, folder: Path) -> None:
 def test_hints(lua: LuaHook, folder: Path) -> None:
     answer = lua.submit(folder, **job(comment="mine asrpt:profile=gpt-2,dataset=c4,bad=%s%n"))
     expected = group_id(1000, b"train-1", SCRIPT.encode(), [], b"c4", RULES)
-    assert tag_of(answer) == Tag(expected, 0, profile="gpt-2")
+    assert tag_of(answer) == Tag(expected, profile="gpt-2", program=JOB.program)
     assert answer["log_user"] == ["asrpt: ignored in --comment: bad=%s%n"]
 
 
 def test_arguments_count(lua: LuaHook, folder: Path) -> None:
-    tag = tag_of(lua.submit(folder, **job(argc=3, argv="--lr 0.1")))
-    assert tag.group == group_id(1000, b"train-1", SCRIPT.encode(), [b"--lr", b"0.1"], b"", RULES)
+    tag = tag_of(lua.submit(folder, **job(argc=3, argv="--model 2")))
+    assert tag.group == group_id(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES)
+
+
+def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, folder: Path) -> None:
+    wide = dict(keys_of(GROUP, JOB.program, 1000, 8, {"epochs": 90.0}))
+    entries = {wide["exact"]: Entry(5, 4, 6), wide["program"]: Entry(1.5, 1, 2, "e"), wide["cluster"]: Entry.plain(77)}
+    write_table(folder / "table.txt", entries)
+    asked = {"argc": 3, "argv": "--epochs 90"}
+    tag = tag_of(lua.submit(folder, **job(tres_per_job="", tres_per_node="gres:gpu:a100:4", min_nodes=2, **asked)))
+    assert tag == Tag(GROUP, 5, low=4, high=6, program=JOB.program, level="exact", features={"epochs": 90})
+    tag = tag_of(lua.submit(folder, **job(tres_per_job="", tres_per_task="gres:gpu:1", num_tasks=7, **asked)))
+    assert (tag.iterations, tag.low, tag.high, tag.level) == (135, 90, 180, "program")
+    assert (tag_of(lua.submit(folder, **job())).iterations, tag_of(lua.submit(folder, **job())).level) == (
+        77,
+        "cluster",
+    )
+
+
+def test_a_long_tag_goes_without_features(lua: LuaHook, folder: Path) -> None:
+    words = "--epochs 1234567890 --steps 1234567890 --bs 1234567890 --lr 1.23456789e-10 --wd 12345"
+    write_table(folder / "table.txt", {GROUP: Entry.plain(1e12)})
+    tag = tag_of(lua.submit(folder, **job(argc=11, argv=words)))
+    assert (len(tag.features), tag.iterations) == (5, 10**12)
+    tag = tag_of(lua.submit(folder, **job(argc=11, argv=words, comment="asrpt:profile=" + "x" * 64, begin_time=10**11)))
+    assert (tag.features, tag.iterations, tag.high) == ({}, 10**12, 10**12)
 
 
 @pytest.mark.parametrize("name", ["hook.conf", "table.txt"])
@@ -210,7 +239,7 @@ def test_bad_files_cost_one_line(lua: LuaHook, folder: Path, name: str, how: str
     if name == "hook.conf":
         assert answer["set"] == []
     else:
-        assert tag_of(answer) == Tag(GROUP, 0)
+        assert tag_of(answer) == UNSEEN
         assert begin_of(answer) is not None
 
 
@@ -259,3 +288,17 @@ def test_conf_refuses_what_it_cannot_hold(partition: str) -> None:
         render_hook_conf([partition], LEASE, 0, RULES)
     with pytest.raises(InputError):
         render_hook_conf(["gpu"], LEASE, 0, GroupSettings(ignore_lines=["a\nb"]))
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {"features": ["Ä x"]}, {"features": ["9 x"]}, {"features": [""]}, {"ignore_options": ["a b"]},
+        {"ignore_options": [""]}, {"ignore_commands": ["a\n"]}, {"setup_commands": ["ü"]}, {"launchers": [""]},
+        {"launchers": ["a*b"]}, {"launchers": ["a/b/c"]}, {"launchers": ["a x=0"]},
+        {"ignore_commands": [f"command{i}" for i in range(9999)]},
+    ],
+)  # fmt: skip
+def test_conf_refuses_rules_that_it_cannot_hold(lists: dict[str, list[str]]) -> None:
+    with pytest.raises(InputError, match=r"\[?group"):
+        render_hook_conf(["gpu"], LEASE, 0, GroupSettings(**lists))

@@ -15,6 +15,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab import allocation, train
 from slurm_asrpt.lab.allocation import Allocation, expand, gpus_in, parse_job, parse_nodes
 from slurm_asrpt.profile.schema import LIBRARY, load_profile
+from slurm_asrpt.progress import Reporter
 
 # Answers of Slurm 22.05.8 to "scontrol -d -o show job" and "scontrol -o show node", shortened in the middle
 JOB = (
@@ -98,15 +99,14 @@ def test_the_fabric_comes_from_the_labs_settings(tmp_path, monkeypatch):
 
 
 def test_progress_is_written_at_the_end(tmp_path):
-    progress = train.Progress({"ASRPT_PROGRESS_DIR": str(tmp_path)}, 20)
-    assert train.train(20, 0.005, progress) >= 0.1
-    assert (tmp_path / "iterations").read_text() == "20 20\n"
+    assert train.train(20, 0.005, Reporter({"ASRPT_PROGRESS_DIR": str(tmp_path)})) >= 0.1
+    assert (tmp_path / "iterations").read_text() == "20 20 - 0\n"
     assert os.listdir(tmp_path) == ["iterations"]
 
 
 def test_other_ranks_and_lost_folders_write_nothing(tmp_path):
-    train.train(0, 1.0, train.Progress({"ASRPT_PROGRESS_DIR": str(tmp_path), "SLURM_PROCID": "1"}, 0))
-    train.train(0, 1.0, train.Progress({"ASRPT_PROGRESS_DIR": "/nowhere"}, 0))
+    train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": str(tmp_path), "SLURM_PROCID": "1"}))
+    train.train(0, 1.0, Reporter({"ASRPT_PROGRESS_DIR": "/nowhere"}))
     assert os.listdir(tmp_path) == []
 
 
@@ -119,7 +119,7 @@ def test_sigterm_writes_the_progress_reached_and_exits_143(tmp_path):
     time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 143
-    done, total = map(int, (tmp_path / "iterations").read_text().split())
+    done, total = map(int, (tmp_path / "iterations").read_text().split()[:2])
     assert 0 < done < total == 100000
 
 

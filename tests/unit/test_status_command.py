@@ -51,7 +51,19 @@ DELAYED = replace(
     alpha_min=0.25,
 )
 RUNNING = replace(
-    WAITING, job_id="9", text="", name=EVIL, state=Phase.RUNNING.value, rank=None, nodes={"n1": 8}, iterations_done=40
+    WAITING,
+    job_id="9",
+    text="",
+    name=EVIL,
+    state=Phase.RUNNING.value,
+    rank=None,
+    nodes={"n1": 8},
+    iterations_done=40,
+    iterations_total=1600,
+    alpha=0.5,
+    alpha_min=0.5,
+    alpha_observed=0.75,
+    remaining_s=1170.0,
 )
 LEFT = replace(WAITING, job_id="8", state=Phase.LEFT.value, rank=None, predicted_iterations=0, predicted_run_s=None)
 STATUS = Status(time.time(), "shadow", "asrpt", 5.0, 64, 8, [RUNNING, DELAYED, WAITING, LEFT])
@@ -118,14 +130,16 @@ def test_the_table_shows_jobs_in_order(settings: Path) -> None:
         "GPUS",
         "GROUP",
         "ITERATIONS",
+        "DONE",
         "RUN_TIME",
+        "TIME_LEFT",
         "STATE",
         "NODES/REASON",
     ]
     assert [line.split()[1] for line in lines[1:]] == ["9", "17", "18_3", "8"]
     assert "waits [n1:4 n[2-3]:1]" in lines[2]
     assert "1-02:03:04" in lines[2]
-    assert "40/1200" in lines[1]
+    assert lines[1].split()[-6:-2] == ["40/1600", "2%", "1-02:03:04", "00:19:30"]
     assert lines[1].endswith("n1:8")
 
 
@@ -192,6 +206,8 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     for text in ("delayed for placement, number 1 in line", "(4.00 times)", "1200 iterations", "need", "free"):
         assert text in output
     assert "Why              it runs" in run(settings, "--explain", "9").stdout
+    assert "40 of 1600 iterations done (2%), 0.75 s each" in run(settings, "--explain", "9").stdout
+    assert "00:19:30, at its present speed" in run(settings, "--explain", "9").stdout
     assert "no finished job of its group" in run(settings, "--explain", "8").stdout
 
 

@@ -90,10 +90,10 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
     """Heavy-Edge on exactly these GPUs per node."""
-    names = [node.name for node in nodes]
     sizes = tuple([node.gpus for node in nodes])
     ranks, alpha = _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
-    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha)
+    gpus = {node.name: count for node, count in zip(nodes, counts, strict=True)}
+    return Placement(gpus, ranks(tuple(gpus)), alpha)
 
 
 @lru_cache(maxsize=65536)

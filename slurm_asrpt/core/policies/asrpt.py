@@ -70,8 +70,9 @@ class ASrpt:
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
-        self._stuck: tuple[Wait, ...] = ()  # the last answer if only GPUs, anywhere, can change it: see decide
-        self._need = 0  # how many GPUs that takes
+        self._stuck: tuple[Wait, ...] = ()  # the last answer, if it is the same again until (see decide)
+        self._need = 0  # so many GPUs are free, anywhere
+        self._until = 0.0  # or, in the same state of the cluster, this time has come
         self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
         self._decided = 0.0  # when last
         self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
@@ -178,20 +179,32 @@ class ASrpt:
         if cluster is not self._cluster or cluster.version != self._version:
             self._cluster, self._version = cluster, cluster.version
             self._state += 1
+        elif self._stuck and now < self._until:
+            return self._still_delayed(self._until - now)
         return self._walk(Plan(cluster), now)
 
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
         """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
-        last = self._stuck[-1]
-        if last.reason.facts["free"] != free:
-            wait = Wait(last.job, Reason(_WAITING, "gpus", {"need": self._need, "free": free}), last.until)
-            self._stuck, self._last[last.job.id] = (*self._stuck[:-1], wait), wait.reason
+        if self._stuck[-1].reason.facts["free"] != free:
+            self._say_instead({"need": self._need, "free": free})
         return self._stuck
+
+    def _still_delayed(self, left: float) -> tuple[Wait, ...]:
+        """The same for a head that waits for better servers than the cluster has in its present state."""
+        self._say_instead({**self._stuck[-1].reason.facts, "left_s": left})
+        return self._stuck
+
+    def _say_instead(self, facts: Mapping[str, Any]) -> None:
+        """Nothing has changed for the job that blocks but the evidence."""
+        *others, (job, why, until) = self._stuck
+        why = self._last[job.id] = Reason(why.phase, why.kind, facts)
+        self._stuck = (*others, Wait(job, why, until))
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
         """Look at one job of the FIFO after the other."""
-        decisions = list[Decision]()
-        starts, waits = list[JobId](), list[Wait]()
+        decisions: list[Decision] = []
+        starts: list[JobId] = []
+        waits: list[Wait] = []
         self._blocked = False
         for job_id in self._fifo:
             job = self._jobs[job_id]
@@ -211,9 +224,19 @@ class ASrpt:
             self._forget(job_id)
             self._cluster = None  # will not be what it was
         self._stuck = ()
-        if self._blocked and _only_gpus_count(waits):
-            self._stuck, self._need = tuple(waits), waits[-1].job.gpus
+        if self._blocked:
+            self._keep_in_mind(waits)
         return decisions
+
+    def _keep_in_mind(self, waits: list[Wait]) -> None:
+        """Whether the answer is the same until something happens to the job that blocks: others can never start."""
+        job, why, _ = waits[-1]
+        if len(waits) > 1 and any(wait.reason.kind != "capacity" for wait in waits[:-1]):
+            return
+        if why.kind == "gpus" and job.request is ANYWHERE:
+            self._stuck, self._need, self._until = tuple(waits), job.gpus, -_NEVER
+        elif why.kind == "placement":
+            self._stuck, self._need, self._until = tuple(waits), 0, self._delays[job.id].deadline
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
         """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
@@ -309,14 +332,6 @@ class ASrpt:
         self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
         self._last.clear()
         self._look_again()
-
-
-def _only_gpus_count(waits: list[Wait]) -> bool:
-    """Whether it will be the same next time unless the last one then has its GPUs: the others can never start."""
-    job, why, _ = waits[-1]
-    if why.kind != "gpus" or job.request is not ANYWHERE:
-        return False
-    return len(waits) == 1 or all(wait.reason.kind == "capacity" for wait in waits[:-1])
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:

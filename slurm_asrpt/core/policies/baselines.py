@@ -3,15 +3,17 @@
 All place by Heavy-Edge on the most-free servers. Strict: the first in the order that does not fit holds back all
 behind it. Work-conserving: the first in the order that fits starts, again and again.
 
-Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, each a
-heap, and a decision looks at the head of each shelf: O(shapes + starts log n), however long the queue.
+Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, and a
+decision looks at the first of each shelf: O(shapes + starts log n), however long the queue.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
+from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan
@@ -70,6 +72,29 @@ class Alone:
         return self.alpha(job) is not None
 
 
+Shelf = MutableSequence[Key]
+"""Keys of jobs of one shape, the least first: a heap, or a sorted row."""
+
+
+class Shelving(NamedTuple):
+    """How keys are put on a shelf and taken from it, the least first."""
+
+    empty: Callable[[], Shelf]
+    push: Callable[[Any, Key], None]
+    pop: Callable[[Any], Key]
+
+
+def _queue_up(row: deque[Key], key: Key) -> None:
+    if not row or row[-1] < key:
+        row.append(key)
+    else:
+        insort(row, key)
+
+
+_HEAPS = Shelving(list, heapq.heappush, heapq.heappop)
+_ROWS = Shelving(deque, _queue_up, deque.popleft)  # quicker for jobs that come nearly in order, however many wait
+
+
 class Ordered:
     """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
 
@@ -78,7 +103,8 @@ class Ordered:
         self._alone = Alone((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
-        self._shelves: dict[Hashable, list[Key]] = {}  # heaps; the top one always waits, others may have left
+        self._shelving = _ROWS if value is by_submission else _HEAPS
+        self._shelves: dict[Hashable, Shelf] = {}  # the first on each always waits, others may have left
         self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
         self._returns = 0
         self._first: Key | None = None  # the least key that waits and is no misfit's, once it has been looked for
@@ -124,10 +150,10 @@ class Ordered:
             self._misfits.add(job.id)
             return
         shelf = self._shelf(job)
-        heap = self._shelves.get(shelf)
-        if heap is None:
-            heap = self._shelves[shelf] = []
-        heapq.heappush(heap, key)
+        keys = self._shelves.get(shelf)
+        if keys is None:
+            keys = self._shelves[shelf] = self._shelving.empty()
+        self._shelving.push(keys, key)
         if self._first is not None and key < self._first:
             self._first = key
 
@@ -148,15 +174,15 @@ class Ordered:
             self._clean(self._shelf(job))
 
     def _clean(self, shelf: Hashable) -> None:
-        """Keep a job that waits on top of a shelf; take an empty shelf down.
+        """Keep a job that waits first on a shelf; take an empty shelf down.
 
         A key on a shelf is its job's as long as it is the very one in ``_keys``; what leaves from further down is not
         searched for.
         """
-        heap, keys = self._shelves[shelf], self._keys
-        while heap and keys.get(heap[0][4]) is not heap[0]:
-            heapq.heappop(heap)
-        if not heap:
+        here, keys = self._shelves[shelf], self._keys
+        while here and keys.get(here[0][4]) is not here[0]:
+            self._shelving.pop(here)
+        if not here:
             del self._shelves[shelf]
 
     # decisions
@@ -164,7 +190,7 @@ class Ordered:
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
         # keys differ in the job's id, so that shelves are never compared
-        heads = [(heap[0], shelf) for shelf, heap in self._shelves.items() if self._jobs[heap[0][4]].gpus <= free]
+        heads = [(keys[0], shelf) for shelf, keys in self._shelves.items() if self._jobs[keys[0][4]].gpus <= free]
         plan = Plan(cluster)
         starts: list[Decision] = []
         if heads:
@@ -175,7 +201,7 @@ class Ordered:
         return starts
 
     def _start(self, heads: list[tuple[Key, Hashable]], plan: Plan, starts: list[Decision]) -> None:
-        """Start what fits, from the tops of the shelves."""
+        """Start what fits, the first of each shelf in turn."""
         heapq.heapify(heads)
         while heads:
             key, shelf = heapq.heappop(heads)
@@ -186,16 +212,16 @@ class Ordered:
             starts.append(Start(job, placement))
             plan.add(job, placement)
             self._forget(job.id)
-            heap = self._shelves.get(shelf)
-            if heap is not None:
-                heapq.heappush(heads, (heap[0], shelf))
+            keys = self._shelves.get(shelf)
+            if keys is not None:
+                heapq.heappush(heads, (keys[0], shelf))
 
     def _first_wait(self, plan: Plan) -> Wait | None:
         """Why the first job in the order does not start."""
         if not self._shelves:
             return None
         if self._first is None:
-            self._first = min([heap[0] for heap in self._shelves.values()])
+            self._first = min([keys[0] for keys in self._shelves.values()])
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
             return last  # nothing to say that was not said

@@ -8,8 +8,8 @@ from typing import Any
 
 from slurm_asrpt.core.job import JobId
 
-Key = tuple[float, float, tuple[int, ...], JobId]
-"""Remaining work, arrival, numeric id, id: least first, so ties go by arrival, then by id."""
+Key = tuple[float, float, tuple[int, ...], JobId, float]
+"""Remaining work, arrival, numeric id, id, whole work: least first, so ties go by arrival, then by id."""
 
 _NEVER = float("inf")
 
@@ -32,7 +32,7 @@ class VirtualMachine:
         self._served: Key | None = None
         self._since = clock  # when the turn of the served job began
         self._heap: list[Key] = []  # the others, and some that have left
-        self._inside: dict[JobId, tuple[Key, float]] = {}  # the key of each job inside, and its whole work
+        self._inside: dict[JobId, Key] = {}
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._inside
@@ -47,10 +47,13 @@ class VirtualMachine:
 
     @speed.setter
     def speed(self, speed: float) -> None:
-        served = self._pause()
+        served = self._served
+        if served is None:
+            self._speed = speed
+            return
+        standing = self._inside[served[3]] = self._standing(served)
         self._speed = speed
-        if served is not None:
-            self._serve(served)
+        self._serve(standing)
 
     def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
         """A job arrives now (``advance`` first if ``end`` has come). Raises ValueError if it is already here."""
@@ -58,17 +61,18 @@ class VirtualMachine:
             raise ValueError(f"job {job_id} is already on the virtual machine")
         if now > self.clock:
             self.clock = now
-        key = (work, arrival, id_key(job_id), job_id)
-        self._inside[job_id] = key, work
+        key = self._inside[job_id] = (work, arrival, id_key(job_id), job_id, work)
         served = self._served
         if served is None:  # an idle machine's clock may stand anywhere, also ahead: it has nothing to serve
             self.clock = now
             self._serve(key)
-        elif work <= (left := self._left(served)) and key < (left, *served[1:]):
-            heapq.heappush(self._heap, self._paused(served))
+            return
+        standing = self._standing(served)
+        if key < standing:
+            self._inside[served[3]] = standing
             self._serve(key)
-        else:
-            heapq.heappush(self._heap, key)
+            key = standing
+        heapq.heappush(self._heap, key)
 
     def remove(self, job_id: JobId) -> None:
         """A job leaves before it completes here; unknown ids are ignored."""
@@ -77,15 +81,11 @@ class VirtualMachine:
         if self._served is not None and self._served[3] == job_id:
             self._next()
         elif len(self._heap) > 2 * len(self._inside) + 8:  # too many of those that have left
-            self._heap = [key for key in self._heap if self._waits(key)]
+            self._heap = self._waiting()
             heapq.heapify(self._heap)
 
     def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
-        if now < self.end:
-            if now > self.clock and self._served is not None:
-                self.clock = now
-            return ()
         completed: list[JobId] = []
         while self._served is not None and self.end <= now:
             job_id = self._served[3]
@@ -98,18 +98,10 @@ class VirtualMachine:
             self.clock = now
         return completed
 
-    def _left(self, served: Key) -> float:
-        """Work left of the job being served."""
-        return max(0.0, served[0] - (self.clock - self._since) * self._speed)
-
-    def _paused(self, served: Key) -> Key:
+    def _standing(self, served: Key) -> Key:
         """The key of the job being served as it stands now."""
-        key = (self._left(served), *served[1:])
-        self._inside[served[3]] = key, self._inside[served[3]][1]
-        return key
-
-    def _pause(self) -> Key | None:
-        return None if self._served is None else self._paused(self._served)
+        left = served[0] - (self.clock - self._since) * self._speed
+        return (left if left > 0.0 else 0.0, *served[1:])
 
     def _serve(self, key: Key) -> None:
         self._served, self._since = key, self.clock
@@ -117,30 +109,29 @@ class VirtualMachine:
 
     def _next(self) -> None:
         """Serve the first of those that wait."""
-        heap = self._heap
+        heap, inside = self._heap, self._inside
         while heap:
             key = heapq.heappop(heap)
-            if self._waits(key):
+            if inside.get(key[3]) is key:
                 self._serve(key)
                 return
         self._served, self.end = None, _NEVER
 
-    def _waits(self, key: Key) -> bool:
-        """Whether this key still is its job's: a job that leaves is not searched for."""
-        inside = self._inside.get(key[3])
-        return inside is not None and inside[0] is key
+    def _waiting(self) -> list[Key]:
+        """The keys in the heap that still are their jobs': a job that leaves is not searched for."""
+        return [key for key in self._heap if self._inside.get(key[3]) is key]
 
     def remaining(self) -> list[tuple[JobId, float, float]]:
         """(job, work left, whole work) in the order in which they would complete without arrivals."""
-        return [(key[3], key[0], self._inside[key[3]][1]) for key in self._keys()]
+        return [(job_id, left, work) for left, _, _, job_id, work in self._keys()]
 
     def _keys(self) -> list[Key]:
         served = self._served
-        first = [] if served is None else [(self._left(served), *served[1:])]
-        return sorted([*first, *(key for key in self._heap if self._waits(key))])
+        first = [] if served is None else [self._standing(served)]
+        return sorted([*first, *self._waiting()])
 
     def dump(self) -> dict[str, Any]:
-        jobs = [[key[3], key[0], key[1], self._inside[key[3]][1]] for key in self._keys()]
+        jobs = [[job_id, left, arrival, work] for left, arrival, _, job_id, work in self._keys()]
         return {"clock": self.clock, "jobs": jobs}
 
     def load(self, state: Mapping[str, Any], keep: Sequence[JobId] | Mapping[JobId, Any]) -> None:
@@ -149,8 +140,8 @@ class VirtualMachine:
         self._heap, self._inside = [], {}
         for job_id, left, arrival, work in state["jobs"]:
             if job_id in keep:
-                key = (float(left), float(arrival), id_key(job_id), JobId(job_id))
-                self._inside[key[3]] = key, float(work)
+                key = (float(left), float(arrival), id_key(job_id), JobId(job_id), float(work))
+                self._inside[key[3]] = key
                 self._heap.append(key)
         heapq.heapify(self._heap)
         self._next()

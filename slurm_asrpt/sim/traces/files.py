@@ -94,9 +94,10 @@ def _head(text: Iterator[str]) -> Iterator[str]:
 
 
 @contextmanager
-def lines(path: Path) -> Iterator[Iterator[str]]:
+def lines(path: Path, newline: str | None = None) -> Iterator[Iterator[str]]:
     """The lines of a text file. Bytes that are not UTF-8 become replacement characters.
 
+    newline: as of ``open``; "" where line breaks inside quotes matter.
     Raises InputError where it cannot be read, or exceeds a limit of this module.
     """
     try:
@@ -105,7 +106,7 @@ def lines(path: Path) -> Iterator[Iterator[str]]:
             raw.seek(0)
             stream = gzip.GzipFile(fileobj=raw) if packed else raw
             limited = io.BufferedReader(_Limited(path, stream, packed), 1 << 16)
-            yield iter(io.TextIOWrapper(limited, encoding="utf-8-sig", errors="replace"))
+            yield iter(io.TextIOWrapper(limited, encoding="utf-8-sig", errors="replace", newline=newline))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read ({_reason(error)}); name a trace") from None
 

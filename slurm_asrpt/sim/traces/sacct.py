@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -46,11 +46,11 @@ STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earl
 NEVER, UNENDED = "never started", "has not ended"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
-_NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
+NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
 _COLUMNS = (
     *("jobid", "jobidraw", "cluster", "user", "partition", "jobname", "submit", "start", "end", "elapsedraw"),
     *("elapsed", "timelimitraw", "timelimit", "state", "reqtres", "alloctres", "allocgres", "reqgres"),
-    *("nnodes", "allocnodes", "admincomment"),
+    *("nnodes", "allocnodes", "admincomment", "uid", "exitcode"),
 )
 _STEP = r"^[0-9_+\[\]%,\-]+\."
 _JOB = re.compile(r"[0-9]{1,12}(?:_(?:[0-9]{1,12}|\[.*)|\+[0-9]{1,9})?")
@@ -70,9 +70,7 @@ def read(found: Source, options: ReadOptions) -> Trace:
 
 def parse_sacct(text: Iterable[str], name: str = "sacct", separator: str = "|") -> Trace:
     """The lines that sacct printed, titles first, after the module's rules. Raises InputError for missing columns."""
-    opened = iter(text)
-    titles = _titles(next(opened, ""), separator)
-    rows = _rows(opened, titles, separator)
+    rows = read_raw(text, separator)
     frame, merged, left_out = _jobs(rows.frame)
     left_out.update(rows.faults)
     midnights = frame.attrs["midnights"]
@@ -85,8 +83,10 @@ def _titles(line: str, separator: str) -> list[str]:
     return [title.strip().casefold() for title in line.rstrip("\r\n").split(separator)]
 
 
-def _rows(opened: Iterable[str], titles: Sequence[str], separator: str) -> Rows:
-    """Known columns as text; a column that is not there is empty."""
+def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
+    """Known columns as text; a column that is not there is empty. Raises InputError for missing ones."""
+    opened = iter(text)
+    titles = _titles(next(opened, ""), separator)
     if not {"jobid", "jobidraw"} & set(titles) or not {"submit", "state"} <= set(titles):
         needed = ",".join(SACCT_FIELDS)
         raise InputError(f"no JobID, Submit and State in sacct's line of titles; ask for --format={needed}")
@@ -104,21 +104,23 @@ def _rows(opened: Iterable[str], titles: Sequence[str], separator: str) -> Rows:
 
 def _jobs(raw: pd.DataFrame) -> tuple[pd.DataFrame, Counter[str], Counter[str]]:
     """Jobs and components of jobs; rows merged into others, and rows left out, by reason."""
-    raw["id"] = raw["jobid"].where(raw["jobid"] != "", raw["jobidraw"])
-    steps = raw["id"].str.contains(_STEP, regex=True)
-    merged = Counter({STEP: int(steps.sum())})
-    raw = raw[~steps]
-    strange = ~raw["id"].map(lambda text: bool(_JOB.fullmatch(text))).astype(bool)
-    left_out = Counter({"no job id": int(strange.sum())})
-    raw = _last(raw[~strange], merged)
-    frame = _columns(raw)
-    state = frame["status"]
-    unended = state.isin(_NO_END) & frame["begun"]
-    never = ~frame["begun"]
+    raw, steps, strange = allocations(raw)
+    merged, left_out = Counter({STEP: steps}), Counter({"no job id": strange})
+    frame = columns_of(_last(raw, merged))
+    unended, never = frame["unended"], ~frame["begun"]
     left_out += Counter({UNENDED: int(unended.sum()), NEVER: int(never.sum())})
     kept = frame[~unended & ~never].reset_index(drop=True)
     kept.attrs["midnights"] = frame.attrs["midnights"]
     return kept, merged, left_out
+
+
+def allocations(raw: pd.DataFrame) -> tuple[pd.DataFrame, int, int]:
+    """The rows that are jobs, with their ``id``; how many are steps, and how many nothing that we know."""
+    raw = raw.assign(id=raw["jobid"].where(raw["jobid"] != "", raw["jobidraw"]))
+    steps = raw["id"].str.contains(_STEP, regex=True)
+    raw = raw[~steps]
+    strange = ~raw["id"].map(lambda text: bool(_JOB.fullmatch(text))).astype(bool)
+    return raw[~strange], int(steps.sum()), int(strange.sum())
 
 
 def _last(raw: pd.DataFrame, merged: Counter[str]) -> pd.DataFrame:
@@ -128,7 +130,11 @@ def _last(raw: pd.DataFrame, merged: Counter[str]) -> pd.DataFrame:
     return raw[~earlier]
 
 
-def _columns(raw: pd.DataFrame) -> pd.DataFrame:
+def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
+    """A trace's columns of ``allocations``, and which have ``begun`` and which of those are ``unended``.
+
+    attrs["midnights"]: as of ``clean``.
+    """
     submit, local = instants(raw["submit"])
     start, end = instants(raw["start"])[0], instants(raw["end"])[0]
     state = raw["state"].str.split(" ", n=1).str[0]  # "CANCELLED by 1000"
@@ -151,6 +157,7 @@ def _columns(raw: pd.DataFrame) -> pd.DataFrame:
             & ~state.eq("PENDING"),
         }
     )
+    frame["unended"] = frame["begun"] & state.isin(NO_END)
     frame.attrs["midnights"] = local
     return frame
 

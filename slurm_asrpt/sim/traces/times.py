@@ -40,11 +40,12 @@ def durations(texts: pd.Series) -> pd.Series:
     left = texts[seconds.isna() & (texts != "")]
     if len(left):
         codes, kinds = pd.factorize(left)
-        seconds.loc[left.index] = np.array([_seconds(str(kind)) for kind in kinds])[codes]
+        seconds.loc[left.index] = np.array([clock_seconds(str(kind)) for kind in kinds])[codes]
     return seconds
 
 
-def _seconds(text: str) -> float:
+def clock_seconds(text: str) -> float:
+    """Seconds of ``[D-][HH:]MM:SS``, nan for anything else."""
     found = _DURATION.fullmatch(text)
     if found is None:
         return float("nan")

@@ -1,0 +1,149 @@
+"""What the job_submit hook costs slurmctld and who submits: python -m benchmarks.hook --json
+
+Two labs on this machine, one with the hook and one without; a table of one million groups; 64 KB scripts, none like
+another, with no key in the table (the longest look-up). ``p50_us`` and ``p99_us``: the whole job_submit call inside
+slurmctld, by os.clock: CPU microseconds of slurmctld's process, so that what its other threads do meanwhile counts too.
+``sbatch_overhead_pct``: the median of (with - without), pair by pair in turn, over the median without. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+
+TIMES = Path("log") / "hook-times"  # where the lab deletes it
+TIMED = """\
+local asrpt = dofile("{etc}/job_submit_asrpt.lua").open("{hook}")
+function slurm_job_submit(desc, parts, uid)
+  local begun = os.clock()
+  local rc = asrpt.job_submit(desc, parts, uid)
+  local took = os.clock() - begun
+  local file = io.open("{times}", "a")
+  file:write(string.format("%.0f\\n", took * 1e6))
+  file:close()
+  return rc
+end
+function slurm_job_modify(desc, record, parts, uid) return asrpt.job_modify(desc, record, parts, uid) end
+"""
+BLOCKS = [
+    "# what follows was tried on the old partition too, see the notes of last spring\n\n",
+    "if [ ! -d $DATA/shard{n} ]; then\n    cp -r /archive/shard{n} $DATA/shard{n}\nfi\n",
+    "export STAGE_{n}=$DATA/stage{n} SEED={n} OUTPUT_DIR=/scratch/run{n}\n",
+    "echo stage {n} begins at $(date)\n",
+    "srun --ntasks=8 --gpus-per-task=1 torchrun --nproc_per_node 8 train.py --model m{n} \\\n"
+    "    --dataset $DATA/shard{n} --epochs {n} --lr 1e-4 --batch-size 256 --seed {n} 2>&1 | tee log{n}.txt\n",
+    "python - <<'END'\nimport torch\nfor step in range({n}):\n    # one more\n    model.step(lr=0.1 * step)\nEND\n",
+]
+
+
+def script(size: int, draw: random.Random) -> str:
+    """A job script of ``size`` bytes: commands, comments, variables and a little Python."""
+    text = "#!/bin/bash\n#SBATCH --gpus=8\nmodule load cuda\n"
+    while len(text) < size:
+        text += draw.choice(BLOCKS).format(n=draw.randrange(10**6))
+    return text[: size - 1] + "\n"
+
+
+@contextmanager
+def lab(port: int, hook: bool) -> Iterator[Lab]:
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-hook-"))
+    directory.rmdir()
+    found = up(LabSpec(directory=directory, nodes="1x8", base_port=port, users=0, hook=hook))
+    try:
+        yield found
+    finally:
+        found.down(purge=True)
+
+
+def prepare(found: Lab, groups: int) -> None:
+    """A table of random groups, a hook.conf, and the timed job_submit.lua."""
+    paths, draw = found.paths, random.Random(1)
+    write_table(paths.hook / FILE_NAME, {f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
+    text = TIMED.format(etc=paths.etc, hook=paths.hook, times=found.directory / TIMES)
+    (paths.etc / "job_submit.lua").write_text(text, encoding="utf-8")
+    found.restart_slurmctld()
+
+
+def beat(found: Lab, number: int) -> None:
+    """The daemon's heartbeat: hook.conf is another one each time."""
+    write_hook_conf(found.paths.hook, ["gpu"], 600, time.time() + 600 + number, GroupSettings())
+
+
+def submit(found: Lab, text: str) -> float:
+    """Milliseconds that sbatch takes. On hold: Slurm does not try to start it, whatever the hook says."""
+    begun = time.perf_counter()
+    found.run(["sbatch", "--hold", "--gpus=8", "-J", "train"], input=text)
+    return (time.perf_counter() - begun) * 1e3
+
+
+def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[str, object]:
+    draw, pairs = random.Random(2), list[tuple[float, float]]()
+    console = Console(stderr=True)
+    turns = range(options.pairs + options.warm_up)
+    for turn in track(turns, "submitting", console=console, disable=not console.is_terminal):
+        text = script(options.script_bytes, draw)
+        beat(with_hook, turn)
+        if turn % 2:
+            pairs.append((submit(with_hook, text), submit(without, text)))
+        else:
+            plain = submit(without, text)
+            pairs.append((submit(with_hook, text), plain))
+    times = [int(line) for line in (with_hook.directory / TIMES).read_text(encoding="ascii").split()]
+    return figures(pairs[options.warm_up :], times[options.warm_up :]) | {
+        "groups": options.groups,
+        "script_bytes": options.script_bytes,
+    }
+
+
+def figures(pairs: Sequence[tuple[float, float]], times: Sequence[int]) -> dict[str, object]:
+    """times: microseconds of the hook; pairs: milliseconds of sbatch with and without it."""
+    plain = statistics.median(b for _, b in pairs)
+    more = statistics.median(a - b for a, b in pairs)
+    percentiles = statistics.quantiles(times, n=100, method="inclusive")
+    return {
+        "p50_us": round(percentiles[49]),
+        "p99_us": round(percentiles[98]),
+        "max_us": max(times),
+        "sbatch_overhead_pct": round(100 * more / plain, 2),
+        "sbatch_ms": round(plain, 2),
+        "sbatch_more_ms": round(more, 3),
+        "pairs": len(pairs),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--pairs", type=int, default=400, help="submissions with and without the hook")
+    parser.add_argument("--warm-up", type=int, default=10, help="pairs before these, not counted")
+    parser.add_argument("--groups", type=int, default=1_000_000)
+    parser.add_argument("--script-bytes", type=int, default=65536)
+    parser.add_argument("--port", type=int, default=17600, help="the labs take this one to 80 further")
+    options = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        with_hook = stack.enter_context(lab(options.port, hook=True))
+        without = stack.enter_context(lab(options.port + 40, hook=False))
+        prepare(with_hook, options.groups)
+        found = measure(with_hook, without, options)
+    print(json.dumps(found, indent=None if options.json else 2), file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

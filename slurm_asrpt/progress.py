@@ -1,0 +1,308 @@
+"""Tell asrpt how far a training job is.
+
+    from slurm_asrpt import progress
+
+    for batch in progress.track(loader, total=epochs * len(loader)):
+        train(batch)
+
+or ``progress.report(step, total=steps, loss=loss)`` after each iteration, as often as one likes. At most one call a
+second writes ``<done> <total> <loss> <start>`` into $ASRPT_PROGRESS_DIR/iterations, and so does the end of the process;
+the others look at the clock. Outside of a job and on every rank but 0 nothing is written. What cannot be written is
+dropped: no call raises, only Ctrl-C and the like pass through. (But the write is done by the caller, not by a thread of
+ours: a file server that does not answer holds it up, as it does the training's own checkpoints.)
+
+Iterations are absolute, counted from the beginning of the training. One that goes on from a checkpoint says where
+(``resume``, or ``start=``): asrpt learns what a job has done, not what it has found done.
+
+Standard library only, and little of it: this is imported into other people's programs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import time
+
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any, TypeVar
+
+    Item = TypeVar("Item")
+
+FOLDER_VARIABLE = "ASRPT_PROGRESS_DIR"
+FILE_NAME = "iterations"
+LOSSES_NAME = "losses"
+
+EVERY_S = 1.0
+COST = 100.0  # a write that took t seconds is followed by none for 100 t: a slow file system costs 1% at most
+MOST_ITERATIONS = 10**15 - 1
+MOST_LOSSES = 256
+
+# The launcher's own word first: srun may have started one torchrun a node, and which of them has rank 0 is torchrun's
+# affair.
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+STEP_VARIABLES = ("SLURM_PROCID", "LOCAL_RANK")
+
+
+def report(iteration: Any, total: Any = None, loss: Any = None) -> None:
+    """So many iterations are done, of ``total`` in all. Numbers, or what int() and float() make numbers of.
+
+    loss: of this iteration. One that is no plain number (a tensor on a GPU) is only looked at when a write is due.
+    """
+    (_reporter or _open()).report(iteration, total, loss)
+
+
+def resume(iteration: Any) -> None:
+    """Training goes on from a checkpoint: this many iterations had been done before the job began."""
+    (_reporter or _open()).resume(iteration)
+
+
+def flush() -> None:
+    """Write the last report now. The end of the process does this too, unless a signal or os._exit brings it about.
+
+    Then the reports of the last second are lost: not worth a handler of ours in other people's programs.
+    """
+    if _reporter is not None:
+        _reporter.flush()
+
+
+def reporting(total: Any = None, start: Any = None) -> Reporter:
+    """``with progress.reporting(total=steps) as job: ... job.report(step, loss=loss)``; the end of the block flushes.
+
+    start: as in ``resume``.
+    """
+    reporter = _reporter or _open()
+    if start is not None:
+        reporter.resume(start)
+    reporter.report(reporter.done, total)
+    return reporter
+
+
+def track(items: Iterable[Item], total: Any = None, start: Any = None) -> Iterator[Item]:
+    """The items, each counted as an iteration once the loop's body is through with it.
+
+    A second loop goes on where the one before it stopped, so that epochs add up; ``total`` counts them all.
+    start: as in ``resume``.
+    """
+    reporter = _reporter or _open()
+    if start is not None:
+        reporter.resume(start)
+    done = reporter.done
+    reporter.report(done, total)
+    for item in items:
+        yield item
+        done += 1
+        reporter.report(done)
+
+
+class Reporter:
+    """What one process reports, and where to. A context manager: the end of its block writes the last report."""
+
+    def __init__(self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = (environment.get(FOLDER_VARIABLE) or None) if has_rank_zero(environment) else None
+        self._clock, self._process = clock, os.getpid()
+        self._done: Any = 0
+        self._total: Any = 0
+        self._loss: Any = None
+        self._start: int | None = None  # where we were told that training goes on
+        self._losses: Losses | None = None  # once the files of processes before us have been read
+        self._next = 0.0 if self._folder else float("inf")
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process has somewhere to write to."""
+        return self._folder is not None
+
+    @property
+    def done(self) -> int:
+        """Iterations of the last report; 0 if that was no number."""
+        return to_count(self._done) or 0
+
+    def report(self, iteration: Any, total: Any = None, loss: Any = None) -> None:
+        """As the function ``report``."""
+        self._done = iteration
+        if total is not None:
+            self._total = total
+        due = self._clock() >= self._next
+        if loss is not None and (due or type(loss) is float):
+            self._loss = loss
+        if due:
+            self.flush()
+
+    def resume(self, iteration: Any) -> None:
+        """As the function ``resume``."""
+        self._start = to_count(iteration)
+        self.report(iteration)
+
+    def flush(self) -> bool:
+        """Write the last report now; False where that cannot be done. A forked child has nothing to say for us."""
+        if self._folder is None or self._process != os.getpid():
+            return False
+        began = self._clock()
+        self._next = began + EVERY_S  # for a signal handler or thread that reports while this writes
+        try:
+            return self._write(self._folder)
+        except Exception:  # whatever it is, it is no reason to end somebody's training
+            return False
+        finally:
+            self._next = began + max(EVERY_S, COST * (self._clock() - began))
+
+    def _write(self, folder: str) -> bool:
+        done, loss = to_count(self._done), to_number(self._loss)
+        if done is None:
+            return False
+        losses = self._losses or self._take_up(folder, done)
+        self._loss = loss  # not the tensor: it may hold on to a graph
+        written = "-" if loss is None else f"{loss:.6g}"
+        _replace(folder, FILE_NAME, f"{done} {to_count(self._total) or 0} {written} {self._start or 0}\n")
+        if loss is not None and losses.add(done, loss):
+            _replace(folder, LOSSES_NAME, losses.text())
+        return True
+
+    def _take_up(self, folder: str, done: int) -> Losses:
+        """What processes before us reported: a job may have several, one after the other, and be requeued."""
+        words = [int(word) if is_count(word) else 0 for word in _read(folder, FILE_NAME).split()[:4]]
+        if words:
+            total, start = (*words, 0, 0, 0)[1:4:2]
+            self._total = self._total or total
+            self._start = start if self._start is None else min(start, self._start)
+        self._losses = Losses(_read(folder, LOSSES_NAME), before=done)
+        return self._losses
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+
+class Losses:
+    """A loss curve of at most MOST_LOSSES points, evenly spread over what was offered; a line a point in the file."""
+
+    def __init__(self, text: bytes = b"", before: int = 0) -> None:
+        """text: of an earlier process of this job; its points from iteration ``before`` on have been lost with it."""
+        self.points = [point for point in parse_losses(text) if point[0] < before]
+        if len(self.points) > MOST_LOSSES // 2:
+            del self.points[1::2]
+        self._offered, self._stride = 0, 1
+
+    def add(self, iteration: int, loss: float) -> bool:
+        """Offer a point; whether it was taken."""
+        self._offered += 1
+        if (self._offered - 1) % self._stride:
+            return False
+        while self.points and self.points[-1][0] >= iteration:  # said twice, or back to a checkpoint
+            self.points.pop()
+        self.points.append((iteration, loss))
+        if len(self.points) >= MOST_LOSSES:
+            del self.points[1::2]
+            self._stride *= 2
+        return True
+
+    def text(self) -> str:
+        return "".join(f"{iteration} {loss:.6g}\n" for iteration, loss in self.points)
+
+
+def parse_losses(text: bytes) -> list[tuple[int, float]]:
+    """The points of a loss file, as far as they are some. What stands there is the user's: data only."""
+    points = []
+    for line in text.splitlines()[:MOST_LOSSES]:
+        words = line[:64].split()
+        loss = to_number(words[1]) if len(words) == 2 else None
+        if loss is not None and is_count(words[0]):
+            points.append((int(words[0]), loss))
+    return points
+
+
+def to_count(value: Any) -> int | None:
+    """A whole number of iterations, or None."""
+    try:
+        number = int(value)
+    except Exception:
+        return None
+    return number if 0 <= number <= MOST_ITERATIONS else None
+
+
+def to_number(value: Any) -> float | None:
+    """A finite number, or None."""
+    try:
+        number = float(value)
+    except Exception:
+        return None
+    return number if number - number == 0 else None
+
+
+def is_count(word: bytes) -> bool:
+    """Whether a word of a progress file is a whole number of a size that we take."""
+    return word.isdigit() and len(word) <= len(str(MOST_ITERATIONS))
+
+
+def has_rank_zero(environment: Mapping[str, str]) -> bool:
+    """Whether this process reports for its job: the one of rank 0, or one that no launcher has numbered."""
+    ranks = [environment[name] for name in RANK_VARIABLES if name in environment]
+    ranks = ranks[:1] or [environment.get(name, "0") for name in STEP_VARIABLES]
+    return all(rank == "0" for rank in ranks)
+
+
+_reporter: Reporter | None = None
+_temporary = itertools.count()
+
+
+def _open() -> Reporter:
+    global _reporter
+    _reporter = Reporter(os.environ)
+    return _reporter
+
+
+def _forget() -> None:
+    """A forked child may be a rank of its own, and must not write what its parent had still to say."""
+    global _reporter
+    _reporter = None
+
+
+atexit.register(flush)
+os.register_at_fork(after_in_child=_forget)
+
+
+def _read(folder: str, name: str) -> bytes:
+    """The beginning of a file of this job; nothing where there is none."""
+    try:
+        descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 64 * MOST_LOSSES)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _replace(folder: str, name: str, text: str) -> None:
+    """Put ``text`` at the name in one step, as files.replace_file, which would import much and wait for the disk.
+
+    No two writes, of whatever process, node or thread, share a temporary file. Raises OSError; nothing is left behind.
+    """
+    temporary = f"{folder}/.{name}.{os.uname().nodename}.{os.getpid()}.{next(_temporary)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            os.fchmod(descriptor, 0o644)  # whatever the umask: asrptd reads it, and the folder keeps others out
+            data = text.encode("ascii")
+            if os.write(descriptor, data) != len(data):
+                raise OSError("disk full")
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, f"{folder}/{name}")
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:  # what made the write fail may make this fail too
+        return

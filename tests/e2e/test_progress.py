@@ -1,0 +1,115 @@
+"""Jobs say how far they are: asrpt-status shows it while they run, history has it at the end; whatever users do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+OPTIONS = ("-n4", "-N1", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4")
+
+TRAINING = """\
+import os, sys, time
+sys.path.insert(0, "{library}")
+from slurm_asrpt import progress
+with progress.reporting(total=40) as job:
+    for number in range(1, 41):
+        time.sleep(0.1)
+        job.report(number, loss=1 / number)
+        if number == 20:
+            job.flush()
+        while number == 20 and not os.path.exists("go"):
+            time.sleep(0.1)
+"""
+
+
+def recorded(cluster: Cluster, job_id: str) -> Run:
+    """The job's row of the history, as soon as asrptd has written it."""
+    wait_for(lambda: cluster.audit(job_id, "ended"), f"job {job_id} is in the history", 15)
+    with History(cluster.paths / "state" / FILE_NAME, read_only=True) as history:
+        return next(run for run in history.runs() if run.job_id == job_id)
+
+
+def folder(cluster: Cluster, job_id: str) -> Path:
+    return cluster.paths / "spool" / "progress" / job_id
+
+
+def test_a_python_training_is_seen_while_it_runs_and_learned_at_its_end(asrpt: Cluster) -> None:
+    script = asrpt.lab.home("asrpt1") / "training.py"
+    script.write_text(TRAINING.format(library=asrpt.lab.paths.library))
+    job_id = asrpt.submit(*OPTIONS, script=f"exec /usr/bin/python3 {script}")
+    wait_for(lambda: asrpt.status().get(job_id, {}).get("iterations_done") == 20, "20 iterations are seen", 60)
+    row = asrpt.status()[job_id]
+    assert row["iterations_total"] == 40
+    assert row["remaining_s"] == pytest.approx(20 * (row["alpha_observed"] or row["alpha"]))
+    status = folder(asrpt, job_id).stat()
+    assert (status.st_mode & 0o7777, status.st_gid) == (0o770, folder(asrpt, job_id).parent.stat().st_gid)
+    (script.parent / "go").touch()
+    asrpt.wait(job_id, "COMPLETED")
+    run = recorded(asrpt, job_id)
+    assert (run.iterations, run.iterations_source) == (40, Source.REPORTED)
+    assert not folder(asrpt, job_id).exists()
+
+
+def test_a_shell_script_reports_and_other_users_cannot_look(asrpt: Cluster) -> None:
+    report = asrpt.lab.paths.bin / "asrpt-report"
+    wait = "until [ -e go-on ]; do sleep 0.1; done"
+    script = f"umask 077\n{report} 30 --total 120\n{wait}\nsrun {report} 90 --start 20\n"
+    job_id = asrpt.submit(*OPTIONS, script=script)
+    wait_for(lambda: asrpt.status().get(job_id, {}).get("iterations_done") == 30, "30 iterations are seen", 30)
+    file = folder(asrpt, job_id) / "iterations"
+    mine, others = (asrpt.lab.run(["cat", file], user=user, check=False) for user in ("asrpt1", "asrpt2"))
+    assert (mine.stdout, others.stdout) == ("30 120 - 0\n", "")
+    (asrpt.lab.home("asrpt1") / "go-on").touch()
+    asrpt.wait(job_id, "COMPLETED")
+    assert recorded(asrpt, job_id).iterations == 90  # its first report had begun at 0
+
+
+def test_a_requeued_job_is_one_job(asrpt: Cluster) -> None:
+    report = asrpt.lab.paths.bin / "asrpt-report"
+    again = f"{report} 45 --start 40\nuntil [ -e go-again ]; do sleep 0.1; done\n{report} 60\nexit 0"
+    script = f'if [ "$SLURM_RESTART_COUNT" = 1 ]; then\n{again}\nfi\n{report} 50 --total 60\nsleep 600\n'
+    job_id = asrpt.submit(*OPTIONS, "--requeue", script=script)
+    wait_for(lambda: asrpt.status().get(job_id, {}).get("iterations_done") == 50, "the first run is seen", 30)
+    asrpt.scontrol("requeue", job_id)
+    asrpt.wait(job_id, "PENDING", timeout=60)
+    asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now")  # Slurm would wait for two minutes
+    wait_for(lambda: asrpt.status().get(job_id, {}).get("iterations_done") == 45, "the second run is seen", 60)
+    (asrpt.lab.home("asrpt1") / "go-again").touch()
+    asrpt.wait(job_id, "COMPLETED", timeout=60)
+    run = recorded(asrpt, job_id)
+    assert (run.iterations, run.iterations_source) == (60, Source.REPORTED)
+
+
+HOSTILE = {
+    "link": 'ln -s /etc/passwd "$file"',
+    "fifo": 'mkfifo "$file"',
+    "huge": 'truncate -s 1T "$file"',
+    "folder": 'mkdir -m 0 "$file"',
+    "unreadable": 'echo 5 > "$file"; chmod 0 "$file"; chmod 0 "$ASRPT_PROGRESS_DIR"',
+    "own folder": 'rmdir "$ASRPT_PROGRESS_DIR"; ln -s /etc "$ASRPT_PROGRESS_DIR"',
+    "noise": 'head -c 100000 /dev/urandom > "$file"',
+}
+
+
+def test_whatever_a_job_puts_there_asrptd_goes_on(asrpt: Cluster) -> None:
+    head = 'file=$ASRPT_PROGRESS_DIR/iterations\nrm -f "$file"\n'
+    jobs = {name: asrpt.submit(*OPTIONS, script=f"{head}{what}\nsleep 3") for name, what in HOSTILE.items()}
+    before = Path("/etc/passwd").stat()
+    asrpt.wait_all(list(jobs.values()), "COMPLETED", timeout=120)
+    runs = {name: recorded(asrpt, job_id) for name, job_id in jobs.items()}
+    reported = {name for name, run in runs.items() if run.iterations_source is Source.REPORTED}
+    assert reported <= {"unreadable", "noise"}  # root reads all; noise may begin with a digit
+    assert Path("/etc/passwd").stat() == before
+    assert Path("/etc").is_dir()
+    now = time.time()
+    wait_for(lambda: asrpt._status_written() > now, "asrptd goes on", 10)
+    assert not [job_id for job_id in jobs.values() if folder(asrpt, job_id).exists()]
+    assert "Traceback" not in asrpt.log.read_text()

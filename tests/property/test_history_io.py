@@ -1,0 +1,159 @@
+"""Runs survive export and import, whatever their users wrote; rows of anything else are counted, never a crash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.predict.history import History, Origin, Run, Source
+from slurm_asrpt.predict.historyimport import Import, take_all
+from slurm_asrpt.predict.historyio import (
+    NAMES,
+    Skipped,
+    read_csv,
+    read_json_lines,
+    stand_in,
+    write_csv,
+    write_json_lines,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    [
+        "=cmd|'/c calc'!A0",
+        "'",
+        "'=x",
+        "''",
+        "-1",
+        "@",
+        "\t",
+        "\r",
+        "\r\n",
+        "a\r",
+        "\0",
+        '"',
+        ',"',
+        "\x1b[2J",
+        "a\nb",
+        "'a",
+    ]
+)
+TIME = st.integers(0, 2**40)
+COUNT = st.integers(0, 2**60)
+REAL = st.floats(allow_nan=False, allow_infinity=False)
+GROUP = st.just("") | st.text("0123456789abcdef", min_size=16, max_size=16)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    start = draw(TIME)
+    return Run(
+        job_id=draw(TEXT.filter(bool)),
+        start_time=start,
+        submit_time=draw(TIME),
+        end_time=draw(st.just(0) | st.integers(start, 2**41)),
+        state=draw(TEXT),
+        exit_code=draw(st.integers(-(2**31), 2**31)),
+        user=draw(TEXT),
+        uid=draw(st.integers(-(2**31), 2**32)),
+        group_id=draw(GROUP),
+        job_name=draw(TEXT),
+        partition=draw(TEXT),
+        gpus=draw(COUNT),
+        nodes=draw(st.dictionaries(TEXT, COUNT, max_size=3)),
+        profile=draw(TEXT),
+        predicted_iterations=draw(COUNT),
+        iterations=draw(COUNT),
+        iterations_source=draw(st.sampled_from(Source)),
+        alpha=draw(REAL),
+        program=draw(TEXT),
+        features=draw(st.dictionaries(TEXT, REAL, max_size=3)),
+        predicted_low=draw(COUNT),
+        predicted_high=draw(COUNT),
+        predicted_by=draw(TEXT),
+        reported_total=draw(COUNT),
+        origin=draw(st.sampled_from(Origin)),
+    )
+
+
+def distinct(found: list[Run]) -> dict[tuple[str, int], Run]:
+    return {run.key: run for run in found}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(runs(), max_size=5), st.booleans())
+def test_there_and_back(found: list[Run], as_csv: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "runs")
+        with History(Path(folder, "one")) as one, table.open("w", encoding="utf-8", newline="") as file:
+            one.record(found)
+            wrote = (write_csv if as_csv else write_json_lines)(file, one.all_runs())
+            before = list(one.all_runs())
+        assert wrote == len(before) == len(distinct(found))
+        with History(Path(folder, "two")) as two:
+            for _ in range(2):
+                into = Import(two)
+                take_all(read_csv(table, {}) if as_csv else read_json_lines(table), into)
+                assert into.counts.skipped == {}
+            assert list(two.all_runs()) == before
+            assert (into.counts.there, into.counts.added, into.counts.updated) == (len(before), 0, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(runs(), min_size=1, max_size=3), st.data())
+def test_a_spreadsheet_sees_no_formula(found: list[Run], data: st.DataObject) -> None:
+    text = io.StringIO()
+    write_csv(text, found)
+    rows = list(csv.reader(io.StringIO(text.getvalue(), newline="")))
+    assert rows[0] == list(NAMES)
+    numbers = {"exit_code", "uid", "alpha"}
+    for row in rows[1:]:
+        for name, cell in zip(NAMES, row, strict=True):
+            assert name in numbers or cell[:1] not in tuple("=+-@\t\r")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=400), st.booleans(), st.booleans())
+def test_any_bytes_are_rows_or_counted(raw: bytes, as_csv: bool, titled: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "table")
+        table.write_bytes(b"job_id,start_time,end_time,uid,nodes,alpha,state\n" * (titled or as_csv) + raw)
+        rows = list(read_csv(table, {}) if as_csv else read_json_lines(table))
+        with History(Path(folder, "history")) as history:
+            into = Import(history)
+            take_all(rows, into)
+            counts = into.counts
+            assert counts.read == len(rows)
+            assert counts.added + counts.updated + counts.there + counts.skipped.total() == len(rows)
+            assert len(history.runs()) == counts.added
+    assert all(isinstance(row, Run | Skipped) for row in rows)
+
+
+CELL = TEXT | st.sampled_from(
+    ["1", "1.5", "1e400", "nan", "-5", "2024-05-01", "10:00", "1-00:00:00", "{}", "[", '{"a":1}', "9" * 25]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(CELL, CELL, CELL, CELL, CELL, CELL, CELL), max_size=4))
+def test_any_cells_are_rows_or_counted(cells: list[tuple[str, ...]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(["id", "start", "elapsed", "gpus", "nodes", "iterations", "name"])
+    writer.writerows(cells)
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "table")
+        table.write_text(text.getvalue(), encoding="utf-8", newline="")
+        rows = list(read_csv(table, {}))
+        with History(Path(folder, "history")) as history:
+            take_all(rows, Import(history))
+    assert len(rows) == len(cells)
+
+
+@given(st.integers(0, 10**6), st.text("abc", min_size=1, max_size=8), st.integers(0, 10**6))
+def test_a_counter_in_the_name_does_not_split_a_stand_in(uid: int, name: str, number: int) -> None:
+    assert stand_in(uid, f"{name}-{number}") == stand_in(uid, name) != stand_in(uid + 1, name)

@@ -1,0 +1,113 @@
+"""What becomes of runs however they end, and where the history cannot be written."""
+
+import logging
+
+import pytest
+
+from slurm_asrpt.predict import history as module
+from slurm_asrpt.predict.history import HistoryError, Origin, Run, Source
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"],
+)
+def test_every_end_is_recorded_as_such_with_what_was_done(bench, state):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(10)
+    bench.report(job_id, "3 1000\n")
+    bench.slurm.end(job_id, state)
+    bench.cycle()
+    run = bench.runs()[job_id]
+    assert (run.state, run.iterations, run.reported_total, run.origin) == (state, 3, 1000, Origin.ASRPTD)
+    assert run.end_time - run.start_time == 10
+
+
+def test_a_job_cancelled_while_it_waited_is_no_run(bench):
+    bench.slurm.submit(12)
+    waiting = bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.end(waiting, "CANCELLED")
+    bench.cycle()
+    assert waiting not in bench.runs()
+
+
+def test_both_runs_of_a_requeued_job_are_kept(bench):
+    job_id = bench.slurm.submit(4)
+    bench.cycle(10)
+    first = bench.slurm.records[job_id].start_time
+    bench.slurm.requeue(job_id)
+    cut_at = bench.slurm.now
+    bench.cycle(130)
+    second = bench.slurm.records[job_id].start_time
+    bench.slurm.end(job_id)
+    bench.cycle()
+    runs = sorted(bench.history.runs(), key=lambda run: run.start_time)
+    assert [(run.job_id, run.state, run.start_time) for run in runs] == [
+        (job_id, "REQUEUED", first),
+        (job_id, "COMPLETED", second),
+    ]
+    assert (runs[0].end_time, runs[0].iterations, runs[0].iterations_source) == (cut_at, 10, Source.ELAPSED)
+    assert runs[0].gpus == runs[1].gpus == 4
+    assert [entry["until"] for entry in bench.audit("cut", job_id)] == [cut_at]
+
+
+def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(10)
+    bench.report(job_id, "700 1000\n")
+    bench.slurm.requeue(job_id)
+    bench.cycle(130)
+    bench.cycle(10)
+    bench.slurm.end(job_id)
+    bench.cycle()
+    last = max(bench.history.runs(), key=lambda run: run.start_time)
+    assert (last.state, last.iterations_source, last.reported_total) == ("COMPLETED", Source.ELAPSED, 0)
+
+
+def test_a_requeue_of_a_job_that_never_ran_leaves_no_run(bench):
+    bench.slurm.submit(12)
+    waiting = bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.requeue(waiting)
+    bench.cycle(2)
+    assert bench.runs() == {}
+
+
+def test_what_sacct_told_first_gives_way(bench):
+    job_id = bench.slurm.submit(4, profile="flat")
+    bench.cycle(10)
+    start = int(bench.slurm.records[job_id].start_time)
+    bench.history.add([Run(job_id, start, origin=Origin.SACCT, state="COMPLETED")])
+    bench.report(job_id, "3 1000\n")
+    bench.slurm.end(job_id)
+    bench.cycle()
+    assert (bench.runs()[job_id].origin, bench.runs()[job_id].iterations) == (Origin.ASRPTD, 3)
+
+
+def test_a_history_that_cannot_be_written_stops_nothing_and_loses_nothing(bench, monkeypatch, caplog):
+    def refuse(self, runs):
+        raise HistoryError("database is locked")
+
+    jobs = [bench.slurm.submit(4) for _ in range(3)]
+    bench.cycle(3)
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "asrptd"):
+        patch.setattr(module.History, "record", refuse)
+        for job_id in jobs[:2]:
+            bench.slurm.end(job_id)
+            bench.cycle()
+        assert bench.runs() == {}
+    assert len(caplog.records) == 1
+    assert "database is locked; ended runs are kept" in caplog.text
+    bench.slurm.end(jobs[2])
+    bench.cycle()
+    assert bench.runs().keys() == set(jobs)
+
+
+def test_a_daemon_that_stops_before_it_could_write_says_so(bench, monkeypatch, caplog):
+    recorder = bench.scheduler.parts.recorder
+    monkeypatch.setattr(recorder, "unwritten", [Run("1", 5), Run("2", 5)])
+    monkeypatch.setattr(recorder.history, "record", lambda runs: (_ for _ in ()).throw(HistoryError("gone")))
+    with caplog.at_level(logging.ERROR, "asrptd"):
+        recorder.close()
+    assert "2 run(s) could not be written and are lost" in caplog.text
