@@ -80,7 +80,7 @@ def main_options(
 
 def _after_root(arguments: list[str]) -> list[str]:
     """What follows ``--root DIR`` or ``--root=DIR``, which come before the command."""
-    return arguments[2:] if arguments[0] == "--root" else arguments[1:]
+    return arguments[2:] if arguments[:1] == ["--root"] else arguments[1:]
 
 
 @app.command(name="debian")
