@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from slurm_asrpt_cli.tables import Column, print_table
 
 from slurm_asrpt.errors import InputError
 
@@ -63,3 +64,9 @@ def _name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return str(uid)
+
+
+def show_table(columns: Sequence[Column]) -> None:
+    """A table with titles; the last column gives way on a narrow terminal."""
+    console = Console(highlight=False)
+    print_table(columns, True, console, console.width if sys.stdout.isatty() else None)

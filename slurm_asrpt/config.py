@@ -75,6 +75,9 @@ class DaemonSettings(Section):
     unpin_after_s: PositiveSeconds = Field(
         10.0, description="Seconds after which a released job that has not started is taken back and re-planned."
     )
+    metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
+        "", description="ADDRESS:PORT where Prometheus finds metrics, for example 127.0.0.1:9821; empty: nowhere."
+    )
 
 
 class PathSettings(Section):

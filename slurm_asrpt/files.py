@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from errno import EPERM
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,3 +62,25 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_trusted(path: Path, owners: Container[int]) -> bytes:
+    """The bytes of a plain file that only ``owners`` (user ids) can have written. Raises OSError, PermissionError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_trusted(path, os.fstat(descriptor), stat.S_ISREG, owners)
+        return file.read()
+
+
+def check_trusted_folder(path: Path, owners: Container[int]) -> None:
+    """Raises OSError unless ``path`` is a folder, no link, in which only ``owners`` can make or rename files."""
+    _check_trusted(path, path.lstat(), stat.S_ISDIR, owners)
+
+
+def _check_trusted(path: Path, found: os.stat_result, kind: Callable[[int], bool], owners: Container[int]) -> None:
+    if not kind(found.st_mode):
+        raise PermissionError(EPERM, "a link or something else stands there instead", str(path))
+    if found.st_uid not in owners:
+        raise PermissionError(EPERM, f"its owner is user {found.st_uid}", str(path))
+    if found.st_mode & 0o022:
+        raise PermissionError(EPERM, f"others can write it (mode {found.st_mode & 0o777:o})", str(path))

@@ -14,12 +14,14 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.metrics import Metrics
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.doctor import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import HistoryError
@@ -30,7 +32,7 @@ from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import hosts_dir, progress_dir
-from slurm_asrpt.status import write_status
+from slurm_asrpt.status import Status, write_status
 
 LOG = logging.getLogger("asrptd")
 LONGEST_PAUSE_S = 60.0
@@ -51,6 +53,7 @@ class Daemon:
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
         self.client: SlurmClient = CliClient(settings.slurm)
+        self.metrics = Metrics(settings.daemon.metrics)
         self.history, trouble = open_or_set_aside(settings.paths.state / HISTORY_FILE, time.time())
         if trouble:
             LOG.error("%s", printable(trouble))
@@ -143,11 +146,21 @@ class Daemon:
     def _cycle(self, now: float) -> float | None:
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
-        write_status(self.settings.paths.run, build_status(self.scheduler, now))
+        status = build_status(self.scheduler, now)
+        write_status(self.settings.paths.run, status)
+        self._measure(status, now)
         self._tell_problems()
         self._tend_history(now)
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
+
+    def _measure(self, status: Status, now: float) -> None:
+        self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
+        if self.metrics.wants_drift(now):
+            try:
+                self.metrics.drift(recent_drift(self.settings), now)
+            except AsrptError as error:
+                LOG.warning("%s", one_line(error))
 
     def _tend_history(self, now: float) -> None:
         """Write what is still unwritten; once a day drop what is too old."""
@@ -192,6 +205,7 @@ class Daemon:
             self._heartbeat(time.time(), alive=False)
         except OSError as error:
             LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
+        self.metrics.close()
         self.watch.stop()
         self.recorder.close()
         self.history.close()

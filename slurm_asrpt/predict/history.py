@@ -324,6 +324,14 @@ class History:
         with _named(self.path):
             return [_run(row) for row in self._db.execute(query, (since, limit))]
 
+    def runs_where(self, column: str, value: str | int) -> list[Run]:
+        """Runs with this value in a column, a field of ``Run``, the latest first. Raises ValueError for another one."""
+        if column not in _COLUMNS:
+            raise ValueError(f"the history has no column {column!r}")
+        query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {column} = ? ORDER BY end_time DESC, job_id"  # noqa: S608 constants
+        with _named(self.path):
+            return [_run(row) for row in self._db.execute(query, (value,))]
+
     def samples(self, *, completed: bool = True) -> list[Sample]:
         """Runs whose group and iterations are known, in a fixed order; unless ``completed``, however they ended."""
         query = (

@@ -37,6 +37,8 @@ from slurm_asrpt.predict.words import option_key
 
 FILE_NAME = "hook.conf"
 MAX_BYTES = 65536
+_VALID_UNTIL = re.compile(rb"^valid_until=([0-9]{1,12})$", re.MULTILINE)
+_RULES = re.compile(rb"^rules=([0-9a-f]{16})$", re.MULTILINE)
 _PARTITION = re.compile(r"[!-+\--~]+")  # printable ASCII without blank and comma
 _FEATURE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPTION = re.compile(r"[A-Za-z0-9_.-]{1,64}(=[1-9])?")
@@ -97,3 +99,15 @@ def write_hook_conf(
 ) -> None:
     """Replace ``hook_dir/hook.conf``. Raises InputError, OSError."""
     replace_file(hook_dir / FILE_NAME, render_hook_conf(partitions, lease_s, valid_until, rules))
+
+
+def valid_until(text: bytes) -> int:
+    """Until when the hook believes that asrptd lives, seconds since the epoch. Raises ValueError for a damaged file."""
+    head, _, rest = text.partition(b"\n#\n")
+    body, _, check = head.rpartition(b"check=")
+    until, rules = _VALID_UNTIL.search(body), _RULES.search(body)
+    if check.decode("ascii", "replace") != digest(body) or not until or not rules:
+        raise ValueError("is damaged (its check sum does not fit)")
+    if rules[1].decode() != digest(rest):
+        raise ValueError("is damaged (the check sum of its rules does not fit)")
+    return int(until[1])

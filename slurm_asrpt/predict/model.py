@@ -1,6 +1,7 @@
 """Models on disk: ``<state>/models/<time>/`` with model.json and predictions.txt, and ``current`` pointing at one.
 
-A model is data, not code: nothing here is unpickled. The finite table is the forest's whole output, so it is the model.
+A model is data, not code: nothing here is unpickled. A predictor's whole output is a table, so the table is the model.
+What another user could have written, or what fits its check sum no longer, is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,43 +11,68 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.files import replace_file, sync_folder
-from slurm_asrpt.predict.table import Entry, read_table, render_table
+from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, sync_folder
 
 FORMAT = 2
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
 
 
 class ModelError(AsrptError):
-    """A stored model is missing or damaged."""
+    """A stored model is missing, damaged, or could have been written by others."""
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Where a model comes from."""
+    """Where a model comes from.
+
+    created: UTC. rows, groups: what it has learned from. trained_until: the end of the latest of those runs, seconds
+    since the epoch. error: mean absolute error over mean iterations on runs not learned from, None if not judged.
+    refused: why it was not activated, empty if it was good enough.
+    """
 
     created: str
+    predictor: str
     seed: int
     trees: int
     rows: int
     groups: int
+    trained_until: int
+    error: float | None = None
+    refused: str = ""
     sha256: str = ""
     format: int = FORMAT
 
 
-def save_model(models: Path, predictions: Mapping[str, Entry], seed: int, trees: int, rows: int, now: float) -> Path:
-    """Store a model and make it current, in that order. Returns its folder. Raises OSError."""
+@dataclass(frozen=True)
+class Model:
+    """A verified model. data: the bytes of its table."""
+
+    name: str
+    info: ModelInfo
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model folder as it is found. trouble: why it cannot be used, empty if it can."""
+
+    name: str
+    active: bool
+    info: ModelInfo | None
+    trouble: str
+
+
+def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
+    """Store a model beside the others; which one is active stays as it is. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    data = render_table(predictions)
     created = datetime.fromtimestamp(now, UTC)
-    info = ModelInfo(created.isoformat(), seed, trees, rows, len(predictions), hashlib.sha256(data).hexdigest())
+    info = replace(info, created=created.isoformat(), sha256=hashlib.sha256(data).hexdigest())
     folder = models / created.strftime("%Y%m%dT%H%M%S.%fZ")
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=models))
     try:
@@ -56,12 +82,62 @@ def save_model(models: Path, predictions: Mapping[str, Entry], seed: int, trees:
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    _point(models, folder.name)
-    return folder
+    return Model(folder.name, info, data)
 
 
-def _point(models: Path, name: str) -> None:
-    """Switch ``current``: a new link beside it, renamed over it."""
+def load_model(models: Path, name: str) -> Model:
+    """A stored model, verified. Raises ModelError, and InputError for a name that is none."""
+    if not _is_name(name) or not (models / name).is_dir():
+        raise InputError(f"{printable(name)}: no such model; asrpt-admin models list shows them")
+    try:
+        owners = _owners(models)
+        check_trusted_folder(models / name, owners)
+        raw: dict[str, Any] = json.loads(read_trusted(models / name / _META, owners))
+        info = ModelInfo(**raw)
+        data = read_trusted(models / name / _DATA, owners)
+    except OSError as error:
+        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
+    if info.format != FORMAT or hashlib.sha256(data).hexdigest() != info.sha256:
+        raise ModelError(f"{models / name}: its check sum or format does not fit; {_REMEDY}")
+    return Model(name, info, data)
+
+
+_REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last good one"
+
+
+def _owners(models: Path) -> set[int]:
+    """Who may write models: root, whoever runs this, and the owner of the state folder, who rules there anyway."""
+    state = models.parent.stat()
+    if state.st_mode & 0o022:
+        raise PermissionError(1, f"others can write it (mode {state.st_mode & 0o777:o})", str(models.parent))
+    owners = {0, os.geteuid(), state.st_uid}
+    check_trusted_folder(models, owners)
+    return owners
+
+
+def list_models(models: Path) -> list[Listed]:
+    """All models, the oldest first. Raises OSError where the folder cannot be read."""
+    active = active_name(models)
+    return [_listed(models, name, name == active) for name in _names(models)]
+
+
+def _listed(models: Path, name: str, active: bool) -> Listed:
+    try:
+        return Listed(name, active, load_model(models, name).info, "")
+    except ModelError as error:
+        return Listed(name, active, None, str(error))
+
+
+def active_name(models: Path) -> str:
+    """The name of the active model, "" if there is none."""
+    link = models / _CURRENT
+    return os.readlink(link) if link.is_symlink() and _is_name(os.readlink(link)) else ""
+
+
+def point_at(models: Path, name: str) -> None:
+    """Make a model the active one: a new link beside ``current``, renamed over it. Raises OSError."""
     link = models / f".{_CURRENT}-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(name)
@@ -69,25 +145,21 @@ def _point(models: Path, name: str) -> None:
     sync_folder(models)
 
 
-def load_model(folder: Path) -> tuple[ModelInfo, dict[str, Entry]]:
-    """A stored model (``models/current`` or a folder of a certain time), verified. Raises ModelError."""
-    try:
-        raw: dict[str, Any] = json.loads((folder / _META).read_bytes())
-        info = ModelInfo(**raw)
-        data = (folder / _DATA).read_bytes()
-        if info.format != FORMAT or hashlib.sha256(data).hexdigest() != info.sha256:
-            raise ModelError(f"{folder}: its check sum does not fit; run asrpt-admin retrain")
-        return info, read_table(folder / _DATA)
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{folder}: no usable model ({error}); run asrpt-admin retrain") from error
-
-
 def prune_models(models: Path, keep: int) -> None:
-    """Remove all but the ``keep`` latest models, never the current one, and what a crash left half-made."""
+    """Remove all but the ``keep`` latest models, never the active one, and what a crash left half-made."""
     for draft in models.glob(".draft-*"):
         shutil.rmtree(draft)
-    current = os.readlink(models / _CURRENT) if (models / _CURRENT).is_symlink() else ""
-    folders = sorted(p for p in models.iterdir() if p.is_dir() and not p.is_symlink() and not p.name.startswith("."))
-    for folder in folders[:-keep]:
-        if folder.name != current:
-            shutil.rmtree(folder)
+    active = active_name(models)
+    for name in _names(models)[:-keep]:
+        if name != active:
+            shutil.rmtree(models / name)
+
+
+def _names(models: Path) -> list[str]:
+    if not models.is_dir():
+        return []
+    return sorted(p.name for p in models.iterdir() if p.is_dir() and not p.is_symlink() and _is_name(p.name))
+
+
+def _is_name(name: str) -> bool:
+    return name not in ("", _CURRENT) and "/" not in name and not name.startswith(".")

@@ -1,7 +1,7 @@
-"""From history to the hook's table: samples, forest, model, table, each step whole before the next begins.
+"""From history to the hook's table: samples, predictor, model, table, each step whole before the next begins.
 
 The table is replaced last. A crash before that leaves the hook with the former table, a valid one; after a crash
-between model and table the next retraining brings both together again.
+between model and table the next activation brings both together again.
 """
 
 from __future__ import annotations
@@ -9,74 +9,161 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config import PredictSettings, Settings
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.forest import fit_table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.historycare import tend
-from slurm_asrpt.predict.model import prune_models, save_model
+from slurm_asrpt.predict.judge import Entries, Verdict, judge
+from slurm_asrpt.predict.model import (
+    Model,
+    ModelInfo,
+    active_name,
+    list_models,
+    load_model,
+    point_at,
+    prune_models,
+    save_model,
+)
+from slurm_asrpt.predict.table import Entry, parse_table, render_table
+
+Progress = Callable[[int], None]
+FITS = 2
+"""A retraining fits at most twice: the new model, and as it would have been when the old one was made."""
 
 
 class RetrainError(AsrptError):
-    """Retraining could not be done."""
+    """Retraining, or a change of models, could not be done."""
 
 
 @dataclass(frozen=True)
 class RetrainReport:
+    """refused: why the new model was stored but not activated, "" if it is active."""
+
     rows: int
     groups: int
     seconds: float
     model: Path
     table: Path
+    verdict: Verdict
+    refused: str
 
 
-def retrain(settings: Settings, now: float, progress: Callable[[int], None] = lambda done: None) -> RetrainReport:
-    """Learn from the history and replace model and table. Raises HistoryError, RetrainError.
+def retrain(
+    settings: Settings, now: float, progress: Progress = lambda done: None, force: bool = False
+) -> RetrainReport:
+    """Learn from the history; replace model and table unless the new model is worse than the active one.
 
-    progress: called after each tree with the number of trees grown.
+    progress: called with the number of trees grown, from 0 again for the second fit. force: activate it anyway.
+    Raises HistoryError, RetrainError.
     """
     started = time.monotonic()
+    with _alone(settings):
+        models = models_folder(settings)
+        with History(settings.paths.state / HISTORY_NAME) as history:
+            tend(history, settings.predict.keep_days, now)
+            samples = history.samples()
+        fit = _fitter(settings.predict, progress)
+        entries = fit(samples)
+        verdict = _verdict(models, samples, fit)
+        refused = "" if force else verdict.refusal
+        model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
+        if not refused:
+            _switch(settings, model)
+        prune_models(models, settings.predict.keep_models)
+    target = settings.paths.hook / table.FILE_NAME
+    seconds = time.monotonic() - started
+    return RetrainReport(len(samples), model.info.groups, seconds, models / model.name, target, verdict, refused)
+
+
+def activate(settings: Settings, name: str) -> Model:
+    """Make a stored model the one that predicts.
+
+    Raises ModelError, InputError, RetrainError; then all stays as it was.
+    """
+    with _alone(settings):
+        model = load_model(models_folder(settings), name)
+        _switch(settings, model)
+    return model
+
+
+def rollback(settings: Settings) -> Model:
+    """Activate the latest good model older than the active one. Raises RetrainError where there is none."""
+    with _alone(settings):
+        models = models_folder(settings)
+        older = [name for name in _good(models) if name < active_name(models)]
+        if not older:
+            raise RetrainError("no older good model is kept; asrpt-admin models list shows what there is")
+        model = load_model(models, older[-1])
+        _switch(settings, model)
+    return model
+
+
+def models_folder(settings: Settings) -> Path:
+    return settings.paths.state / "models"
+
+
+def _good(models: Path) -> list[str]:
+    """The names of the models that could predict, the oldest first."""
+    return [listed.name for listed in list_models(models) if listed.info and not listed.info.refused]
+
+
+def _switch(settings: Settings, model: Model) -> None:
+    point_at(models_folder(settings), model.name)
+    replace_file(settings.paths.hook / table.FILE_NAME, model.data)
+
+
+def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], dict[str, Entry]]:
+    def fit(samples: Sequence[Sample]) -> dict[str, Entry]:
+        found = fit_table(samples, options.trees, options.seed, progress)
+        return {group: Entry.plain(iterations) for group, iterations in found.items()}
+
+    return fit
+
+
+def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Verdict:
+    """Against the active model; where too few runs have ended since, against an older one, so that many small steps
+    for the worse are seen too."""
+    active = active_name(models)
+    verdict = Verdict()
+    for name in reversed(_good(models)):
+        if name <= active:
+            old = load_model(models, name)
+            verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
+            if verdict.reference:
+                return verdict
+    return verdict
+
+
+def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
+    groups = len({sample.group for sample in samples})
+    until = max((sample.end_time for sample in samples), default=0)
+    return ModelInfo("", "forest", options.seed, options.trees, len(samples), groups, until, verdict.new, refused)
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[None]:
+    """One change of models at a time: the lock goes with the process, however that ends. Raises RetrainError."""
     state, hook = settings.paths.state, settings.paths.hook
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         hook.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with _alone(state / "retrain.lock"):
-            return _retrain(settings, now, started, progress)
+        descriptor = os.open(state / "retrain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RetrainError("another retraining is under way; wait for it to end") from None
+        finally:
+            os.close(descriptor)
     except OSError as error:
         where = error.filename or state
         raise RetrainError(f"{where}: {error.strerror}; run as the daemon's user, or set paths.*") from error
-
-
-def _retrain(settings: Settings, now: float, started: float, progress: Callable[[int], None]) -> RetrainReport:
-    options, state = settings.predict, settings.paths.state
-    with History(state / HISTORY_NAME) as history:
-        tend(history, options.keep_days, now)
-        samples = history.samples()
-    by_group = fit_table(samples, options.trees, options.seed, progress)
-    predictions = {group: table.Entry.plain(iterations) for group, iterations in by_group.items()}
-    model = save_model(state / "models", predictions, options.seed, options.trees, len(samples), now)
-    target = settings.paths.hook / table.FILE_NAME
-    table.write_table(target, predictions)
-    prune_models(state / "models", options.keep_models)
-    return RetrainReport(len(samples), len(predictions), time.monotonic() - started, model, target)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One retraining at a time: the lock goes with the process, however that ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RetrainError("another retraining is under way; wait for it to end") from None
-        yield
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@ A submission has a chain of keys (``predict.keys``); the first one with an entry
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -165,10 +166,16 @@ def _entry(match: re.Match[bytes]) -> Entry:
 
 def read_table(path: Path) -> dict[str, Entry]:
     """The whole table. Raises OSError, ValueError where it is damaged."""
-    with path.open("rb") as file:
-        count = _count(file)
-        file.seek(RECORD)
-        records = [_RECORD.fullmatch(file.read(RECORD)) for _ in range(count)]
+    try:
+        return parse_table(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def parse_table(data: bytes) -> dict[str, Entry]:
+    """The entries in the bytes of a table. Raises ValueError where they are damaged."""
+    count = _count(io.BytesIO(data))
+    records = [_RECORD.fullmatch(data, at, at + RECORD) for at in range(RECORD, RECORD * (count + 1), RECORD)]
     if not all(records):
-        raise ValueError(f"{path} is damaged: a record is not readable")
+        raise ValueError("a record is not readable")
     return {match[1].decode("ascii"): _entry(match) for match in records if match}

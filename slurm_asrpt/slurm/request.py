@@ -91,6 +91,14 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
             raise LeftToSlurm(why)
 
 
+def gpus_of(job: JobRecord) -> int:
+    """GPUs that a job has or asks for; 0 where its request is left to Slurm."""
+    try:
+        return sum(job.gpus_by_node.values()) or _gpus(job)[1]
+    except LeftToSlurm:
+        return 0
+
+
 def _gpus(job: JobRecord) -> tuple[str, int, int | None, int]:
     """GPU type, GPUs in all, GPUs per node where they are fixed, and the unit in which they come."""
     per_job, per_node, per_task = (_one_kind(t) for t in (job.tres_per_job, job.tres_per_node, job.tres_per_task))

@@ -61,7 +61,7 @@ def test_empty_history(config: Path) -> None:
     assert done.returncode == 0
     assert "no completed run" in done.stdout
     done = admin("predict", "--config", config, config.parent / "job.sh")
-    assert (done.returncode, "0 (unseen group)" in done.stdout) == (0, True)
+    assert (done.returncode, "0 (unseen)" in done.stdout) == (0, True)
 
 
 def test_predict_without_a_table(config: Path) -> None:
@@ -116,6 +116,52 @@ def test_a_broken_history_is_one_line(config: Path) -> None:
 )
 def test_directives(line: bytes, found: dict[str, str]) -> None:
     assert directives(b"#!/bin/sh\n" + line + b"\n") == found
+
+
+def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> None:
+    found = json.loads(
+        admin("predict", "--config", config, "--user", "1234", "--json", config.parent / "job.sh").stdout
+    )
+    (config.parent / "state").mkdir(mode=0o700)
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record(
+            Run(
+                str(job), job, state="COMPLETED", group_id=found["group"], iterations=500, user="al\x1b[2Jice", uid=1234
+            )
+            for job in (41, 42)
+        )
+    assert admin("retrain", "--config", config).returncode == 0
+    done = admin("explain-prediction", "--config", config, "--user", "1234", config.parent / "job.sh")
+    assert done.returncode == 0, done.stderr
+    assert "predicted iterations: 500" in done.stdout
+    assert "2 completed run(s) of this group" in done.stdout
+    assert "\x1b" not in done.stdout
+    told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
+    assert told["answer"]["iterations"] == 500
+    assert {run["job_id"] for run in told["runs"]} == {"41", "42"}
+    done = admin("explain-prediction", "--config", config, "43", PATH="/nonexistent")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+def test_models_and_doctor_as_typed(config: Path) -> None:
+    assert "no model is stored yet" in admin("models", "list", "--config", config).stdout
+    for _ in range(2):
+        assert admin("retrain", "--config", config).returncode == 0
+    listed = json.loads(admin("models", "list", "--config", config, "--json").stdout)
+    assert [model["active"] for model in listed] == [False, True]
+    assert "is active" in admin("models", "rollback", "--config", config).stdout
+    assert "active" in admin("models", "list", "--config", config).stdout
+    done = admin("models", "rollback", "--config", config)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    done = admin("models", "activate", "../x", "--config", config)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = admin("doctor", "--config", config)
+    assert done.returncode == 1  # no daemon has been here
+    assert "start asrptd" in done.stdout
+    assert {finding["check"] for finding in json.loads(admin("doctor", "--config", config, "--json").stdout)} == {
+        *("hook", "table", "model", "drift")
+    }
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""asrpt-admin doctor."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+import typer
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
+
+from slurm_asrpt.config import load_settings
+from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.errors import EXIT_FAILURE, printable
+
+
+def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Look for trouble, and say what to do about it.
+
+    Reads only. Exit status 1 if something has failed, 0 with warnings.
+
+    \b
+    Example:
+      asrpt-admin doctor
+    """
+    found = examine(load_settings(config), time.time())
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    else:
+        for finding in found:
+            print(printable(f"{finding.state:<8} {finding.check}: {finding.text}"))
+            if finding.remedy:
+                print(printable(f"{'':<8} -> {finding.remedy}"))
+    if any(finding.state is State.FAILURE for finding in found):
+        raise typer.Exit(EXIT_FAILURE)

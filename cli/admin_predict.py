@@ -1,0 +1,266 @@
+"""asrpt-admin predict and explain-prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, read_file, show_table
+from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
+
+from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.predict import table
+from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
+from slurm_asrpt.predict.features import render_features
+from slurm_asrpt.predict.group import Hints, describe, parse_comment
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
+from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.request import gpus_of
+from slurm_asrpt.slurm.tag import parse_tag
+
+Script = Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="The script, as it would be given to sbatch.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="The script's arguments.")]
+Name = Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")]
+User = Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")]
+Comment = Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")]
+Gpus = Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")]
+
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+SHOWN_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job script as it would be submitted."""
+
+    subject: Subject
+    job_name: str
+    user: str
+    hints: Hints
+
+
+def _submission(
+    settings: Settings,
+    script: Path,
+    args: list[str] | None,
+    name: str | None,
+    user: str | None,
+    comment: str | None,
+    gpus: int,
+) -> Submission:
+    """Raises InputError."""
+    text = read_file(script)
+    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if comment is None else comment))
+    uid, user_name = find_user(user)
+    name = name or job_name(text, script)
+    words = [os.fsencode(arg) for arg in args or []]
+    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
+    subject = Subject(job.group, job.program, uid, gpus or gpus_asked(text), job.features)
+    return Submission(subject, name, user_name, hints)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the hook would find out about a submission. predicted_iterations 0: unseen."""
+
+    group: str
+    predicted_iterations: int
+    predicted_low: int
+    predicted_high: int
+    predicted_by: str
+    features: dict[str, float]
+    gpus: int
+    job_name: str
+    user: str
+    uid: int
+    profile: str
+    dataset: str
+    off: bool
+    ignored_hints: list[str]
+    table: str
+
+
+def predict_command(
+    jobscript: Script,
+    args: Arguments = None,
+    name: Name = None,
+    user: User = None,
+    comment: Comment = None,
+    gpus: Gpus = 0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would be predicted for a job script.
+
+    That is: the recurrence group of the submission and its predicted iterations.
+
+    \b
+    Examples:
+      asrpt-admin predict train.sh
+      asrpt-admin predict --user alice --job-name bert train.sh --lr 0.1
+    """
+    settings = load_settings(config)
+    submission = _submission(settings, jobscript, args, name, user, comment, gpus)
+    target = settings.paths.hook / table.FILE_NAME
+    found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
+    _show(_prediction(submission, found, target), as_json)
+    if trouble:
+        raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
+
+
+def _prediction(submission: Submission, found: table.Answer, target: Path) -> Prediction:
+    subject, hints = submission.subject, submission.hints
+    return Prediction(
+        group=subject.group,
+        predicted_iterations=found.iterations,
+        predicted_low=found.low,
+        predicted_high=found.high,
+        predicted_by=found.level,
+        features=dict(subject.features),
+        gpus=subject.gpus,
+        job_name=submission.job_name,
+        user=submission.user,
+        uid=subject.uid,
+        profile=hints.profile,
+        dataset=hints.dataset,
+        off=hints.off,
+        ignored_hints=[os.fsdecode(item) for item in hints.complaints],
+        table=str(target),
+    )
+
+
+def _show(prediction: Prediction, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(prediction)))
+        return
+    rows = {
+        "group": prediction.group,
+        "predicted iterations": _iterations(prediction.predicted_iterations),
+        "10-90% interval": _interval(prediction.predicted_low, prediction.predicted_high),
+        "learned from": prediction.predicted_by,
+        "features": render_features(prediction.features),
+        "job name": prediction.job_name,
+        "user": f"{prediction.user} ({prediction.uid})",
+        "profile": prediction.profile,
+        "dataset": prediction.dataset,
+        "left to Slurm": "asrpt:off" if prediction.off else "",
+        "ignored hints": ", ".join(prediction.ignored_hints),
+    }
+    for key, value in rows.items():
+        if value:
+            print(f"{key + ':':<22}{printable(value)}")
+
+
+def _iterations(predicted: int) -> str:
+    return str(predicted) if predicted else "0 (unseen)"
+
+
+def _interval(low: int, high: int) -> str:
+    return f"{low} to {high}" if high else ""
+
+
+def explain_command(
+    job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job id, or a script as given to sbatch.")],
+    args: Arguments = None,
+    name: Name = None,
+    user: User = None,
+    comment: Comment = None,
+    gpus: Gpus = 0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the past runs that a prediction rests on.
+
+    A job is looked up in the history, else in Slurm's queue; a job script as predict
+    does. The keys of its chain are tried from narrow to wide; the first one that the
+    active table knows answers.
+
+    \b
+    Examples:
+      asrpt-admin explain-prediction 4711
+      asrpt-admin explain-prediction --user alice train.sh
+    """
+    settings = load_settings(config)
+    if _JOB_ID.fullmatch(job) and not Path(job).exists():
+        subject = _of_job(settings, job)
+    else:
+        subject = _submission(settings, Path(job), args, name, user, comment, gpus).subject
+    try:
+        entries = table.read_table(settings.paths.hook / table.FILE_NAME)
+    except (OSError, ValueError) as error:
+        raise AsrptError(f"no table to explain from ({error}); asrpt-admin retrain makes one") from None
+    with History(settings.paths.state / HISTORY_NAME, read_only=True) as history:
+        found = evidence(subject, entries, history)
+    if as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        _show_evidence(subject, found)
+
+
+def _of_job(settings: Settings, job_id: str) -> Subject:
+    """Raises InputError for a job that neither the history nor Slurm knows, or that the hook did not tag."""
+    path = settings.paths.state / HISTORY_NAME
+    runs: list[Run] = []
+    if path.exists():
+        with History(path, read_only=True) as history:
+            runs = history.runs_where("job_id", job_id)
+    if runs:
+        return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
+    record = next((r for r in CliClient(settings.slurm).jobs() if r.job_id == job_id), None)
+    tag = parse_tag(record.admin_comment) if record else None
+    if record is None or tag is None:
+        why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
+        raise InputError(f"job {job_id}: {why}; name its script instead")
+    return Subject(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
+
+
+def _show_evidence(subject: Subject, found: Evidence) -> None:
+    print(f"predicted iterations: {_iterations(found.answer.iterations)}")
+    if found.answer.high:
+        print(f"10-90% interval:      {_interval(found.answer.low, found.answer.high)}")
+    if subject.features:
+        print(f"features:             {printable(render_features(subject.features))}")
+    print()
+    show_table(
+        [
+            Column("KEY", [level.name for level in found.levels]),
+            Column("ID", [level.key for level in found.levels]),
+            Column("RUNS", [str(level.runs) for level in found.levels], right=True),
+            Column("PREDICTS", [_entry(level.entry) for level in found.levels], right=True),
+            Column("", ["<- answers" if level.answers else "" for level in found.levels]),
+        ]
+    )
+    runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
+    print(f"\n{len(found.runs)} completed run(s) of this {where}" + (", the latest:" if runs else ""))
+    if runs:
+        _show_runs(runs)
+
+
+def _entry(entry: table.Entry | None) -> str:
+    if entry is None:
+        return UNKNOWN
+    unit = {"e": " an epoch", "s": " a step"}.get(entry.unit, "")
+    return f"{entry.iterations:.0f}{unit}"
+
+
+def _show_runs(runs: tuple[Run, ...]) -> None:
+    show_table(
+        [
+            Column("JOBID", [safe(run.job_id) for run in runs]),
+            Column("USER", [safe(run.user) for run in runs]),
+            Column("GPUS", [str(run.gpus) for run in runs], right=True),
+            Column("ITERATIONS", [str(run.iterations) for run in runs], right=True),
+            Column("PREDICTED", [str(run.predicted_iterations) for run in runs], right=True),
+            Column("ELAPSED", [slurm_time(run.end_time - run.start_time) for run in runs], right=True),
+            Column("SOURCE", [run.iterations_source.value for run in runs]),
+            Column("FEATURES", [safe(render_features(run.features)) for run in runs]),
+        ]
+    )

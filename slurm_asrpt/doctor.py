@@ -1,0 +1,129 @@
+"""asrpt-admin doctor: what is wrong, or soon will be, and what to do about it. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slurm_asrpt.config import Settings
+from slurm_asrpt.errors import AsrptError, one_line
+from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
+from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.judge import Drift, drift
+from slurm_asrpt.predict.model import active_name, load_model
+from slurm_asrpt.predict.retrain import models_folder
+
+RECENT_RUNS = 500
+"""Runs looked at for drift."""
+STALE_TABLE_S = 7 * 86400.0
+
+
+class State(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found. remedy: what to do, "" where nothing is."""
+
+    check: str
+    state: State
+    text: str
+    remedy: str = ""
+
+
+def examine(settings: Settings, now: float) -> list[Finding]:
+    """All checks. now: seconds since the epoch."""
+    return [finding for check in CHECKS for finding in check(settings, now)]
+
+
+def _hook(settings: Settings, now: float) -> Iterator[Finding]:
+    path = settings.paths.hook / hookconf.FILE_NAME
+    try:
+        until = hookconf.valid_until(path.read_bytes())
+    except OSError as error:
+        text, remedy = f"{path}: {error.strerror}", "start asrptd; it writes this file every cycle"
+        yield Finding("hook", State.FAILURE, text, remedy)
+        return
+    except ValueError as error:
+        yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd; it writes this file anew every cycle")
+        return
+    if until < now:
+        text = f"asrptd's heartbeat stopped {now - until:.0f} s ago: the hook tags jobs and leases none"
+        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd")
+    else:
+        yield Finding("hook", State.OK, "asrptd's heartbeat is fresh")
+
+
+def _table(settings: Settings, now: float) -> Iterator[Finding]:
+    """The hook's table is the active model's, whole and not stale."""
+    path, remedy = settings.paths.hook / table.FILE_NAME, "asrpt-admin retrain"
+    try:
+        data, written = path.read_bytes(), path.stat().st_mtime
+        entries = len(table.parse_table(data))
+    except OSError as error:
+        yield Finding("table", State.WARNING, f"{path}: {error.strerror}: every job counts as unseen", remedy)
+        return
+    except ValueError as error:
+        yield Finding("table", State.FAILURE, f"{path}: {error}", remedy)
+        return
+    if now - written > STALE_TABLE_S:
+        text = f"{path} was written {(now - written) / 86400:.0f} days ago"
+        yield Finding("table", State.WARNING, text, "systemctl enable --now asrpt-retrain.timer")
+    else:
+        yield Finding("table", State.OK, f"{entries} predictions")
+
+
+def _model(settings: Settings, now: float) -> Iterator[Finding]:
+    name = active_name(models_folder(settings))
+    if not name:
+        yield Finding("model", State.WARNING, "no model is active", "asrpt-admin retrain")
+        return
+    try:
+        model = load_model(models_folder(settings), name)
+    except (AsrptError, OSError) as error:
+        yield Finding("model", State.FAILURE, one_line(error), "asrpt-admin models rollback, or retrain")
+        return
+    yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {model.info.rows} runs")
+    path = settings.paths.hook / table.FILE_NAME
+    if path.exists() and path.read_bytes() != model.data:
+        text = "the hook's table is not the active model's"
+        yield Finding("model", State.WARNING, text, f"asrpt-admin models activate {name}")
+
+
+def _drift(settings: Settings, now: float) -> Iterator[Finding]:
+    try:
+        found = recent_drift(settings)
+    except (AsrptError, OSError) as error:
+        yield Finding("drift", State.WARNING, one_line(error), "asrpt-admin history check")
+        return
+    if found.warning:
+        yield Finding("drift", State.WARNING, found.warning, "asrpt-admin evaluate, then retrain or models rollback")
+    elif found.error is None:
+        yield Finding("drift", State.OK, f"{found.runs} run(s) so far: too few to judge the predictions by")
+    else:
+        text = f"the last {found.runs} predictions err by {found.error:.0%} of the mean, {found.unseen:.0%} were unseen"
+        yield Finding("drift", State.OK, text)
+
+
+def recent_drift(settings: Settings) -> Drift:
+    """Of the latest predictions whose jobs have completed, beside what was expected of the active model.
+
+    Raises HistoryError, ModelError.
+    """
+    models, path = models_folder(settings), settings.paths.state / HISTORY_NAME
+    name = active_name(models)
+    expected = load_model(models, name).info.error if name else None
+    if not path.exists():
+        return drift([], expected)
+    with History(path, read_only=True) as history:
+        runs = history.runs(limit=RECENT_RUNS)
+    known = [run for run in runs if run.state == "COMPLETED" and run.iterations > 0 and run.origin == "asrptd"]
+    return drift(known, expected)
+
+
+CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (_hook, _table, _model, _drift)

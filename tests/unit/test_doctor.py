@@ -1,0 +1,162 @@
+"""asrpt-admin doctor and the daemon's metrics: what they say of the predictions."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config import GroupSettings, Settings, parse_settings
+from slurm_asrpt.daemon.metrics import DRIFT_EVERY_S, Metrics
+from slurm_asrpt.doctor import STALE_TABLE_S, State, examine, recent_drift
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.judge import Drift, drift
+from slurm_asrpt.predict.model import active_name
+from slurm_asrpt.predict.retrain import models_folder, retrain
+
+GROUP, NOW = "0123456789abcdef", 1_800_000_000.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    paths = {"state": str(tmp_path / "state"), "hook": str(tmp_path / "hook")}
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "hook").mkdir()
+    return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
+
+
+def ran(settings: Settings, first: int, iterations: list[int], predicted: int) -> None:
+    with History(settings.paths.state / "history.sqlite") as history:
+        history.record(
+            Run(
+                *(str(at), at),
+                end_time=at,
+                state="COMPLETED",
+                group_id=GROUP,
+                iterations=found,
+                predicted_iterations=predicted,
+            )
+            for at, found in enumerate(iterations, first)
+        )
+
+
+@pytest.fixture
+def healthy(settings: Settings) -> Settings:
+    """Two models, the second judged; a fresh heartbeat."""
+    ran(settings, 1, [90, 110] * 15, 0)
+    retrain(settings, NOW - 100)
+    ran(settings, 101, [90, 110] * 15, 100)
+    retrain(settings, NOW - 50)
+    write_hook_conf(settings.paths.hook, ["gpu"], 600, NOW + 60, GroupSettings())
+    os.utime(settings.paths.hook / "table.txt", (NOW, NOW))
+    return settings
+
+
+def states(settings: Settings) -> dict[str, State]:
+    return {finding.check: finding.state for finding in examine(settings, NOW)}
+
+
+def remedies(settings: Settings) -> str:
+    return " ".join(finding.remedy for finding in examine(settings, NOW))
+
+
+def test_all_is_well(healthy: Settings) -> None:
+    assert set(states(healthy).values()) == {State.OK}
+    assert remedies(healthy).strip() == ""
+
+
+def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
+    assert states(settings) == {
+        "hook": State.FAILURE,
+        "table": State.WARNING,
+        "model": State.WARNING,
+        "drift": State.OK,
+    }
+    assert "start asrptd" in remedies(settings)
+    assert "asrpt-admin retrain" in remedies(settings)
+
+
+def test_predictions_that_err_far_more_than_when_judged_have_drifted(healthy: Settings) -> None:
+    assert recent_drift(healthy).warning == ""
+    ran(healthy, 201, [500] * 500, 100)
+    assert states(healthy)["drift"] is State.WARNING
+    assert "80%" in recent_drift(healthy).warning
+
+
+def test_each_damage_is_found(healthy: Settings) -> None:
+    models, hook = models_folder(healthy), healthy.paths.hook
+    table = (hook / "table.txt").read_bytes()
+    (hook / "table.txt").write_bytes(table.replace(b"1", b"2", 3))
+    assert State.WARNING in [f.state for f in examine(healthy, NOW) if f.check == "model"]  # not the active model's
+    (hook / "table.txt").write_bytes(table[:-1])
+    assert states(healthy)["table"] is State.FAILURE
+    (hook / "hook.conf").write_bytes((hook / "hook.conf").read_bytes().replace(b"600", b"700"))
+    assert states(healthy)["hook"] is State.FAILURE
+    (models / active_name(models) / "predictions.txt").write_bytes(b"")
+    assert states(healthy)["model"] is State.FAILURE
+
+
+def test_a_table_that_nobody_renews_is_found(healthy: Settings) -> None:
+    long_ago = NOW - 2 * STALE_TABLE_S
+    os.utime(healthy.paths.hook / "table.txt", (long_ago, long_ago))
+    assert states(healthy)["table"] is State.WARNING
+    assert "asrpt-retrain.timer" in remedies(healthy)
+
+
+def test_a_dead_daemon_is_found(healthy: Settings) -> None:
+    write_hook_conf(healthy.paths.hook, ["gpu"], 600, NOW - 30, GroupSettings())
+    assert states(healthy)["hook"] is State.FAILURE
+    assert "systemctl status asrptd" in remedies(healthy)
+
+
+def test_drift_by_hand() -> None:
+    runs = [Run(str(i), i, iterations=100, predicted_iterations=[150, 0][i % 2]) for i in range(40)]
+    found = drift(runs, 0.25)
+    assert (found.runs, found.error, found.unseen) == (20, 0.5, 0.5)
+    assert found.warning
+    assert not drift(runs, 0.4).warning
+    assert not drift(runs, None).warning
+    assert drift(runs[:38], 0.1).error is None
+
+
+def scraped(metrics: Metrics) -> dict[str, float]:
+    assert metrics._server
+    port = metrics._server[0].server_port
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in values}
+
+
+def test_metrics_are_served() -> None:
+    metrics = Metrics("127.0.0.1:0")
+    try:
+        assert metrics.wants_drift(NOW)
+        metrics.drift(Drift(200, 0.75, 0.25, 0.5), NOW)
+        assert not metrics.wants_drift(NOW + DRIFT_EVERY_S - 1)
+        metrics.cycle(0.5, ["running", "waiting", "waiting"])
+        metrics.cycle(0.25, ["waiting"])
+        found = scraped(metrics)
+    finally:
+        metrics.close()
+    assert found["asrpt_prediction_drifted"] == 1.0
+    assert found["asrpt_prediction_error_ratio"] == 0.75
+    assert found['asrpt_jobs{state="waiting"}'] == 1.0
+    assert 'asrpt_jobs{state="running"}' not in found
+    assert found["asrpt_cycle_seconds"] == 0.25
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
+def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
+    with pytest.raises(InputError, match=r"daemon\.metrics"):
+        Metrics(listen)
+
+
+def test_without_an_address_nothing_is_served_or_measured() -> None:
+    metrics = Metrics("")
+    assert not metrics.wants_drift(NOW)
+    metrics.close()

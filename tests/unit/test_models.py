@@ -1,0 +1,211 @@
+"""Models on disk: what is refused, what is activated, and that the hook's table never is half of anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config import Settings, parse_settings
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.model import ModelError, active_name, list_models, load_model
+from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback
+from slurm_asrpt.predict.table import parse_table, read_table
+
+GROUP = "0123456789abcdef"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    paths = {"state": str(tmp_path / "state"), "hook": str(tmp_path / "hook")}
+    (tmp_path / "state").mkdir(mode=0o700)
+    return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
+
+
+def ran(settings: Settings, iterations: int, count: int, first: int, cluster: str = "") -> None:
+    """``count`` completed runs, one a second from ``first`` on."""
+    with History(settings.paths.state / "history.sqlite") as history:
+        history.record(
+            Run(f"{cluster}{at}", at, end_time=at, state="COMPLETED", group_id=GROUP, iterations=iterations)
+            for at in range(first, first + count)
+        )
+
+
+def learned(settings: Settings, now: float, force: bool = False) -> RetrainReport:
+    return retrain(settings, now, force=force)
+
+
+def table_says(settings: Settings) -> float:
+    return read_table(settings.paths.hook / "table.txt")[GROUP].iterations
+
+
+@pytest.fixture
+def two_models(settings: Settings) -> list[str]:
+    """100, then 200 iterations."""
+    ran(settings, 100, 5, 1)
+    first = learned(settings, 10.0).model.name
+    ran(settings, 300, 5, 11)
+    return [first, learned(settings, 20.0).model.name]
+
+
+def test_rollback_goes_back_one_model_each_time_and_activate_forward(settings: Settings, two_models: list[str]) -> None:
+    assert table_says(settings) > 100
+    assert rollback(settings).name == two_models[0]
+    assert table_says(settings) == 100
+    with pytest.raises(RetrainError, match="no older"):
+        rollback(settings)
+    assert activate(settings, two_models[1]).name == active_name(models_folder(settings)) == two_models[1]
+    assert table_says(settings) > 100
+
+
+def test_a_worse_model_is_stored_but_not_activated(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    good = learned(settings, 100.0).model.name
+    ran(settings, 100, 30, 101)
+    # what an import of nonsense does: old runs that never were
+    ran(settings, 9000, 30, 1, cluster="imported")
+    report = learned(settings, 200.0)
+    assert "30 runs" in report.refused
+    assert report.verdict.old == 0.0
+    assert active_name(models_folder(settings)) == good
+    assert table_says(settings) == 100
+    infos = [listed.info for listed in list_models(models_folder(settings))]
+    assert [bool(info and info.refused) for info in infos] == [False, True]
+
+    forced = learned(settings, 300.0, force=True)
+    assert forced.refused == ""
+    assert active_name(models_folder(settings)) == forced.model.name
+    assert rollback(settings).name == good  # not the refused one
+
+
+def test_many_small_steps_for_the_worse_are_seen_against_an_older_model(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    first = learned(settings, 50.0).model.name
+    ran(settings, 100, 15, 101)
+    learned(settings, 150.0)
+    ran(settings, 100, 15, 201)
+    report = learned(settings, 250.0)
+    assert report.verdict.reference == first
+    assert report.verdict.runs == 30
+
+
+def test_too_few_runs_judge_nobody(settings: Settings, two_models: list[str]) -> None:
+    info = load_model(models_folder(settings), two_models[1]).info
+    assert info.error is None
+    assert info.refused == ""
+
+
+def spoil_data(folder: Path) -> None:
+    data = (folder / "predictions.txt").read_bytes()
+    (folder / "predictions.txt").write_bytes(data.replace(b"1", b"2", 1))
+
+
+def spoil_meta(folder: Path) -> None:
+    (folder / "model.json").write_text("{")
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "predictions.txt", 40)
+
+
+def foreign_owner(folder: Path) -> None:
+    os.chown(folder / "predictions.txt", 54321, 54321)
+
+
+def foreign_folder(folder: Path) -> None:
+    os.chown(folder, 54321, 54321)
+
+
+def writable(folder: Path) -> None:
+    (folder / "model.json").chmod(0o666)
+
+
+def linked(folder: Path) -> None:
+    (folder / "predictions.txt").rename(folder / "elsewhere")
+    (folder / "predictions.txt").symlink_to("elsewhere")
+
+
+def fifo(folder: Path) -> None:
+    (folder / "model.json").unlink()
+    os.mkfifo(folder / "model.json")
+
+
+def of_another_format(folder: Path) -> None:
+    raw = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(raw | {"format": 99}))
+
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(spoil_data, spoil_meta, truncate, writable, linked, fifo, of_another_format),
+        *(pytest.param(give, marks=NEEDS_ROOT) for give in (foreign_owner, foreign_folder)),
+    ],
+)
+def test_a_damaged_or_foreign_model_is_refused_and_the_last_good_one_stays(
+    settings: Settings, two_models: list[str], damage: object
+) -> None:
+    assert callable(damage)
+    before = (settings.paths.hook / "table.txt").read_bytes()
+    damage(models_folder(settings) / two_models[0])
+    with pytest.raises(ModelError, match=two_models[0]):
+        activate(settings, two_models[0])
+    with pytest.raises(RetrainError, match="no older good"):
+        rollback(settings)
+    assert active_name(models_folder(settings)) == two_models[1]
+    assert (settings.paths.hook / "table.txt").read_bytes() == before
+    listed = list_models(models_folder(settings))
+    assert [bool(each.trouble) for each in listed] == [True, False]
+    learned(settings, 30.0)  # goes on: a model that cannot be read judges nobody
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../models", "no-such", "current", "/etc", "a\x1b[2J"])
+def test_only_names_of_models_are_taken(settings: Settings, two_models: list[str], name: str) -> None:
+    with pytest.raises(InputError, match="models list"):
+        activate(settings, name)
+
+
+def test_a_state_folder_that_others_can_write_is_refused(settings: Settings, two_models: list[str]) -> None:
+    settings.paths.state.chmod(0o777)
+    with pytest.raises(ModelError, match="others can write"):
+        activate(settings, two_models[0])
+
+
+def test_readers_see_one_whole_table_or_the_other_while_models_change(
+    settings: Settings, two_models: list[str]
+) -> None:
+    tables = {load_model(models_folder(settings), name).data for name in two_models}
+    seen: set[bytes] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add((settings.paths.hook / "table.txt").read_bytes())
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for turn in range(60):
+        activate(settings, two_models[turn % 2])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert seen <= tables
+    assert all(parse_table(data) for data in seen)
+
+
+def test_the_active_model_outlives_pruning(settings: Settings, two_models: list[str]) -> None:
+    activate(settings, two_models[0])
+    few = settings.model_copy(update={"predict": settings.predict.model_copy(update={"keep_models": 1})})
+    report = replace(learned(few, 30.0))
+    names = {listed.name for listed in list_models(models_folder(settings))}
+    assert names == {report.model.name}
+    activate(settings, report.model.name)
