@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import signal
 import sys
@@ -18,7 +20,8 @@ from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
-from slurm_asrpt.lab import cluster
+from slurm_asrpt.lab import cluster, debian, root
+from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
 app = typer.Typer(
@@ -63,6 +66,37 @@ def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
     return tables
 
 
+@app.callback()
+def main_options(
+    folder: Annotated[
+        Path | None, typer.Option("--root", help="Do it in the Debian in this folder (see: debian), with its Slurm.")
+    ] = None,
+) -> None:
+    """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
+    if folder is not None:
+        with _errors():
+            root.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
+
+
+def _after_root(arguments: list[str]) -> list[str]:
+    """What follows ``--root DIR`` or ``--root=DIR``, which come before the command."""
+    return arguments[2:] if arguments[:1] == ["--root"] else arguments[1:]
+
+
+@app.command(name="debian")
+def make_debian(
+    suite: Annotated[str, typer.Argument(help="Debian's release: trixie (Slurm 24.11) or sid.")],
+    folder: Annotated[Path, typer.Argument(help="Where; what is there already is kept.")],
+) -> None:
+    """Make a folder for --root: another Debian with its Slurm.
+
+    Needs debootstrap, 2 GB and some minutes; typed again, it goes on where it was cut short.
+    """
+    with _errors(), console.status("checking this machine") as line:
+        debian.make(suite, folder, lambda text: line.update(escape(text)))
+    print(f"{folder}: ready; type: {_command('asrpt-lab')} --root {folder} up")
+
+
 @app.command()
 def up(
     nodes: Annotated[str, typer.Option(help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")] = "8x8",
@@ -104,14 +138,33 @@ def up(
         with console.status("checking this machine") as line:
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
     print(f"{len(spec.node_list)} nodes up in {lab.directory}. Next:")
-    print(f"export SLURM_CONF={lab.slurm_conf} ASRPT_CONFIG={lab.settings_path}")
-    if hook:
-        print(f"{_command('asrptd')} &")
-    print(f"sbatch --chdir=/tmp -n3 -c1 --gpus-per-task=1 --wrap '{lab.train} --iterations 30'")
-    if hook:
-        print(_command("asrpt-status"))
-    where = "" if directory == DEFAULT_DIRECTORY else f" --dir {lab.directory}"
-    print(f"{_command('asrpt-lab')} down{where}")
+    where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
+    for text in _next_in_root(lab, where) if root.inside() else _next(lab, where):
+        print(text)
+
+
+def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
+    yield f"export SLURM_CONF={lab.slurm_conf} ASRPT_CONFIG={lab.settings_path}"
+    if lab.spec.hook:
+        yield f"{_command('asrptd')} &"
+    yield shlex.join(_example(lab))
+    if lab.spec.hook:
+        yield _command("asrpt-status")
+    yield shlex.join([_command("asrpt-lab"), "down", *where])
+
+
+def _next_in_root(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
+    here = ["asrpt-lab", "--root", root.inside()]
+    if lab.spec.hook:
+        yield shlex.join([*here, "run", *where, "asrptd"]) + " &"
+    yield shlex.join([*here, "run", *where, *_example(lab)])
+    yield shlex.join([*here, "run", *where, "squeue"])
+    yield shlex.join([*here, "down", *where])
+
+
+def _example(lab: cluster.Lab) -> list[str]:
+    train = f"{lab.train} --iterations 30"
+    return ["sbatch", "--chdir=/tmp", "-n3", "-c1", "--gpus-per-task=1", "--wrap", train]
 
 
 def _command(name: str) -> str:
@@ -135,6 +188,28 @@ def down(
             return
         cluster.load(directory).down(purge)
         print(f"{directory}: down")
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+    directory: Directory = DEFAULT_DIRECTORY,
+    user: Annotated[str | None, typer.Option(help="A test user; default: root.")] = None,
+) -> None:
+    """Run a command in a lab.
+
+    Example: asrpt-lab run --user asrpt1 sbatch job.sh
+    """
+    with _errors():
+        lab = cluster.load(directory)
+        who = identity(user)
+        os.chdir(lab.home(user))
+        environment = lab.env | {"HOME": str(lab.home(user)), "USER": user or "root"}
+        if who:
+            os.setgroups([])
+            os.setgid(who[1])
+            os.setuid(who[0])
+        os.execvpe(command[0], command, environment)  # noqa: S606
 
 
 @app.command()

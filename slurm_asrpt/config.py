@@ -27,6 +27,13 @@ class Mode(StrEnum):
     ENFORCE = "enforce"
 
 
+class Client(StrEnum):
+    """How the daemon talks to Slurm."""
+
+    AUTO = "auto"
+    CLI = "cli"
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,6 +50,11 @@ class SlurmSettings(Section):
     conf: str = Field("", description="slurm.conf to use (sets SLURM_CONF); empty: Slurm's own default.")
     bin_dir: str = Field("", description="Folder of squeue, scontrol ...; empty: found on PATH.")
     timeout_s: PositiveSeconds = Field(30.0, description="Seconds until a hanging Slurm command is given up.")
+    client: Client = Field(
+        Client.AUTO,
+        description="auto: through pyslurm what it can do, if it is installed and fits this Slurm. "
+        "cli: Slurm's commands for everything.",
+    )
 
 
 class DaemonSettings(Section):

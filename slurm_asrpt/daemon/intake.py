@@ -106,7 +106,7 @@ def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job
 
 
 def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
-    """The record as it was before a pin of ours overwrote its node list, node counts, tasks and priority."""
+    """The record as it was before a pin of ours overwrote its node list, node counts, tasks, CPUs and priority."""
     if before is None:
         return record
     return dataclasses.replace(
@@ -114,6 +114,7 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
         min_nodes=before.min_nodes,
         max_nodes=before.max_nodes,
         tasks=before.tasks,
+        cpus=before.cpus or record.cpus,
         priority=before.priority if record.priority else 0,  # 0: held since
         required_nodes="",
     )

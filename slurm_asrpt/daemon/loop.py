@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
@@ -28,8 +28,9 @@ from slurm_asrpt.predict.history import HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import hosts_dir, progress_dir
 from slurm_asrpt.status import Status, write_status
 
@@ -51,7 +52,7 @@ class Daemon:
         self.store = Store(settings.paths.state)
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
-        self.client = CliClient(settings.slurm)
+        self.client: SlurmClient = CliClient(settings.slurm)
         self.metrics = Metrics(settings.daemon.metrics)
         self.history, trouble = open_or_set_aside(settings.paths.state / HISTORY_FILE, time.time())
         if trouble:
@@ -80,6 +81,18 @@ class Daemon:
             )
         )
 
+    def _quickest_client(self, config: SlurmConfig) -> SlurmClient:
+        """pyslurm where it may be used and can be, else the one that has just answered."""
+        if self.settings.slurm.client is Client.CLI:
+            return self.client
+        try:
+            client = pyslurm.load(self.settings.slurm, config.version)
+        except SlurmError as why_not:
+            LOG.debug("Slurm's commands do everything: %s", one_line(why_not))
+            return self.client
+        LOG.info("pyslurm is used for what it can do (slurm.client)")
+        return client
+
     def _wait_for_slurm(self, once: bool) -> SlurmConfig | None:
         """Slurm's configuration as soon as slurmctld answers: at boot we may be there first. None: told to stop."""
         failures = 0
@@ -103,6 +116,7 @@ class Daemon:
         config = self._wait_for_slurm(once)
         if config is None:
             return
+        self.client = self._quickest_client(config)
         self.scheduler = self._scheduler(config)
         if not once:
             self.watch.start()

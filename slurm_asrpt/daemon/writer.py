@@ -99,7 +99,7 @@ class Writer:
         assert tracked.original is not None  # noqa: S101  (the caller has seen to it)
         held = tracked.record.priority == 0  # Slurm refuses a priority then, and all else with it
         before = replace(tracked.original, priority=0) if held else tracked.original
-        return writeback.unpin(tracked.record.job_id, before, len(self.world.nodes), self.parts.slurm.multifactor)
+        return writeback.unpin(tracked.record.job_id, before, len(self.world.nodes), self.parts.slurm)
 
     def _forget_pin(self, tracked: Tracked) -> None:
         """The record was read before the pin was undone: bring it up to date, or it would look like the owner's."""

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from slurm_asrpt.config import SlurmSettings
@@ -38,7 +39,11 @@ class CliClient:
         )
 
     def jobs(self) -> list[JobRecord]:
-        return parse.parse_jobs(self._run("squeue", "--json", "--states=all"))
+        return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
+
+    @cached_property
+    def _json(self) -> str:
+        return parse.json_option(self._run("squeue", "--version"))
 
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))
@@ -55,6 +60,8 @@ class CliClient:
             for u in updates
         ]
         errors = parse.parse_update_errors(self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True))
+        if not errors:  # built without readline it does not say which answer belongs to which line
+            raise SlurmError("scontrol echoes no line that it is fed; asrptd needs one that is built with readline")
         if len(errors) != len(updates):
             raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
         return errors

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
 
 
@@ -17,6 +18,11 @@ class SlurmConfig:
     cluster: str
     multifactor: bool
     memory_consumed: bool
+
+    @property
+    def tasks_follow_nodes(self) -> bool:
+        """From 23.02 on Slurm takes the tasks from the nodes where nobody said how many; to say it binds the job."""
+        return parse.release(self.version) >= (23, 2)
 
 
 class SlurmClient(Protocol):

@@ -1,7 +1,7 @@
 """Slurm's answers into records. Text in, values out; anything unreadable raises SlurmError naming what it was.
 
 Covers the plain numbers of 22.05 and the wrapped ones of 23.02 and later
-(``{"set": true, "infinite": false, "number": 5}``).
+(``{"set": true, "infinite": false, "number": 5}``), states as one word and as lists of words.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
 
+# newer releases list these beside the state; the first of them is the one word of 22.05
+_STATE_FLAGS = (
+    *("COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
+)
+_EXCLUSIVE = frozenset({"none", "true", "user", "mcs", "topo"})
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
@@ -33,6 +39,12 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         value = value[0] if value else ""
     return value if isinstance(value, str) else ""
+
+
+def _state_word(value: Any) -> str:
+    """One word for a job's state, as 22.05 gives it: what happens to the job comes before what it is."""
+    words = value if isinstance(value, list) else [value]
+    return next((flag for flag in _STATE_FLAGS if flag in words), _word(value))
 
 
 def parse_gres(text: str) -> dict[tuple[str, str], int]:
@@ -64,7 +76,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
         answer = json.loads(text)
         if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
-        return [_job(raw) for raw in answer["jobs"]]
+        return [job_record(raw) for raw in answer["jobs"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
@@ -75,12 +87,13 @@ def _first_error(errors: Any) -> str:
     return printable(" ".join(str(word) for word in words if word))
 
 
-def _job(raw: Mapping[str, Any]) -> JobRecord:
+def job_record(raw: Mapping[str, Any]) -> JobRecord:
+    """One job of squeue's JSON, of any release."""
     array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
     if isinstance(task, Mapping) and not task.get("set"):
         task = None
     job_id = str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}"
-    shared, state = raw.get("shared"), _word(raw.get("job_state"))
+    state = _state_word(raw.get("job_state"))
     return JobRecord(
         job_id=job_id,
         name=_word(raw.get("name")),
@@ -102,8 +115,8 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         array=bool(_word(raw.get("array_task_string"))) or array_id != 0,
         het=int(number(raw.get("het_job_id"))) != 0,
         min_nodes=max(1, int(number(raw.get("node_count"), 1))),
-        max_nodes=int(number(raw.get("max_nodes"))),
-        tasks=max(1, int(number(raw.get("tasks"), 1))),
+        max_nodes=_max_nodes(raw),
+        tasks=_tasks(raw),
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
         cpus=int(number(raw.get("cpus"))),
         memory_per_cpu=number(raw.get("memory_per_cpu")),
@@ -117,12 +130,23 @@ def _job(raw: Mapping[str, Any]) -> JobRecord:
         excluded_nodes=_word(raw.get("excluded_nodes")),
         features=_word(raw.get("features")),
         reservation=_word(raw.get("resv_name")),
-        exclusive=_word(shared) in ("none", "user", "mcs", "topo"),
+        exclusive=not _EXCLUSIVE.isdisjoint((_word(raw.get("shared")), _word(raw.get("exclusive")))),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
     )
+
+
+def _tasks(raw: Mapping[str, Any]) -> int:
+    return max(1, int(number(raw.get("tasks"), 1)))
+
+
+def _max_nodes(raw: Mapping[str, Any]) -> int:
+    """From 23.02 on a job that says how many tasks it has never gets more nodes; only 26.05 says so in max_nodes."""
+    most = int(number(raw.get("max_nodes")))
+    exact = "EXACT_TASK_COUNT_REQUESTED" in (raw.get("flags") or ())
+    return most or (_tasks(raw) if exact else 0)
 
 
 def _exit_code(raw: Any) -> int:
@@ -230,6 +254,17 @@ def _allocation(line: str) -> dict[str, int]:
     except SlurmError:
         return {}  # one user's odd job name must not keep the others from being read
     return {name: count for name, count in counts.items() if count}
+
+
+def release(version: str) -> tuple[int, int]:
+    """(24, 11) for ``slurm-wlm 24.11.5``; (0, 0) for what is no version."""
+    found = re.search(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def json_option(version: str) -> str:
+    """What to ask squeue for. 26.05's own format leaves out whether a job is exclusive; the one before has it."""
+    return "--json=v0.0.44" if (26, 5) <= release(version) < (27, 5) else "--json"
 
 
 def parse_config(text: str) -> dict[str, str]:

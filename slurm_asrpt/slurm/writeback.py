@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord, Update
 
@@ -20,16 +21,17 @@ PINNED_SITE_FACTOR = 1_000_000_000
 
 @dataclass(frozen=True)
 class Original:
-    """What a pin overwrites, to be put back when the pin is undone."""
+    """What a pin overwrites, to be put back when the pin is undone. cpus: 0 where it was not noted."""
 
     min_nodes: int
     max_nodes: int
     tasks: int
     priority: int
+    cpus: int = 0
 
 
 def original(job: JobRecord) -> Original:
-    return Original(job.min_nodes, job.max_nodes, job.tasks, job.priority)
+    return Original(job.min_nodes, job.max_nodes, job.tasks, job.priority, job.cpus)
 
 
 def lease(job_id: str, seconds: float) -> Update:
@@ -48,16 +50,21 @@ def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
     return Update(job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
 
 
-def unpin(job_id: str, before: Original, cluster_nodes: int, multifactor: bool) -> Update:
+def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig) -> Update:
     """Put back what ``pin`` overwrote; the lease stays. Slurm has no word for "no upper bound": the cluster's size.
 
     Fewer tasks than nodes means that Slurm itself had raised the node count for the GPUs' sake, and it will again;
-    written back as it was it would raise the tasks.
+    written back as it was it would raise the tasks. The CPUs do not come back by themselves. Where tasks follow the
+    nodes they do, and a task count once written would keep the job from ever having more nodes than tasks.
     """
     most = before.max_nodes or max(cluster_nodes, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
-    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": "", "NumTasks": str(before.tasks)}
-    return Update(job_id, {**fields, **_priority(multifactor, before.priority, 0)})
+    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": ""}
+    if not slurm.tasks_follow_nodes:
+        fields["NumTasks"] = str(before.tasks)
+    if before.cpus:
+        fields["NumCPUs"] = str(before.cpus)
+    return Update(job_id, {**fields, **_priority(slurm.multifactor, before.priority, 0)})
 
 
 def site_factor(job_id: str, factor: int) -> Update:

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
+from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.slurm.parse import parse_jobs
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.status import read_status
 
@@ -42,6 +43,7 @@ class Cluster:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
+        self.client = CliClient(SlurmSettings(conf=str(lab.slurm_conf)))
         self.paths = lab.directory / "asrpt"
         self.daemon: subprocess.Popen[bytes] | None = None
         self.log = lab.directory / "log" / "asrptd.log"
@@ -97,8 +99,7 @@ class Cluster:
         return self.lab.run(["scontrol", *words], user=user).stdout
 
     def jobs(self) -> dict[str, JobRecord]:
-        text = self.lab.run(["squeue", "--json", "--states=all"]).stdout
-        return {job.job_id: job for job in parse_jobs(text)}
+        return {job.job_id: job for job in self.client.jobs()}
 
     def job(self, job_id: str) -> JobRecord:
         return self.jobs()[job_id]

@@ -18,6 +18,7 @@ from slurm_asrpt.lab import machine, processes
 from slurm_asrpt.lab.allocation import parse_job
 from slurm_asrpt.lab.cluster import load, up
 from slurm_asrpt.lab.spec import LabSpec
+from tests.e2e.conftest import BASE_PORT
 
 pytestmark = [
     pytest.mark.e2e,
@@ -27,7 +28,7 @@ pytestmark = [
     ),
 ]
 
-PORT = 17100
+PORT = BASE_PORT - 400
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_a_command_that_fails_is_one_error(lab):
 def test_a_second_lab_in_the_same_place_is_refused(lab):
     with pytest.raises(InputError, match="a lab is running there"):
         up(LabSpec(directory=lab.directory, base_port=PORT + 50, hook=False))
-    with pytest.raises(MachineError, match=r"port taken: 17100 \(slurmctld\)"):
+    with pytest.raises(MachineError, match=rf"port taken: {PORT} \(slurmctld\)"):
         up(LabSpec(directory=lab.directory.parent / "second", base_port=PORT, hook=False))
 
 
@@ -138,8 +139,7 @@ def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
 def test_an_interrupt_while_coming_up_cleans_up(folder):
     """After the first pid file is there, the command gets SIGINT as from Ctrl-C."""
     directory = folder / "cut"
-    # a node that never registers, so that up is still waiting when the signal comes
-    extra = "NodeName=n9 NodeHostname=elsewhere NodeAddr=127.0.0.1 Port=17199 Gres=gpu:1\\nPartitionName=gpu Nodes=n9"
+    extra = "DownNodes=n1 State=DRAIN"  # never idle, so that up is still waiting when the signal comes
     code = f"""
 from slurm_asrpt_cli.lab import app
 app(["up", "--nodes", "1x1", "--dir", "{directory}", "--base-port", "{PORT + 40}", "--no-hook",

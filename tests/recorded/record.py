@@ -1,6 +1,6 @@
 """Record what a real Slurm answers, for the tests that run without one.
 
-    python -m tests.recorded.record /tmp/lab-rec-1 [--base-port 17850]
+    python -m tests.recorded.record /tmp/lab-rec-1 [--base-port 17850] [--root build/compat/trixie]
 
 needs root and Slurm on this machine (make setup). It brings a lab up in that directory, makes one moment with jobs of
 every form, writes the answers to tests/recorded/<Slurm release>/, and takes the lab down. See README.md here.
@@ -13,14 +13,18 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.root import enter
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.slurm.parse import json_option
 
 NODES = "3x8:h100,1x4:t4"
 SLEEP = "sleep 600"
@@ -169,11 +173,36 @@ class Scrubber:
         return re.sub(r"BootTime=\S+", "BootTime=2026-01-01T00:00:00", text)
 
 
-def squeue(lab: Lab) -> str:
+def ending(r: Recorder) -> str:
+    """squeue's answer while jobs are in states that soon pass."""
+    stubborn = "trap '' TERM; sleep 5; sleep 5"
+    for key in ("completing", "requeued", "requeue-held"):
+        r.submit(key, "-p", "other", "-n1", "--requeue", script=stubborn)
+    for key in ("completing", "requeued", "requeue-held"):
+        r.wait(key, "RUNNING")
+    time.sleep(1)  # until the scripts ignore SIGTERM
+    r.lab.run(["scontrol", "requeuehold", r.ids["requeue-held"]])
+    r.wait("requeue-held", "PENDING")
+    r.lab.run(["scancel", r.ids["completing"]])
+    r.lab.run(["scontrol", "requeue", r.ids["requeued"]])
+    return squeue(r.lab, [r.ids[key] for key in ("completing", "requeued", "requeue-held")])
+
+
+def squeue(lab: Lab, only: Sequence[str] = ()) -> str:
     """``squeue --json``, one job a line, so that a later recording can be compared with this one."""
-    raw = json.loads(lab.run(["squeue", "--json", "--states=all"]).stdout)
-    rows = ",\n".join(json.dumps(job, ensure_ascii=False) for job in raw.pop("jobs"))
+    option = json_option(lab.run(["squeue", "--version"]).stdout)
+    raw = json.loads(lab.run(["squeue", option, "--states=all"]).stdout)
+    jobs = [_without_cores(job) for job in raw.pop("jobs") if not only or str(job["job_id"]) in only]
+    rows = ",\n".join(json.dumps(job, ensure_ascii=False) for job in jobs)
     return json.dumps(raw)[:-1] + ', "jobs": [\n' + rows + "\n]}\n"
+
+
+def _without_cores(job: dict[str, Any]) -> dict[str, Any]:
+    """The state of each core of each node, which 24.11 and later tell, makes half of the answer and serves nobody."""
+    nodes = (job.get("job_resources") or {}).get("nodes")
+    for node in nodes.get("allocation", []) if isinstance(nodes, dict) else []:
+        node.pop("sockets", None)
+    return job
 
 
 def record(lab: Lab) -> dict[str, str]:
@@ -186,7 +215,9 @@ def record(lab: Lab) -> dict[str, str]:
         "jobs.txt": lab.run(["scontrol", "-d", "-o", "show", "job"]).stdout,
         "config.txt": show_config(lab),
     }
-    answers["update.txt"] = scontrol(lab, updates(recorder))  # last: it changes the moment
+    # last: these change the moment
+    answers["update.txt"] = scontrol(lab, updates(recorder))
+    answers["ending.json"] = ending(recorder)
     answers["ids.json"] = json.dumps(recorder.ids, indent=1) + "\n"
     return answers
 
@@ -211,7 +242,11 @@ def main(description: str, base_port: int, record: Callable[[Lab], Mapping[str, 
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="where the lab is made; deleted afterwards")
     parser.add_argument("--base-port", type=int, default=base_port)
+    parser.add_argument("--root", type=Path, help="folder of another Debian (asrpt-lab debian)")
     arguments = parser.parse_args()
+    if arguments.root:
+        module = sys.modules["__main__"].__spec__.name
+        enter(arguments.root, ["python", "-m", module, str(arguments.directory), f"--base-port={arguments.base_port}"])
     lab = up(LabSpec(arguments.directory, NODES, arguments.base_port, users=1, accounting=accounting))
     try:
         print(f"wrote {keep(lab, record(lab))}")

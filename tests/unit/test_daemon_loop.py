@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, parse_settings
+from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import _REGISTRY
@@ -254,3 +254,22 @@ def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
     monkeypatch.setitem(_REGISTRY, "picky", picky)
     with pytest.raises(InputError, match="policy: tau is too large"):
         loop._policy(parse_settings({"policy": {"name": "picky"}}, "test"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "fits", "taken"), [("auto", True, True), ("auto", False, False), ("cli", True, False)]
+)
+def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monkeypatch, choice, fits, taken):
+    quicker = FakeSlurm()
+
+    def load(settings, version):
+        if not fits:
+            raise SlurmError(f"pyslurm 1.2.3 does not fit Slurm {version}")
+        return quicker
+
+    monkeypatch.setattr(loop.pyslurm, "load", load)
+    daemon = make_daemon()
+    daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
+    daemon.run(once=True)
+    assert daemon.client is (quicker if taken else slurm)
+    assert daemon.scheduler.parts.client is daemon.client

@@ -19,6 +19,8 @@ runner = CliRunner()
         (["up", "--dir", "/tmp/a b"], "/tmp/a b"),
         (["status", "--dir", "/nowhere"], "no lab there"),
         (["train", "--speedup", "-1"], "--speedup"),
+        (["--root", "/nowhere", "status"], "type: asrpt-lab debian trixie /nowhere"),
+        (["run", "--dir", "/nowhere", "squeue"], "no lab there"),
     ],
 )
 def test_bad_input(arguments, says):

@@ -93,6 +93,19 @@ def test_arguments_and_environment(client, program, tmp_path):
     assert seen == "--json --states=all /lab/slurm.conf standard C.UTF-8\n"
 
 
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("22.05.8", "--json"), ("24.11.5", "--json"), ("26.05.5", "--json=v0.0.44"), ("27.11.0", "--json")],
+)
+def test_26_05_is_asked_for_a_format_that_tells_exclusive_jobs(client, program, tmp_path, version, option):
+    """Its own leaves both the old and the new field for it out."""
+    script = f'[ "$1" = --version ] && echo "slurm-wlm {version}" && exit; echo $1 >> {tmp_path}/seen'
+    program("squeue", script + """; echo '{"jobs":[]}'""")
+    client.jobs()
+    client.jobs()
+    assert (tmp_path / "seen").read_text(encoding="utf-8") == f"{option}\n" * 2
+
+
 def test_updates_go_through_one_scontrol_and_errors_find_their_update(client, program, tmp_path):
     script = r"""echo x >> "$(dirname "$0")/started"
 while read -r line; do echo "scontrol: $line"; case "$line" in *JobId=2*) echo "Invalid job id" >&2;; esac; done

@@ -3,10 +3,16 @@
 import pytest
 
 from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.writeback import Original
 
-JOB = JobRecord("7", "n", "u", 1, "gpu", "PENDING", "None", 0.0, min_nodes=1, max_nodes=0, tasks=6, priority=55)
+OLD = SlurmConfig("22.05.8", "c", multifactor=False, memory_consumed=True)
+NEW = SlurmConfig("24.11.5", "c", multifactor=False, memory_consumed=True)
+MULTIFACTOR = SlurmConfig("22.05.8", "c", multifactor=True, memory_consumed=True)
+JOB = JobRecord(
+    "7", "n", "u", 1, "gpu", "PENDING", "None", 0.0, min_nodes=1, max_nodes=0, tasks=6, cpus=12, priority=55
+)
 
 
 def test_a_pin_names_as_many_nodes_as_it_counts():
@@ -34,20 +40,27 @@ def test_under_multifactor_only_the_site_factor_is_touched():
     ],
 )
 def test_an_unpin_puts_back_what_the_pin_overwrote(before, nodes):
-    update = writeback.unpin("7", before, 8, multifactor=False)
+    update = writeback.unpin("7", before, 8, OLD)
     assert update.fields == {
         "NumNodes": nodes, "ReqNodeList": "", "NumTasks": str(before.tasks), "Priority": "55",
     }  # fmt: skip
     assert "StartTime" not in update.fields  # the lease stays
 
 
+def test_where_tasks_follow_the_nodes_an_unpin_leaves_them_and_puts_the_cpus_back():
+    """A task count that is written binds the job: --gpus=5 would never start on nodes with four."""
+    update = writeback.unpin("7", Original(2, 0, 1, 55, 4), 8, NEW)
+    assert update.fields == {"NumNodes": "1-8", "ReqNodeList": "", "NumCPUs": "4", "Priority": "55"}
+    assert "NumCPUs" not in writeback.unpin("7", Original(2, 0, 1, 55), 8, NEW).fields
+
+
 def test_an_unpin_under_multifactor_and_without_a_priority():
-    assert writeback.unpin("7", Original(1, 1, 1, 5), 8, multifactor=True).fields["SiteFactor"] == "0"
-    assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, multifactor=False).fields
+    assert writeback.unpin("7", Original(1, 1, 1, 5), 8, MULTIFACTOR).fields["SiteFactor"] == "0"
+    assert "Priority" not in writeback.unpin("7", Original(1, 1, 1, 0), 8, OLD).fields
 
 
 def test_the_original_of_a_record():
-    assert writeback.original(JOB) == Original(1, 0, 6, 55)
+    assert writeback.original(JOB) == Original(1, 0, 6, 55, 12)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(600, "now+600"), (0.2, "now+1"), (-5, "now+1"), (59.7, "now+60")])

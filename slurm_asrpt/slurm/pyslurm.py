@@ -1,0 +1,170 @@
+"""The client over pyslurm: jobs, allocations and leases without starting a program; all else through scontrol.
+
+pyslurm cannot change a node count, clear a node list or write a factor of 0 (it says yes and does nothing), so whatever
+touches nodes stays with scontrol. It does not tell GPUs in use on nodes either. Each of its releases fits exactly one
+release of Slurm. Its ``Job`` leaves out what ``--gpus`` and ``--gres`` asked for, in 25.11 too; the older
+``job().get()``, gone in 25.11, has it. Without that jobs are read by squeue.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import itertools
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.errors import SlurmError, printable
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.records import JobRecord, Update
+
+JOB_NTASKS_SET = 1 << 14
+_ASKED = (
+    *("name", "array_job_id", "array_task_id", "dependency"),
+    *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
+)
+_SHARING = {"NO": "none", "USER": "user", "MCS": "mcs"}
+_PROBE = "import pyslurm; pyslurm.Jobs.load()"
+
+
+class PyslurmClient(CliClient):
+    """Made by ``load`` alone: importing pyslurm where it does not fit ends the process."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        super().__init__(settings)
+        if settings.conf:
+            os.environ["SLURM_CONF"] = settings.conf  # read by libslurm as it is loaded
+        self.library: Any = importlib.import_module("pyslurm")
+
+    def jobs(self) -> list[JobRecord]:
+        if not hasattr(self.library, "job"):
+            return super().jobs()
+        try:
+            jobs = self.library.Jobs.load().values()
+            asked = self.library.job().get()
+            # one that is in the first answer alone has just been forgotten by Slurm
+            return [parse.job_record(_raw(job, asked[job.id])) for job in jobs if job.id in asked]
+        except Exception as error:  # pyslurm raises what it likes: its own, ValueError, UnicodeDecodeError
+            raise SlurmError("pyslurm cannot read the jobs") from error
+
+    def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        found = {job_id: self._allocation(int(job_id)) for job_id in job_ids}
+        return {job_id: counts for job_id, counts in found.items() if counts}
+
+    def _allocation(self, number: int) -> dict[str, int]:
+        try:
+            job = self.library.Job.load(number)
+        except self.library.RPCError:
+            return {}  # forgotten meanwhile
+        return _layout(job) if job.state == "RUNNING" else {}
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        """In order: what belongs to one job must not overtake."""
+        errors: list[str] = []
+        for simple, group in itertools.groupby(updates, _is_simple):
+            together = list(group)
+            errors += [self._modify(u) for u in together] if simple else super().update(together)
+        return errors
+
+    def _modify(self, update: Update) -> str:
+        changes = self.library.JobSubmitDescription(begin_time=update.fields["StartTime"])
+        try:
+            self.library.Job(int(update.job_id)).modify(changes)
+        except self.library.RPCError as error:
+            return printable(str(error)) or "refused"
+        return ""
+
+
+def _is_simple(update: Update) -> bool:
+    """Whether pyslurm writes it as scontrol would: leases of jobs that are no array tasks."""
+    return update.job_id.isdigit() and update.fields.keys() == {"StartTime"}
+
+
+def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A job as squeue's JSON tells it. ``asked``: the same job of pyslurm's older interface."""
+    return {key: asked[key] for key in _ASKED} | {
+        "job_id": job.id,
+        "array_task_string": job.array_tasks_waiting,
+        "het_job_id": job.heterogeneous_id,
+        "user_id": job.user_id,
+        "user_name": _user(job.user_id),
+        "partition": job.partition,
+        "job_state": job.state,
+        "state_reason": job.state_reason or "None",
+        "submit_time": job.submit_time,
+        "eligible_time": job.eligible_time,
+        "start_time": job.start_time,
+        "end_time": job.end_time,
+        "time_limit": job.time_limit,
+        "priority": job.priority,
+        "exit_code": {"return_code": job.exit_code},
+        "restart_cnt": job.requeue_count,
+        "node_count": job.num_nodes,
+        "max_nodes": job.max_nodes,
+        "tasks": job.ntasks,
+        "tasks_per_node": job.ntasks_per_node,
+        "cpus": job.cpus,
+        "memory_per_cpu": job.memory_per_cpu,
+        "memory_per_node": job.memory_per_node,
+        "memory_per_tres": asked["mem_per_tres"],
+        "required_nodes": job.required_nodes,
+        "excluded_nodes": job.excluded_nodes,
+        "features": ",".join(job.constraints or ()),
+        "resv_name": job.reservation,
+        "shared": _SHARING.get(job.resource_sharing, ""),
+        "contiguous": job.requires_contiguous_nodes,
+        "admin_comment": job.admin_comment,
+        "nodes": job.allocated_nodes,
+        "gres_detail": [f"gpu:{count}" for count in _layout(job, everywhere=True).values()],
+        "flags": ["EXACT_TASK_COUNT_REQUESTED"] if asked["bitflags"] & JOB_NTASKS_SET else [],
+    }
+
+
+def _layout(job: Any, everywhere: bool = False) -> dict[str, int]:
+    """GPUs by node, in the order of the node list; with ``everywhere`` nodes without any too."""
+    counts = {}
+    for node, given in job.get_resource_layout_per_node().items():
+        gres = given["gres"] or {}
+        counts[node] = sum(int(facts["count"]) for name, facts in gres.items() if name.split(":")[0] == "gpu")
+    return {node: count for node, count in counts.items() if count or everywhere}
+
+
+@functools.lru_cache(maxsize=4096)
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+def load(settings: SlurmSettings, version: str) -> PyslurmClient:
+    """The client, where pyslurm is there and fits this Slurm. Raises SlurmError saying why it cannot be used."""
+    try:
+        own = importlib.metadata.version("pyslurm")
+    except importlib.metadata.PackageNotFoundError:
+        raise SlurmError("pyslurm is not installed") from None
+    if parse.release(own) != parse.release(version):
+        raise SlurmError(f"pyslurm {own} does not fit Slurm {version}")
+    _try_in_a_child(settings)
+    return PyslurmClient(settings)
+
+
+def _try_in_a_child(settings: SlurmSettings) -> None:
+    """What goes wrong inside libslurm ends the process, so it happens to another one first. Raises SlurmError."""
+    environment = {**os.environ, **({"SLURM_CONF": settings.conf} if settings.conf else {})}
+    command = [sys.executable, "-P", "-c", _PROBE]
+    try:
+        subprocess.run(command, env=environment, capture_output=True, check=True, timeout=settings.timeout_s)
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").split("\n")
+        said = next((line for line in reversed(lines) if line.strip()), f"exit status {error.returncode}")
+        raise SlurmError(f"pyslurm does not work here: {printable(said)}") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"pyslurm did not answer within {settings.timeout_s:g} s") from None
