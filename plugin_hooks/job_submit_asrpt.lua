@@ -22,9 +22,9 @@ local format, lower, reverse, concat = string.format, string.lower, string.rever
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
-local PART_BYTES, LONG_PART_BYTES, LONG = 2048, 1024, 16384 -- what counts of a script at either end, and of one over LONG
+local PART_BYTES, LONG_PART_BYTES, LONG = 2048, 512, 16384 -- what counts of a script at either end, and of one over LONG
 local PART_LINES = 500 -- how far it is looked for
-local HEAD_BYTES, TAIL_BYTES = 32768, 16384
+local HEAD_BYTES, TAIL_BYTES = 32768, 8192
 local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
 local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
@@ -73,9 +73,17 @@ local function fold_dates(text)
   if not find(text, "%d%d%d%d[-_/.]?%d%d") then
     return text
   end
-  text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
-  text = gsub(text, "@[-_T]?[0-2]%d[-_:.h]?[0-5]%d[-_:.m]?[0-5]?%d?", "@")
-  return (gsub(text, "1[5-9]%d%d%d%d%d%d%d%d", "@"))
+  -- find is several times quicker than a gsub that changes nothing
+  if find(text, "20%d%d[-_/.]?[01]%d") then
+    text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
+  end
+  if find(text, "@", 1, true) then
+    text = gsub(text, "@[-_T]?[0-2]%d[-_:.h]?[0-5]%d[-_:.m]?[0-5]?%d?", "@")
+  end
+  if find(text, "1[5-9]%d%d%d%d%d%d%d%d") then
+    text = gsub(text, "1[5-9]%d%d%d%d%d%d%d%d", "@")
+  end
+  return text
 end
 
 local function option_key(text)
@@ -345,13 +353,13 @@ end
 
 -- Gives the lines that count from the front to take; returns how many bytes it has passed.
 local function head_lines(text, left, rules, take)
-  local pos, size, walked, strip = 1, #text, 0, rules.strip_comments
+  local pos, size, walked, strip = 1, math.min(#text, HEAD_BYTES), 0, rules.strip_comments
   while left > 0 and walked < PART_LINES do
     pos = past_blanks(text, pos)
     if pos > size then
       return size
     end
-    local stop = find(text, "\n", pos, true) or size + 1
+    local stop = math.min(find(text, "\n", pos, true) or size + 1, size + 1)
     walked = walked + 1
     -- most comments are told here, without a copy
     if not (strip and byte(text, pos) == 35) then
@@ -427,7 +435,7 @@ end
 function M.describe(uid, name, script, args, dataset, rules)
   local words = reader(rules)
   local part = #script > LONG and LONG_PART_BYTES or PART_BYTES
-  local from = head_lines(sub(script, 1, HEAD_BYTES), part, rules, words.line)
+  local from = head_lines(script, part, rules, words.line)
   if from < #script then
     tail_lines(script, from, part, rules, words.line)
   end
@@ -607,30 +615,37 @@ end
 local RECORD = 67
 local MAX_ITERATIONS = 1e12
 local UNIT_FEATURES = { e = "epochs", s = "steps" }
-local NO_KEY_BELOW, NO_KEY_ABOVE = { -1, 0 }, { 4294967296, 0 }
-
--- Numbers, not strings, are compared: < on strings follows the locale of slurmctld.
+-- Numbers, not strings, are compared: < on strings follows the locale of slurmctld. Two halves, both exact.
 local function key_of(group)
-  return { tonumber(sub(group, 1, 8), 16), tonumber(sub(group, 9, 16), 16) }
+  return tonumber(sub(group, 1, 8), 16), tonumber(sub(group, 9, 16), 16)
 end
 
-local function below(a, b)
-  if a[1] ~= b[1] then
-    return a[1] < b[1]
+local function below(high, low, than_high, than_low)
+  return high < than_high or high == than_high and low < than_low
+end
+
+local function damaged(index)
+  error("table.txt is damaged: record " .. format("%.0f", index), 0)
+end
+
+-- Of a record that is passed by only the key is read.
+local function key_at(file, index)
+  file:seek("set", index * RECORD)
+  local key = match(file:read(17) or "", "^([0-9a-f]+) $")
+  if not key or #key ~= 16 then
+    damaged(index)
   end
-  return a[2] < b[2]
+  return key_of(key)
 end
 
-local RECORD_PATTERN = "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n$"
-
-local function read_record(file, index)
+local function entry_at(file, index)
   file:seek("set", index * RECORD)
   local line = file:read(RECORD) or ""
-  local key, n, low, high, unit = match(line, RECORD_PATTERN)
+  local key, n, low, high, unit = match(line, "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n$")
   if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 then
-    error("table.txt is damaged: record " .. format("%.0f", index), 0)
+    damaged(index)
   end
-  return key_of(key), { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
+  return { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
 end
 
 local function read_header(file)
@@ -648,30 +663,30 @@ end
 -- Group ids are spread evenly, so the first steps guess where a record stands from its value: four or five reads for
 -- a million groups. A table made to defeat that is halved from the ninth step on.
 local function probe(wanted, low, high, least, most, step)
-  if step > 8 or most[1] == least[1] then
+  if step > 8 or most == least then
     return low + math.floor((high - low) / 2)
   end
-  local guess = low - 1 + math.floor((high - low + 2) * ((wanted[1] - least[1]) / (most[1] - least[1])))
+  local guess = low - 1 + math.floor((high - low + 2) * ((wanted - least) / (most - least)))
   return math.max(low, math.min(high, guess))
 end
 
 -- A record out of order between its neighbours met so far means a damaged table, not an unseen key.
-local function search(file, count, wanted)
-  local low, high = 1, count
-  local least, most = NO_KEY_BELOW, NO_KEY_ABOVE
-  local step = 0
-  while low <= high do
+local function search(file, count, key)
+  local high, low = key_of(key)
+  local first, last, step = 1, count, 0
+  local least_high, least_low, most_high, most_low = -1, 0, 4294967296, 0
+  while first <= last do
     step = step + 1
-    local middle = probe(wanted, low, high, least, most, step)
-    local key, entry = read_record(file, middle)
-    if not (below(least, key) and below(key, most)) then
+    local middle = probe(high, first, last, least_high, most_high, step)
+    local found_high, found_low = key_at(file, middle)
+    if not (below(least_high, least_low, found_high, found_low) and below(found_high, found_low, most_high, most_low)) then
       error("table.txt is damaged: order", 0)
-    elseif below(key, wanted) then
-      low, least = middle + 1, key
-    elseif below(wanted, key) then
-      high, most = middle - 1, key
+    elseif below(found_high, found_low, high, low) then
+      first, least_high, least_low = middle + 1, found_high, found_low
+    elseif below(high, low, found_high, found_low) then
+      last, most_high, most_low = middle - 1, found_high, found_low
     else
-      return entry
+      return entry_at(file, middle)
     end
   end
   return nil
@@ -685,7 +700,7 @@ end
 local function answer(file, chain, features)
   local count = read_header(file)
   for i = 1, #chain do
-    local entry = search(file, count, key_of(chain[i][2]))
+    local entry = search(file, count, chain[i][2])
     local factor = entry and (entry.unit == "-" and 1 or features[UNIT_FEATURES[entry.unit]]) or 0
     if factor > 0 then
       local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
@@ -701,6 +716,7 @@ function M.lookup(path, chain, features)
   if not file then
     return { n = 0 }, "cannot read table.txt: " .. tostring(why)
   end
+  file:setvbuf("no") -- a few bytes here and there: a buffer would read 4 KiB each time
   local good, found = pcall(answer, file, chain, features)
   file:close()
   if good then

@@ -28,6 +28,7 @@ UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
 _HEADER = re.compile(rb"asrpt-table 2 ([0-9]{1,12}) *\n")
 _RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
+_KEY_FIELD = re.compile(rb"[0-9a-f]{16} ")
 _KEY = re.compile(r"[0-9a-f]{16}")
 
 Chain = Iterable[tuple[str, str]]
@@ -119,11 +120,11 @@ def _search(file: BinaryIO, key: str) -> Entry | None:
     while low <= high:
         step += 1
         middle = _probe(wanted, low, high, least, most, step)
-        found, entry = _record(file, middle)
+        found = _key(file, middle)
         if not least < found < most:
             raise ValueError("order")
         if found == wanted:
-            return entry
+            return _record(file, middle)
         if found < wanted:
             low, least = middle + 1, found
         else:
@@ -151,12 +152,21 @@ def _count(file: BinaryIO) -> int:
     return int(match[1])
 
 
-def _record(file: BinaryIO, index: int) -> tuple[int, Entry]:
+def _key(file: BinaryIO, index: int) -> int:
+    """Of a record that is passed by only the key is read, as the hook does."""
+    file.seek(index * RECORD)
+    field = file.read(17)
+    if not _KEY_FIELD.fullmatch(field):
+        raise ValueError(f"record {index}")
+    return int(field, 16)
+
+
+def _record(file: BinaryIO, index: int) -> Entry:
     file.seek(index * RECORD)
     match = _RECORD.fullmatch(file.read(RECORD))
     if not match:
         raise ValueError(f"record {index}")
-    return int(match[1], 16), _entry(match)
+    return _entry(match)
 
 
 def _entry(match: re.Match[bytes]) -> Entry:

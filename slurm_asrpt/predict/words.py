@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import BOUND, spell
 
-PART_BYTES, LONG_PART_BYTES, LONG = 2048, 1024, 16384
+PART_BYTES, LONG_PART_BYTES, LONG = 2048, 512, 16384
 """What counts of a script: so many bytes of its lines that count from the front, and as many from the back; fewer of a
 script over LONG."""
 
@@ -23,7 +23,7 @@ LINE_COST = 16
 PART_LINES = 500
 """Lines looked at from either end, comments included."""
 
-HEAD_BYTES, TAIL_BYTES = 32768, 16384
+HEAD_BYTES, TAIL_BYTES = 32768, 8192
 """Bytes looked at from either end."""
 
 IGNORED = ""
