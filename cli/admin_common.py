@@ -8,36 +8,34 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from slurm_asrpt_cli.tables import Column, print_table
 
+from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class Told(Protocol):
-    """Called with what is done, and of how much where that is known by now."""
-
-    def __call__(self, done: int, of: int | None = None, /) -> None: ...
+def history_path(settings: Settings) -> Path:
+    return settings.paths.state / FILE_NAME
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Told]:
-    """A bar on stderr for people; nothing where stderr is no terminal. total: None where nobody knows it yet."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done, of=None: bar.update(
-            task, completed=done, total=of, description=what if of or total else f"{what} ({done:,})"
-        )
+def read_history(settings: Settings) -> Iterator[History]:
+    """The history as it is; nothing is made or mended. Raises HistoryError."""
+    path = history_path(settings)
+    if not path.exists():
+        raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
+    with History(path, read_only=True) as history:
+        yield history
 
 
 def read_file(path: Path) -> bytes:

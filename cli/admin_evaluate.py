@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
-from slurm_asrpt_cli.sim_options import Columns, Format, Processors, Told, progress, retrain_seconds
-from slurm_asrpt_cli.tables import UNKNOWN, Column, print_table, slurm_time
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli.progress import Told, progress
+from slurm_asrpt_cli.sim_options import Columns, Format, Processors, retrain_seconds
+from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.evaluate import Case, Score, cases_of, judge
-from slurm_asrpt.predict.history import FILE_NAME, History
 from slurm_asrpt.predict.predictors import TEACHING, predictor_names
 from slurm_asrpt.sim.evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
 from slurm_asrpt.sim.sources import KNOWN, column_titles, load_trace, no_jobs
@@ -81,7 +79,8 @@ def evaluate(
     that over the paper's forest's. NEAR: within 10%. UNSEEN:
     not predicted. INSIDE: of the predicted, in their 10-90%
     interval. Last: mean completion times of those jobs, each
-    policy on a small simulated cluster.
+    policy on a small simulated cluster. The table ROLLING:
+    the same, learning anew every --retrain.
 
     \b
     Examples:
@@ -112,8 +111,9 @@ def evaluate(
 
 
 def _history(settings: Settings, states: set[str]) -> tuple[list[Case], Trace]:
-    with History(settings.paths.state / FILE_NAME, read_only=True) as history:
+    with read_history(settings) as history:
         runs = [run for run in history.runs() if states or run.state in TEACHING]
+    _check_states(states, {run.state for run in runs})
     return cases_of(runs, states or TEACHING), trace_of_runs(runs)
 
 
@@ -123,7 +123,15 @@ def _trace(
     trace = load_trace(data, fmt=fmt, processors_as_gpus=processors, columns=column_titles(columns or []))
     if not len(trace):
         raise InputError(no_jobs(data, trace))
+    _check_states(states, set(trace.jobs["status"].str.upper()))
     return cases_of_trace(trace, states), trace
+
+
+def _check_states(wanted: set[str], there: set[str]) -> None:
+    """Raises InputError for a state that would teach nothing."""
+    for state in sorted(wanted - there):
+        known = ", ".join(sorted(there - {""})) or "none"
+        raise InputError(f"--learn-from {state}: no run ended so; states that are there: {known}")
 
 
 def _names(chosen: list[str] | None) -> tuple[str, ...]:
@@ -192,17 +200,18 @@ def _nan_to_none(value: Any) -> Any:
 
 
 def _show(rows: list[Row]) -> None:
-    columns = [Column("PREDICTOR", [row.predictor for row in rows])]
-    columns += _scores("", [row.once for row in rows])
+    names = [row.predictor for row in rows]
+    times = [
+        Column(policy.upper(), [slurm_time(row.completion_s[policy]) for row in rows], right=True)
+        for policy in rows[0].completion_s
+    ]
+    show_table([Column("PREDICTOR", names), *_scores([row.once for row in rows]), *times])
     if rows[0].rolling:
-        columns += _scores("ROLLING ", [row.rolling for row in rows if row.rolling])
-    for policy in rows[0].completion_s:
-        columns.append(Column(policy.upper(), [slurm_time(row.completion_s[policy]) for row in rows], right=True))
-    console = Console(highlight=False)
-    print_table(columns, True, console, console.width if sys.stdout.isatty() else None)
+        print()
+        show_table([Column("ROLLING", names), *_scores([row.rolling for row in rows if row.rolling])])
 
 
-def _scores(what: str, scores: list[Score]) -> list[Column]:
+def _scores(scores: list[Score]) -> list[Column]:
     forest = scores[0].mae
     cells = {
         "MAE": [f"{score.mae:.1f}" for score in scores],
@@ -211,4 +220,4 @@ def _scores(what: str, scores: list[Score]) -> list[Column]:
         "UNSEEN": [f"{100 * score.unseen:.1f}%" for score in scores],
         "INSIDE": [UNKNOWN if math.isnan(score.inside) else f"{100 * score.inside:.1f}%" for score in scores],
     }
-    return [Column(what + title, texts, right=True) for title, texts in cells.items()]
+    return [Column(title, texts, right=True) for title, texts in cells.items()]

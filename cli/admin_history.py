@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, Told, progress
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, history_path, read_history
+from slurm_asrpt_cli.progress import Told, progress
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
@@ -41,27 +42,13 @@ class Form(StrEnum):
     JSONL = "jsonl"
 
 
-def _path(settings: Settings) -> Path:
-    return settings.paths.state / FILE_NAME
-
-
-@contextmanager
-def _reading(settings: Settings) -> Iterator[History]:
-    """The history as it is; nothing is made or mended. Raises HistoryError."""
-    path = _path(settings)
-    if not path.exists():
-        raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
-    with History(path, read_only=True) as history:
-        yield history
-
-
 @contextmanager
 def _writing(settings: Settings) -> Iterator[History]:
     try:
         settings.paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise HistoryError(f"{settings.paths.state}: {error.strerror}; run as the daemon's user") from error
-    with History(_path(settings)) as history:
+    with History(history_path(settings)) as history:
         yield history
 
 
@@ -170,10 +157,10 @@ def _only_with(option: str, given: Any, **others: Any) -> None:
 @contextmanager
 def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
     """Where to; None where nothing is there yet and nothing may be made."""
-    if dry_run and not _path(settings).exists():
+    if dry_run and not history_path(settings).exists():
         yield None
         return
-    with _reading(settings) if dry_run else _writing(settings) as history:
+    with read_history(settings) if dry_run else _writing(settings) as history:
         yield history
 
 
@@ -184,14 +171,14 @@ def _from_sacct(into: Import, settings: Settings, since: str, partition: str, no
     partitions = partition_argument(partition or ",".join(settings.slurm.partitions))
     begin = since_time(since, now) if since else None
     with progress("asking sacct") as bar:
-        import_sacct(into, partitions, begin, int(now), bar)
+        import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
 
 
 def _take(into: Import, rows: Iterable[Row]) -> None:
     from slurm_asrpt.predict.historyimport import take_all
 
     with progress("reading runs") as bar:
-        take_all(rows, into, bar)
+        take_all(rows, into, lambda read: bar(read, f"({read:,})"))
 
 
 def _columns(words: list[str]) -> dict[str, str]:
@@ -244,7 +231,7 @@ def export(
     from slurm_asrpt.predict.historyio import write_csv, write_json_lines
 
     write = write_csv if form is Form.CSV else write_json_lines
-    with _reading(load_settings(config)) as history, _output(output) as file:
+    with read_history(load_settings(config)) as history, _output(output) as file:
         total = history.count("1", ())
         with progress("writing runs", total if output else None) as bar:
             write(file, _counted(history.all_runs(), bar))
@@ -253,7 +240,7 @@ def export(
 def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
     for number, run in enumerate(runs):
         if number % 1000 == 0:
-            told(number)
+            told(number, f"({number:,})")
         yield run
 
 
@@ -294,7 +281,7 @@ def stats(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     Example:
       asrpt-admin history stats --json
     """
-    with _reading(load_settings(config)) as history:
+    with read_history(load_settings(config)) as history:
         found = historycare.statistics(history)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -343,7 +330,7 @@ def forget(
     """
     settings = load_settings(config)
     name, uid = _whose(user)
-    with _reading(settings) as history:
+    with read_history(settings) as history:
         count = historycare.count_of(history, name, uid)
     if not yes:
         typer.confirm(f"Remove {count:,} run(s) of {printable(user)}?", abort=True, err=True)
@@ -377,15 +364,15 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
       asrpt-admin history check
     """
     settings = load_settings(config)
-    with _reading(settings) as history:
+    with read_history(settings) as history:
         problems = history.problems()
         runs = None if problems else history.count("1", ())
     if as_json:
-        print(json.dumps({"ok": not problems, "problems": problems, "runs": runs, "path": str(_path(settings))}))
+        print(json.dumps({"ok": not problems, "problems": problems, "runs": runs, "path": str(history_path(settings))}))
     elif not problems:
-        print(f"{_path(settings)}: sound, {runs:,} run(s)")
+        print(f"{history_path(settings)}: sound, {runs:,} run(s)")
     if problems:
         raise AsrptError(
-            f"{_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd, which moves it aside and begins "
-            "a new one; asrpt-admin history import --sacct fills it again"
+            f"{history_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd, which moves it aside and "
+            "begins a new one; asrpt-admin history import --sacct fills it again"
         )

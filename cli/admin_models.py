@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, progress, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe
 
 from slurm_asrpt.config import load_settings
@@ -41,7 +42,7 @@ def retrain_command(
       asrpt-admin retrain --force
     """
     settings = load_settings(config)
-    with progress("growing trees", settings.predict.trees) as advance:
+    with progress("learning", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance, force)
     if as_json:
         print(json.dumps(asdict(report), default=str))

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, read_file, show_table
+from slurm_asrpt_cli.admin_common import (
+    ConfigOption,
+    JsonOption,
+    find_user,
+    history_path,
+    read_file,
+    read_history,
+    show_table,
+)
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
@@ -19,8 +27,7 @@ from slurm_asrpt.predict import table
 from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import Hints, describe, parse_comment
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.history import Run
 from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.request import gpus_of
@@ -105,7 +112,8 @@ def predict_command(
     \b
     Examples:
       asrpt-admin predict train.sh
-      asrpt-admin predict --user alice --job-name bert train.sh --lr 0.1
+      asrpt-admin predict --user alice --job-name bert \\
+        train.sh --lr 0.1
     """
     settings = load_settings(config)
     submission = _submission(settings, jobscript, args, name, user, comment, gpus)
@@ -190,14 +198,12 @@ def explain_command(
     """
     settings = load_settings(config)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
+        _nothing_of_a_script(args, name, user, comment, gpus)
         subject = _of_job(settings, job)
     else:
         subject = _submission(settings, Path(job), args, name, user, comment, gpus).subject
-    try:
-        entries = table.read_table(settings.paths.hook / table.FILE_NAME)
-    except (OSError, ValueError) as error:
-        raise AsrptError(f"no table to explain from ({error}); asrpt-admin retrain makes one") from None
-    with History(settings.paths.state / HISTORY_NAME, read_only=True) as history:
+    entries = _entries(settings)
+    with read_history(settings) as history:
         found = evidence(subject, entries, history)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -205,12 +211,30 @@ def explain_command(
         _show_evidence(subject, found)
 
 
+def _nothing_of_a_script(
+    args: list[str] | None, name: str | None, user: str | None, comment: str | None, gpus: int
+) -> None:
+    """Raises InputError for what would be ignored with a job id."""
+    if args:
+        raise InputError(f"{args[0]}: options go before the job id, and nothing after it")
+    if gpus or any(value is not None for value in (name, user, comment)):
+        raise InputError("--user, --job-name, --comment and --gpus go with a script only")
+
+
+def _entries(settings: Settings) -> dict[str, table.Entry]:
+    """Raises AsrptError."""
+    try:
+        return table.read_table(settings.paths.hook / table.FILE_NAME)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise AsrptError(f"no table to explain from ({why}); asrpt-admin retrain makes one") from None
+
+
 def _of_job(settings: Settings, job_id: str) -> Subject:
     """Raises InputError for a job that neither the history nor Slurm knows, or that the hook did not tag."""
-    path = settings.paths.state / HISTORY_NAME
     runs: list[Run] = []
-    if path.exists():
-        with History(path, read_only=True) as history:
+    if history_path(settings).exists():
+        with read_history(settings) as history:
             runs = history.runs_where("job_id = ?", (job_id,), 1)
     if runs:
         return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)

@@ -1,4 +1,4 @@
-"""What the simulating commands share: the options that make a workload, progress, tables of figures."""
+"""What the simulating commands share: the options that make a workload, tables of figures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
 
@@ -105,24 +103,6 @@ def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable
     run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
     return run
-
-
-class Told(Protocol):
-    """Called with what is done, a word on where it stands, and the total where that has changed."""
-
-    def __call__(self, done: float, note: str, of: float | None = None, /) -> None: ...
-
-
-@contextmanager
-def progress(text: str, total: int | None) -> Iterator[Told]:
-    """A bar on standard error, only on a terminal; total: None where it is not known yet."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(safe(text), total=total)
-        yield lambda done, note, of=None: bar.update(
-            task, completed=done, total=of, description=safe(f"{text} {note}".strip())
-        )
 
 
 def say(text: str) -> None:

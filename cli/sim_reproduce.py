@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.sim_options import Processes, Retrain, progress, retrain_seconds, say
+from slurm_asrpt_cli.progress import progress
+from slurm_asrpt_cli.sim_options import Processes, Retrain, retrain_seconds, say
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError

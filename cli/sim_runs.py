@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.sim_options import (
     Json,
     Processes,
     print_facts,
     print_figures,
     print_json,
-    progress,
     ratio,
     say,
     with_scenario,

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, progress, say, with_scenario
+from slurm_asrpt_cli.progress import progress
+from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, say, with_scenario
 from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
 from slurm_asrpt_cli.tables import UNKNOWN, safe
 

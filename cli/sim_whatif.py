@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, Told, fit, print_json, progress, retrain_seconds, say
+from slurm_asrpt_cli.progress import Told, progress
+from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
 from slurm_asrpt_cli.tables import Column, print_table, safe
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError

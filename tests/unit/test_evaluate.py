@@ -69,6 +69,14 @@ def config(tmp_path: Path) -> str:
     return str(tmp_path / "asrpt.toml")
 
 
+def test_a_state_that_no_run_of_the_history_has(config: str, tmp_path: Path) -> None:
+    with History(tmp_path / "history.sqlite") as history:
+        history.record(Run(str(i), i, state=state) for i, state in enumerate(("COMPLETED", "FAILED"), start=1))
+    code, text = run("--learn-from", "failed", "--learn-from", "foo", "--config", config)
+    assert code == 2
+    assert text == "--learn-from FOO: no run ended so; states that are there: COMPLETED, FAILED"
+
+
 def test_every_predictor_is_compared_with_the_forest(config: str) -> None:
     code, text = run("--data", "pai-like:400:2", "--jobs", "50", "--rolling", "--config", config, "--json")
     assert code == 0
@@ -86,6 +94,16 @@ def test_the_table_has_a_line_each(config: str) -> None:
     assert code == 0
     assert [line.split()[0] for line in lines] == ["PREDICTOR", "forest", "last"]
     assert lines[0].split() == ["PREDICTOR", "MAE", "/FOREST", "NEAR", "UNSEEN", "INSIDE"]
+
+
+def test_rolling_is_a_second_table_so_that_both_fit(config: str) -> None:
+    code, text = run("--data", "pai-like:200:2", "--jobs", "20", "--rolling", "--predictor", "last", "--config", config)
+    assert code == 0
+    once, rolling = ([line.split() for line in part.splitlines()] for part in text.split("\n\n"))
+    assert [line[0] for line in once] == ["PREDICTOR", "forest", "last"]
+    assert [line[0] for line in rolling] == ["ROLLING", "forest", "last"]
+    assert rolling[0][1:] == once[0][1:6]
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_path: Path) -> None:
@@ -116,6 +134,7 @@ def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_pa
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "soon"], "--retrain"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "0"], "above 0"),
+        (["--data", "pai-like:200", "--learn-from", "foo"], "states that are there: none"),
     ],
 )
 def test_bad_input_is_one_line_with_the_remedy(args: list[str], words: str, config: str) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+from slurm_asrpt_cli.admin import app, main
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.group import describe, group_id
@@ -100,6 +105,27 @@ def test_a_broken_history_is_one_line(config: Path) -> None:
     assert "move the file aside" in done.stderr
 
 
+def commands(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *before, name)
+        else:
+            yield *before, name
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_has_an_example_and_fits_60_columns(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "argv", ["asrpt-admin", *command, "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    text = capsys.readouterr().out
+    assert f"asrpt-admin {' '.join(command)}" in text.partition("Example")[2]
+    assert max(map(len, text.splitlines())) <= 60
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -142,6 +168,33 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     done = admin("explain-prediction", "--config", config, "43", PATH="/nonexistent")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("4 --json --gpus 5", "--json: options go before the job id"),
+        ("4 5", "5: options go before the job id"),
+        ("--user bob --gpus 7 4", "go with a script only"),
+        ("--job-name '' 4", "go with a script only"),
+        ("--comment asrpt:off 4_1", "go with a script only"),
+    ],
+)
+def test_what_a_job_id_would_ignore_is_refused(config: Path, line: str, words: str) -> None:
+    done = admin("explain-prediction", "--config", config, *shlex.split(line))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert words in done.stderr
+
+
+def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
+    explain = ["explain-prediction", "--config", config, config.parent / "job.sh"]
+    done = admin(*explain)
+    assert (done.returncode, "Errno" in done.stderr, "asrpt-admin retrain" in done.stderr) == (1, False, True)
+    assert admin("retrain", "--config", config).returncode == 0
+    (config.parent / "state" / "history.sqlite").unlink()
+    told = {admin(*command).stderr for command in (explain, ["evaluate", "--config", config])}
+    assert told == {admin("history", "stats", "--config", config).stderr}
+    assert "no history yet" in told.pop()
 
 
 def test_models_and_doctor_as_typed(config: Path) -> None:
