@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def test_folders_nested_without_end_stop_nothing(folder: Path, tmp_path: Path) -
     (folder / "iterations").write_text("1 2\n")
     remove_progress(tmp_path, "7")
     assert os.listdir(folder) == ["d"]
+    subprocess.run(["rm", "-r", folder], check=True)  # pytest's own removal is recursive, too
 
 
 def test_a_flood_of_files_is_removed_bit_by_bit(folder: Path, tmp_path: Path) -> None:
