@@ -83,9 +83,10 @@ def import_(
 
     Jobs that carry our tag in AdminComment teach their group.
     All others have no script to tell it from: their group is
-    made of user and job name and matches no new job. They
-    teach what is typical of their user and of the cluster,
-    which answers for jobs never seen before.
+    made of user and job name (without a name: of user and
+    GPUs) and matches no new job. They teach what is typical
+    of their user and of the cluster, which answers for jobs
+    never seen before.
 
     \b
     Examples:

@@ -264,7 +264,7 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
     count = next(level.runs for level in found.levels if level.name == where)
-    print(f"\n{count} past run(s) of this {where} key" + (", the latest:" if runs else ""))
+    print(f"\n{count} past run(s) of this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
 

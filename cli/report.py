@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(options: argparse.Namespace) -> int:
     reporter = Reporter(os.environ)
     if options.start is not None:
-        reporter.resume(options.start)
+        reporter.begin_at(options.start)
     reporter.report(options.iterations, options.total, options.loss)
     if reporter.writes and not reporter.flush():
         folder = printable(os.environ[FOLDER_VARIABLE])

@@ -318,7 +318,7 @@ local function reader(rules)
     local before, left = n, ARGUMENT_BYTES
     launcher, equal_signs, arrows = nil, true, true
     for i = 1, #args do
-      left = left - #args[i]
+      left = left - #args[i] - 1
       if left < 0 then break end
       quote = nil
       core(args[i], byte(args[i]))
@@ -793,7 +793,7 @@ local function managed(desc, part_list, partitions)
   return any
 end
 
-local EXCLUSIVE = { [0] = true, [2] = true, [3] = true } -- --exclusive, =user, =mcs; 1 is --oversubscribe
+local EXCLUSIVE = { [0] = true, [2] = true, [3] = true, [4] = true } -- --exclusive, =user, =mcs, =topo; 1 is --oversubscribe
 
 -- Why Slurm alone should handle this job, or nil. The order is the order of telling.
 local function why_left(desc, script, hints, found)
@@ -866,7 +866,7 @@ end
 local function arguments_of(desc)
   local argv, args = desc.argv, {}
   local count = number_given(desc.argc) and desc.argc or 0
-  for i = 1, count - 1 do
+  for i = 1, math.min(count - 1, ARGUMENT_BYTES) do
     local value = argv and argv[i]
     args[i] = type(value) == "string" and value or ""
   end

@@ -10,9 +10,10 @@ from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.judge import Drift, drift
 from slurm_asrpt.predict.model import active_name, load_model
+from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.retrain import models_folder
 
 RECENT_RUNS = 500
@@ -73,20 +74,24 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
         return
     if now - written > STALE_TABLE_S:
         text = f"{path} was written {(now - written) / 86400:.0f} days ago"
-        yield Finding("table", State.WARNING, text, "systemctl enable --now asrpt-retrain.timer")
+        remedy = "systemctl enable --now asrpt-retrain.timer; if it runs, asrpt-admin models list says why it refuses"
+        yield Finding("table", State.WARNING, text, remedy)
     else:
         yield Finding("table", State.OK, f"{entries} predictions")
 
 
 def _model(settings: Settings, now: float) -> Iterator[Finding]:
-    name = active_name(models_folder(settings))
-    if not name:
-        yield Finding("model", State.WARNING, "no model is active", "asrpt-admin retrain")
-        return
     try:
+        name = active_name(models_folder(settings))
+        if not name:
+            yield Finding("model", State.WARNING, "no model is active", "asrpt-admin retrain")
+            return
         model = load_model(models_folder(settings), name)
-    except (AsrptError, OSError) as error:
-        yield Finding("model", State.FAILURE, one_line(error), "asrpt-admin models rollback, or retrain")
+    except AsrptError as error:
+        yield Finding("model", State.FAILURE, one_line(error))
+        return
+    except OSError as error:
+        yield Finding("model", State.FAILURE, f"{error.filename}: {error.strerror}", "run as the daemon's user or root")
         return
     yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {model.info.rows} runs")
     path = settings.paths.hook / table.FILE_NAME
@@ -98,8 +103,10 @@ def _model(settings: Settings, now: float) -> Iterator[Finding]:
 def _drift(settings: Settings, now: float) -> Iterator[Finding]:
     try:
         found = recent_drift(settings)
-    except (AsrptError, OSError) as error:
+    except HistoryError as error:
         yield Finding("drift", State.WARNING, one_line(error), "asrpt-admin history check")
+        return
+    except (AsrptError, OSError):  # the model's own finding says it
         return
     if found.warning:
         yield Finding("drift", State.WARNING, found.warning, "asrpt-admin evaluate, then retrain or models rollback")
@@ -122,7 +129,7 @@ def recent_drift(settings: Settings) -> Drift:
         return drift([], expected)
     with History(path, read_only=True) as history:
         runs = history.runs(limit=RECENT_RUNS)
-    known = [run for run in runs if run.state == "COMPLETED" and run.iterations > 0 and run.origin == "asrptd"]
+    known = [run for run in runs if run.state in TEACHING and run.iterations > 0 and run.origin == "asrptd"]
     return drift(known, expected)
 
 

@@ -48,6 +48,13 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def to_folders_owner(path: Path) -> None:
+    """Give what root has just made to the owner of its folder, the daemon's user. Others need not, and could not."""
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
+
+
 def umask() -> int:
     """The process's umask. It can only be read by setting it, so not while other threads make files."""
     mask = os.umask(0)

@@ -133,8 +133,12 @@ class Reporter:
 
     def resume(self, iteration: Any) -> None:
         """As the function ``resume``."""
-        self._start = to_count(iteration)
+        self.begin_at(iteration)
         self.report(iteration)
+
+    def begin_at(self, iteration: Any) -> None:
+        """As ``resume``, but nothing is reported yet: more has been done since."""
+        self._start = to_count(iteration)
 
     def flush(self) -> bool:
         """Write the last report now; False where that cannot be done. A forked child has nothing to say for us."""

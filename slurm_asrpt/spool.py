@@ -15,13 +15,17 @@ pipe, a terabyte. It fills the user's quota, not asrptd's memory.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
+from collections.abc import Container
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from slurm_asrpt.progress import FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
 
+MOST_FILES = 1000
+"""Removed from one folder; the writers leave two, and a few drafts."""
 MAX_PROGRESS_BYTES = 256
 MAX_LOSSES_BYTES = 64 * MOST_LOSSES
 
@@ -90,5 +94,27 @@ def _read(path: Path, most: int) -> tuple[bytes, float]:
 
 
 def remove_progress(spool: Path, job_id: str) -> None:
-    """Delete a job's progress folder; nothing happens where there is none or we may not."""
-    shutil.rmtree(progress_dir(spool) / job_id, ignore_errors=True)
+    """Delete a job's progress folder, if it holds but files, and not too many of them.
+
+    Folders in it are a user's doing and could be nested without end: empty ones go, else it stays. Nothing happens
+    where we may not.
+    """
+    folder = progress_dir(spool) / job_id
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in islice(entries, MOST_FILES):
+                    remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
+                    with suppress(OSError):
+                        remove(entry.name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        folder.rmdir()
+
+
+def forgotten_progress(spool: Path, known: Container[str], before: float) -> list[str]:
+    """Jobs that nobody knows any more and whose folders have not changed since ``before``, seconds since the epoch."""
+    with suppress(OSError), os.scandir(progress_dir(spool)) as entries:
+        return [e.name for e in entries if e.name not in known and e.stat(follow_symlinks=False).st_mtime < before]
+    return []

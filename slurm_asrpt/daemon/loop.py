@@ -31,11 +31,13 @@ from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
-from slurm_asrpt.spool import hosts_dir, progress_dir
+from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
 from slurm_asrpt.status import Status, write_status
 
 LOG = logging.getLogger("asrptd")
 LONGEST_PAUSE_S = 60.0
+FORGOTTEN_S = 30 * DAY_S
+"""Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
 
@@ -150,6 +152,8 @@ class Daemon:
         write_status(self.settings.paths.run, status)
         self._measure(status, now)
         self._tell_problems()
+        if now >= self._tended + DAY_S:
+            self._sweep(now)
         self._tend_history(now)
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
@@ -158,8 +162,8 @@ class Daemon:
         self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
         if self.metrics.wants_drift(now):
             try:
-                self.metrics.drift(recent_drift(self.settings), now)
-            except AsrptError as error:
+                self.metrics.drift(recent_drift(self.settings))
+            except (AsrptError, OSError) as error:
                 LOG.warning("%s", one_line(error))
 
     def _tend_history(self, now: float) -> None:
@@ -176,6 +180,12 @@ class Daemon:
             return
         if dropped:
             LOG.info("history: dropped %d run(s) that ended more than %d days ago", dropped, keep_days)
+
+    def _sweep(self, now: float) -> None:
+        """Progress folders of jobs that ended while nobody looked."""
+        known = {str(tracked.record.number) for tracked in self.scheduler.world.tracked.values()}
+        for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
+            self.watch.remove(number)
 
     def _tell_problems(self) -> None:
         """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""

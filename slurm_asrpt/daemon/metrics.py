@@ -45,11 +45,13 @@ class Metrics:
             self._jobs.labels(state).set(count)
 
     def wants_drift(self, now: float) -> bool:
-        """Whether the predictions' error should be measured again."""
-        return self._server is not None and now >= self._next_drift
-
-    def drift(self, found: Drift, now: float) -> None:
+        """Whether the predictions' error should be measured again; then not before some minutes have passed."""
+        if self._server is None or now < self._next_drift:
+            return False
         self._next_drift = now + DRIFT_EVERY_S
+        return True
+
+    def drift(self, found: Drift) -> None:
         self._error.set(math.nan if found.error is None else found.error)
         self._expected.set(math.nan if found.expected is None else found.expected)
         self._unseen.set(found.unseen)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.spool import Progress, read_progress
+from slurm_asrpt.spool import Progress, read_progress, remove_progress
 
 LOG = logging.getLogger("asrptd")
 
@@ -55,7 +56,8 @@ class ProgressWatch:
         self._spool, self._every_s, self._clock = spool, every_s, clock
         self._running: Mapping[str, float] = {}
         self._watched: dict[str, _Watched] = {}
-        self._observed: dict[str, Observed] = {}
+        self._observed: dict[str, tuple[float, Observed]] = {}  # with the start of the run
+        self._to_remove: deque[str] = deque()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -65,7 +67,15 @@ class ProgressWatch:
         if self._thread is None:
             self._read_due()
         self._wake.set()
-        return self._observed
+        known = self._observed.copy()  # the thread goes on meanwhile
+        return {number: seen for number, (started, seen) in known.items() if running.get(number) == started}
+
+    def remove(self, number: str) -> None:
+        """The job has ended: its folder goes, too, as soon as the spool lets us."""
+        self._to_remove.append(number)
+        if self._thread is None:
+            self._remove()
+        self._wake.set()
 
     def start(self) -> None:
         """From now on read in a thread. It is a daemon thread: one that hangs must not keep the process."""
@@ -81,9 +91,14 @@ class ProgressWatch:
             self._wake.wait()
             self._wake.clear()
             try:
+                self._remove()
                 self._read_due()
             except Exception:  # a bug of ours: progress is a nicety, later passes may still bring it
                 LOG.exception("reading jobs' progress failed")
+
+    def _remove(self) -> None:
+        while self._to_remove:
+            remove_progress(self._spool, self._to_remove.popleft())
 
     def _read_due(self) -> None:
         """One pass over the jobs. The thread alone changes what is observed; ``look`` hands it out as it stands."""
@@ -105,7 +120,7 @@ class ProgressWatch:
         last = read_progress(self._spool, number)
         observed = watched.observe(last) if last is not None else None
         if observed is not None:
-            self._observed[number] = observed
+            self._observed[number] = (watched.started, observed)
 
 
 def whole(observed: Observed | None, predicted: int) -> int | None:

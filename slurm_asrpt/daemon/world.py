@@ -18,7 +18,6 @@ from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
-from slurm_asrpt.spool import remove_progress
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
 
@@ -158,13 +157,13 @@ class World:
         """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
         self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
-        self._clear_spool(tracked.record)
         del self.tracked[tracked.record.job_id]
+        self._clear_spool(tracked.record)
 
     def _clear_spool(self, record: JobRecord) -> None:
         """The prolog makes a progress folder for every job, ours or not."""
         rankmap.remove(self.settings.paths.spool, [record.number])
-        remove_progress(self.settings.paths.spool, str(record.number))
+        self.parts.watch.remove(str(record.number))
 
     # jobs that wait
 

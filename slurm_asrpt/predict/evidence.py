@@ -71,5 +71,6 @@ def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:
         "cluster": (),
     }
     states = tuple(sorted(TEACHING))
-    conditions = [f"iterations > 0 AND state IN ({', '.join('?' * len(states))})", *(text for text, _ in wanted[level])]
+    teaches = f"iterations > 0 AND length(group_id) = 16 AND state IN ({', '.join('?' * len(states))})"
+    conditions = [teaches, *(text for text, _ in wanted[level])]
     return " AND ".join(conditions), (*states, *(value for _, value in wanted[level]))

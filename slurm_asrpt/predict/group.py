@@ -96,8 +96,8 @@ def counted_name(name: bytes, settings: GroupSettings) -> bytes:
 
 
 def read_arguments(args: Sequence[bytes], reader: Reader) -> list[bytes]:
-    """What counts of the script's arguments, of which it reads the first ARGUMENT_BYTES."""
-    before, sizes = len(reader.out), accumulate(map(len, args))
+    """What counts of the script's arguments, of which it reads the first ARGUMENT_BYTES, one more for each word."""
+    before, sizes = len(reader.out), accumulate(len(word) + 1 for word in args)
     reader.arguments([word for word, size in zip(args, sizes, strict=True) if size <= ARGUMENT_BYTES])
     return reader.out[before:]
 

@@ -16,6 +16,8 @@ from slurm_asrpt.errors import AsrptError
 
 FILE_NAME = "history.sqlite"
 COMPLETED = "COMPLETED"
+TEACHING = frozenset({COMPLETED, "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
 
 Key = tuple[str, int]
 """Job id and start time of a run."""

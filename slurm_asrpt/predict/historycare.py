@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.files import sync_folder
-from slurm_asrpt.predict.history import COMPLETED, DamagedError, History, HistoryError
+from slurm_asrpt.predict.history import TEACHING, DamagedError, History, HistoryError
 
 DAY_S = 86400
 DAMAGED = ".damaged-"
@@ -104,7 +104,8 @@ def _whose(user: str, uid: int | None) -> tuple[str, tuple[Any, ...]]:
 class Statistics:
     """A history in figures. Times: seconds since the epoch, 0 for none.
 
-    learnable: runs that predictions are learnt from now: completed, of a group, with known iterations.
+    learnable: runs that predictions are learnt from now: ended of their own, of a group, with known
+    iterations.
     recurrent_share: share of the runs of a group that are not its first. bytes: file and log.
     """
 
@@ -128,7 +129,8 @@ def statistics(history: History) -> Statistics:
         "count(DISTINCT CASE WHEN uid >= 0 THEN CAST(uid AS TEXT) ELSE user END), "
         "coalesce(min(end_time), 0), coalesce(max(end_time), 0) FROM runs"
     )[0]
-    learnable = history.count("state = ? AND iterations > 0 AND length(group_id) = 16", (COMPLETED,))
+    states = ", ".join("?" * len(TEACHING))
+    learnable = history.count(f"state IN ({states}) AND iterations > 0 AND length(group_id) = 16", tuple(TEACHING))
     return Statistics(
         runs=runs,
         learnable=learnable,

@@ -63,6 +63,14 @@ class Counts:
     there: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
 
+    def include(self, other: Counts) -> None:
+        """Add those of another."""
+        self.read += other.read
+        self.added += other.added
+        self.updated += other.updated
+        self.there += other.there
+        self.skipped += other.skipped
+
 
 class Import:
     """Takes rows into a history and counts. oldest: runs that ended before it are skipped (``oldest_kept``).
@@ -77,38 +85,41 @@ class Import:
 
     def take(self, rows: Sequence[Row]) -> None:
         """One batch. Raises HistoryError."""
-        runs = [run for row in rows if (run := self._wanted(row))]
+        counts = Counts(read=len(rows))
+        runs = [run for row in rows if (run := self._wanted(row, counts))]
         before = self._before({run.key for run in runs})
         fresh: dict[Key, Run] = {}
         for run in runs:
             known = fresh.get(run.key) or before.get(run.key)
-            if self._news(run, known):
+            if _news(run, known, counts):
                 fresh[run.key] = run
         if self.write and self.history:
             self.history.add(fresh.values())
         else:
             self._unwritten |= fresh
+        self.counts.include(counts)  # not before: of a batch that is interrupted nothing is kept
 
     def _before(self, keys: set[Key]) -> dict[Key, Run]:
         stored = self.history.find(keys) if self.history else {}
         return stored | {key: self._unwritten[key] for key in keys & self._unwritten.keys()}
 
-    def _wanted(self, row: Row) -> Run | None:
-        self.counts.read += 1
+    def _wanted(self, row: Row, counts: Counts) -> Run | None:
         if isinstance(row, Run) and row.end_time >= self.oldest:
             return row
-        self.counts.skipped[row.reason if isinstance(row, Skipped) else TOO_OLD] += 1
+        counts.skipped[row.reason if isinstance(row, Skipped) else TOO_OLD] += 1
         return None
 
-    def _news(self, run: Run, known: Run | None) -> bool:
-        if known is None:
-            self.counts.added += 1
-        elif known.origin is Origin.ASRPTD or row_of(known) == row_of(run):
-            self.counts.there += 1
-            return False
-        else:
-            self.counts.updated += 1
-        return True
+
+def _news(run: Run, known: Run | None, counts: Counts) -> bool:
+    """Whether there is anything in a run to write."""
+    if known is None:
+        counts.added += 1
+    elif known.origin is Origin.ASRPTD or row_of(known) == row_of(run):
+        counts.there += 1
+        return False
+    else:
+        counts.updated += 1
+    return True
 
 
 def take_all(rows: Iterable[Row], into: Import, told: Callable[[int], None] = lambda read: None) -> None:
@@ -198,7 +209,7 @@ def _of_sacct(row: Any) -> Row:
         exit_code=_exit_code(row.exit),
         user=row.user,
         uid=uid,
-        group_id=stand_in(uid, row.name),
+        group_id=stand_in(uid, row.name, int(row.gpus)),
         job_name=row.name,
         partition=row.queue,
         gpus=int(row.gpus),
@@ -268,6 +279,7 @@ def _of_trace(row: Any, name: str, begin: int) -> Row:
     state = _STATES.get(row.status.casefold(), row.status.upper())
     if state in NO_END:
         return Skipped(UNENDED)
+    uid, gpus = stranger(row.user), int(row.gpus)
     start = begin + row.submit_s + (row.wait_s if np.isfinite(row.wait_s) else 0.0)
     return Run(
         job_id=f"{name}:{row.job_id}",
@@ -276,10 +288,10 @@ def _of_trace(row: Any, name: str, begin: int) -> Row:
         end_time=int(start + row.duration_s),
         state=state,
         user=row.user,
-        uid=stranger(row.user),
-        group_id=named_group(row.group),
+        uid=uid,
+        group_id=named_group(row.group) or stand_in(uid, "", gpus),
         partition=row.queue,
-        gpus=int(row.gpus),
+        gpus=gpus,
         iterations=max(1, round(row.duration_s)),
         iterations_source=Source.ELAPSED,
         origin=Origin.TRACE,

@@ -29,6 +29,7 @@ NAMES = tuple(f.name for f in fields(Run))
 ELAPSED = "elapsed"
 """A column of foreign tables: seconds that a job ran, or ``[D-]HH:MM:SS``."""
 UNREADABLE, NO_JOB_ID, NO_TIME = "unreadable line", "no job id", "no start or end"
+NO_FIELDS = "no object with a run's fields"
 BACKWARDS = "ends before it starts"
 _OTHER_NAMES = {
     "submit_time": "submit_s",
@@ -62,17 +63,18 @@ class Output(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-def stand_in(uid: int, name: str) -> str:
-    """The group of jobs whose script nobody knows: user and job name without counters; empty for no name.
+def stand_in(uid: int, name: str, gpus: int) -> str:
+    """The group of jobs whose script nobody knows: user and job name without counters; without a name, user and GPUs.
 
     It equals no group that the hook makes, so it never answers for one; such runs teach what is typical of the user
     and of the cluster, and what recurs.
     """
-    return digest(f"asrpt-name 1\n{uid}\n{normal_name(name)}".encode(errors="replace")) if name else ""
+    kind = f"asrpt-name 1\n{uid}\n{normal_name(name)}" if name else f"asrpt-unnamed 1\n{uid}\n{gpus}"
+    return digest(kind.encode(errors="replace"))
 
 
 def named_group(text: str) -> str:
-    """A foreign table's own recurrence key as one of ours; as ``stand_in``."""
+    """A foreign table's own recurrence key as one of ours, empty for none; as ``stand_in``."""
     return digest(b"asrpt-named 1\n" + text.encode(errors="replace")) if text else ""
 
 
@@ -168,11 +170,15 @@ def _list(titles: list[str]) -> str:
 
 
 def read_json_lines(path: Path) -> Iterator[Row]:
-    """The rows of a file of JSON objects, a line each. Raises InputError."""
+    """The rows of a file of JSON objects, a line each. Raises InputError, also after lines of which none is a run's."""
+    foreign = {Skipped(UNREADABLE), Skipped(NO_FIELDS)}
+    some = ours = False
     with lines(path, newline="\n") as opened:
-        for line in opened:
-            if line.strip():
-                yield _of_json(line)
+        for row in (_of_json(line) for line in opened if line.strip()):
+            some, ours = True, ours or not isinstance(row, Skipped) or row not in foreign
+            yield row
+    if some and not ours:
+        raise InputError(f"{path}: no line is a JSON object with a run's fields; for a table with titles name it --csv")
 
 
 def _of_json(line: str) -> Row:
@@ -181,7 +187,7 @@ def _of_json(line: str) -> Row:
     except (ValueError, RecursionError):
         return Skipped(UNREADABLE)
     if not isinstance(values, dict) or not values.keys() <= {*NAMES, ELAPSED}:
-        return Skipped("no object with a run's fields")
+        return Skipped(NO_FIELDS)
     return _row(values, Origin.CSV)
 
 
@@ -214,8 +220,9 @@ def _completed(found: dict[str, Any], origin: Origin) -> Row:
         ran = found["end_time"] - found["start_time"] if elapsed is None else elapsed
         found |= {"iterations": max(1, round(ran)), "iterations_source": Source.ELAPSED}
     found.setdefault("uid", uid_of(found.get("user", "")))
-    found.setdefault("group_id", stand_in(found["uid"], found.get("job_name", "")))
-    if found["group_id"] and not _GROUP.fullmatch(found["group_id"]):
+    if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # what we wrote stays as it was
+        found["group_id"] = stand_in(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
+    if found.get("group_id") and not _GROUP.fullmatch(found["group_id"]):
         found["group_id"] = named_group(found["group_id"])
     found.setdefault("iterations_source", Source.REPORTED if found["iterations"] else Source.NONE)
     return Run(**{"state": COMPLETED, "origin": origin, **found})

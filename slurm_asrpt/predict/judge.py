@@ -67,7 +67,7 @@ def judge(
     past = [sample for sample in samples if sample.end_time <= until]
     since = [sample for sample in samples if sample.end_time > until]
     old = relative_error(predictions(entries, since), since)
-    if old is None:
+    if old is None or len(past) < ENOUGH:  # what the old one learned from may have been forgotten since
         return Verdict(len(since))
     return Verdict(len(since), name, relative_error(predictions(fit(past), since), since), old)
 

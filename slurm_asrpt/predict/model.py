@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
-from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, sync_folder
+from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, sync_folder, to_folders_owner
 
 FORMAT = 2
+KEPT_OTHERS = 3
+"""Refused or damaged models that are kept, to be looked at."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
 
 
@@ -71,6 +73,7 @@ class Listed:
 def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     """Store a model beside the others; which one is active stays as it is. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
+    to_folders_owner(models)
     created = datetime.fromtimestamp(now, UTC)
     info = replace(info, created=created.isoformat(), sha256=hashlib.sha256(data).hexdigest())
     folder = models / created.strftime("%Y%m%dT%H%M%S.%fZ")
@@ -78,6 +81,8 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     try:
         replace_file(draft / _DATA, data, 0o600)
         replace_file(draft / _META, json.dumps(asdict(info), indent=2).encode(), 0o600)
+        for path in (draft, draft / _DATA, draft / _META):
+            to_folders_owner(path)
         draft.rename(folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -127,7 +132,12 @@ def _listed(models: Path, name: str, active: bool) -> Listed:
     try:
         return Listed(name, active, load_model(models, name).info, "")
     except ModelError as error:
-        return Listed(name, active, None, str(error))
+        return Listed(name, active, None, str(error).removeprefix(f"{models / name}: ").removesuffix(f"; {_REMEDY}"))
+
+
+def usable(models: Path, name: str) -> list[str]:
+    """The name, if that model can be used; else nothing."""
+    return [m.name for m in list_models(models) if m.name == name and m.info]
 
 
 def active_name(models: Path) -> str:
@@ -146,13 +156,18 @@ def point_at(models: Path, name: str) -> None:
 
 
 def prune_models(models: Path, keep: int) -> None:
-    """Remove all but the ``keep`` latest models, never the active one, and what a crash left half-made."""
+    """Remove all but the ``keep`` latest good models and the few latest others, and what a crash left half-made.
+
+    The active one always stays.
+    """
     for draft in models.glob(".draft-*"):
         shutil.rmtree(draft)
-    active = active_name(models)
-    for name in _names(models)[:-keep]:
-        if name != active:
-            shutil.rmtree(models / name)
+    found = list_models(models)
+    good = [m for m in found if m.info and not m.info.refused]
+    kept = {m.name for m in (*good[-keep:], *[m for m in found if m not in good][-KEPT_OTHERS:])}
+    for listed in found:
+        if listed.name not in kept and not listed.active:
+            shutil.rmtree(models / listed.name)
 
 
 def _names(models: Path) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from slurm_asrpt.config import PredictSettings, Settings
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.files import replace_file
+from slurm_asrpt.files import replace_file, to_folders_owner
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
@@ -31,6 +31,7 @@ from slurm_asrpt.predict.model import (
     point_at,
     prune_models,
     save_model,
+    usable,
 )
 from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
 from slurm_asrpt.predict.table import parse_table, render_table
@@ -72,7 +73,7 @@ def retrain(
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
         verdict = _verdict(models, samples, fit)
-        refused = "" if force else verdict.refusal
+        refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
         if not refused:
             _switch(settings, model)
@@ -114,6 +115,14 @@ def _good(models: Path) -> list[str]:
     return [listed.name for listed in list_models(models) if listed.info and not listed.info.refused]
 
 
+def _nothing_learned(models: Path, samples: Sequence[Sample]) -> str:
+    """Why an empty model should not take the place of one that knows something, "" where it would not."""
+    old = next((m.info for m in list_models(models) if m.active and m.info), None)
+    if samples or old is None or not old.rows:
+        return ""
+    return f"the history holds nothing to learn from, and the active model learned from {old.rows} run(s)"
+
+
 def _switch(settings: Settings, model: Model) -> None:
     point_at(models_folder(settings), model.name)
     replace_file(settings.paths.hook / table.FILE_NAME, model.data)
@@ -128,7 +137,7 @@ def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sa
     for the worse are seen too."""
     active = active_name(models)
     verdict = Verdict()
-    for name in reversed(_good(models)):
+    for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
             verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
@@ -152,6 +161,7 @@ def _alone(settings: Settings) -> Iterator[None]:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         hook.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(state / "retrain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        to_folders_owner(state / "retrain.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield

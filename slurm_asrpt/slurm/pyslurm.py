@@ -30,7 +30,7 @@ _ASKED = (
     *("name", "array_job_id", "array_task_id", "dependency"),
     *("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"),
 )
-_SHARING = {"NO": "none", "USER": "user", "MCS": "mcs"}
+_SHARING = {"NO": "none", "USER": "user", "MCS": "mcs", "TOPO": "topo"}
 _PROBE = "import pyslurm; pyslurm.Jobs.load()"
 
 

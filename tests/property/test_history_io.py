@@ -121,7 +121,8 @@ def test_a_spreadsheet_sees_no_formula(found: list[Run], data: st.DataObject) ->
 def test_any_bytes_are_rows_or_counted(raw: bytes, as_csv: bool, titled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "table")
-        table.write_bytes(b"job_id,start_time,end_time,uid,nodes,alpha,state\n" * (titled or as_csv) + raw)
+        titles = b"job_id,start_time,end_time,uid,nodes,alpha,state\n" * (titled or as_csv)
+        table.write_bytes((titles if as_csv else titles + b'{"job_id": ""}\n') + raw)
         rows = list(read_csv(table, {}) if as_csv else read_json_lines(table))
         with History(Path(folder, "history")) as history:
             into = Import(history)
@@ -156,4 +157,11 @@ def test_any_cells_are_rows_or_counted(cells: list[tuple[str, ...]]) -> None:
 
 @given(st.integers(0, 10**6), st.text("abc", min_size=1, max_size=8), st.integers(0, 10**6))
 def test_a_counter_in_the_name_does_not_split_a_stand_in(uid: int, name: str, number: int) -> None:
-    assert stand_in(uid, f"{name}-{number}") == stand_in(uid, name) != stand_in(uid + 1, name)
+    assert stand_in(uid, f"{name}-{number}", number) == stand_in(uid, name, 1) != stand_in(uid + 1, name, 1)
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(0, 10**6))
+def test_without_a_name_user_and_gpus_make_the_stand_in(uid: int, gpus: int) -> None:
+    others = {stand_in(uid + 1, "", gpus), stand_in(uid, "", gpus + 1), stand_in(uid, "x", gpus)}
+    assert stand_in(uid, "", gpus) not in others
+    assert len(others) == 3

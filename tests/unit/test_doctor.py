@@ -136,7 +136,7 @@ def test_metrics_are_served() -> None:
     metrics = Metrics("127.0.0.1:0")
     try:
         assert metrics.wants_drift(NOW)
-        metrics.drift(Drift(200, 0.75, 0.25, 0.5), NOW)
+        metrics.drift(Drift(200, 0.75, 0.25, 0.5))
         assert not metrics.wants_drift(NOW + DRIFT_EVERY_S - 1)
         metrics.cycle(0.5, ["running", "waiting", "waiting"])
         metrics.cycle(0.25, ["waiting"])

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.history import LARGEST_WAL_BYTES, History, HistoryError, Origin, Run
+from slurm_asrpt.predict.history import LARGEST_WAL_BYTES, TEACHING, History, HistoryError, Origin, Run
 from slurm_asrpt.predict.historycare import DAY_S, count_of, forget, open_or_set_aside, size_of, statistics, tend
+from slurm_asrpt.predict.predictors import teaching
 
 RUN = Run("1", 1000, 900, 2000, "COMPLETED", user="ann", uid=1000, group_id="0" * 16, iterations=5)
 
@@ -177,12 +178,20 @@ def test_statistics(path: Path) -> None:
     write(path, *runs)
     with History(path, read_only=True) as history:
         found = statistics(history)
-        assert (found.runs, found.learnable, found.groups, found.users) == (4, 2, 2, 2)
+        assert (found.runs, found.learnable, found.groups, found.users) == (4, 3, 2, 2)
         assert found.recurrent_share == pytest.approx(1 / 3)
         assert (found.first_end, found.last_end) == (2000, 3000)
         assert found.states == {"COMPLETED": 3, "FAILED": 1}
         assert found.origins == {"asrptd": 3, "csv": 1}
         assert found.bytes == size_of(path) > 0
+
+
+def test_what_statistics_call_learnable_is_what_retrain_takes(path: Path) -> None:
+    states = sorted({*TEACHING, "CANCELLED", "PREEMPTED", "NODE_FAIL", "REQUEUED"})
+    write(path, *(replace(RUN, job_id=state, state=state) for state in states))
+    with History(path, read_only=True) as history:
+        learnable, samples = statistics(history).learnable, teaching(history.samples(completed=False))
+    assert learnable == len(samples) == len(TEACHING)
 
 
 def test_statistics_of_nothing(path: Path) -> None:

@@ -187,6 +187,7 @@ def test_check(state: Path) -> None:
         ["import", "--csv", "/dev/null"],
         ["import", "--csv", "/etc"],
         ["import", "--jsonl", "/no/such"],
+        ["import", "--jsonl", "/etc/passwd"],
         ["import", "--dump", "/etc/passwd"],
         ["import", "--dump", "/no/such"],
         ["import", "--trace", "/etc/passwd"],
@@ -206,6 +207,12 @@ def test_bad_input(state: Path, args: list[str]) -> None:
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["--csv", "--jsonl"])
+def test_what_is_no_file_is_not_called_a_trace(state: Path, option: str) -> None:
+    assert history(state, "import", option, "/no/such").stderr.endswith("; name the file\n")
+    assert "trace" not in history(state, "import", option, "/etc").stderr
 
 
 @pytest.mark.parametrize("command", [["stats"], ["export"], ["check"], ["forget", "--yes", "ann"]])

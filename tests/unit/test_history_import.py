@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict import historyimport
 from slurm_asrpt.predict.history import History, Origin, Run, Source
 from slurm_asrpt.predict.historycare import DAY_S
@@ -18,6 +19,7 @@ from slurm_asrpt.predict.historyimport import (
     OVERLAP_S,
     TOO_OLD,
     WINDOW_S,
+    Counts,
     Import,
     dumped_rows,
     import_sacct,
@@ -26,7 +28,17 @@ from slurm_asrpt.predict.historyimport import (
     trace_rows,
     traced_rows,
 )
-from slurm_asrpt.predict.historyio import BACKWARDS, NO_TIME, Skipped, read_csv, read_json_lines, stand_in
+from slurm_asrpt.predict.historyio import (
+    BACKWARDS,
+    NO_TIME,
+    Skipped,
+    read_csv,
+    read_json_lines,
+    stand_in,
+    write_json_lines,
+)
+from slurm_asrpt.predict.keys import CLUSTER_KEY, keys_of
+from slurm_asrpt.predict.predictors import lessons_of
 from slurm_asrpt.sim.traces.sacct import COMPONENT, NEVER, STEP, UNENDED
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -67,7 +79,7 @@ def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
     (run,) = rows(line())
     assert run == Run(
         job_id="7", start_time=NOW - 100, submit_time=NOW - 200, end_time=NOW, state="COMPLETED", user="ann", uid=1001,
-        group_id=stand_in(1001, "train-9"), job_name="train-3", partition="gpu", gpus=2, iterations=90,
+        group_id=stand_in(1001, "train-9", 2), job_name="train-3", partition="gpu", gpus=2, iterations=90,
         iterations_source=Source.ELAPSED, origin=Origin.SACCT,
     )  # fmt: skip
 
@@ -246,8 +258,47 @@ def test_a_trace(history: History, trace: Path) -> None:
     assert one.uid == four.uid != two.uid
     assert max(run.uid for run in (one, two, four)) < -1
     assert one.group_id == two.group_id
-    assert four.group_id == ""
-    assert [sample.iterations for sample in history.samples()] == [60]
+    assert four.group_id == stand_in(four.uid, "", 4)
+    assert [sample.iterations for sample in history.samples(completed=False)] == [60, 30, 20]
+
+
+def test_runs_without_any_group_teach_user_and_cluster(history: History, tmp_path: Path) -> None:
+    trace, table, runs = (tmp_path / name for name in ("bare.csv", "jobs.csv", "runs.jsonl"))
+    trace.write_text("job_id,submit_s,gpus,duration_s,user,group\n1,0,1,60,ann,\n2,9,1,30,ann,\n3,9,2,40,,\n")
+    table.write_text("id,start,end,user,group\n1,5,15,no-such-user-x,\n2,5,25,,\n")
+    runs.write_text('{"job_id": "4", "start_time": 5, "elapsed": 7, "uid": 3, "group_id": ""}\n')
+    into = Import(history)
+    for rows in (traced_rows(trace, "auto", False, NOW), read_csv(table, {}), read_json_lines(runs)):
+        take_all(rows, into)
+    samples = history.samples()
+    assert into.counts.added == len(samples) == 6
+    assert len({sample.group for sample in samples}) == 5  # ann's on one GPU are alike
+    keys = {key for lesson in lessons_of(samples) for key in lesson.chain}
+    users = {("user", dict(keys_of("", "", sample.user, 0, {}))["user"]) for sample in samples}
+    assert keys >= users | {("cluster", CLUSTER_KEY)}
+
+
+def test_a_run_that_we_wrote_without_a_group_stays_without(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    run = Run("1", 5, 5, 9, "COMPLETED", job_name="x", origin=Origin.ASRPTD)
+    with path.open("w") as file:
+        write_json_lines(file, [run])
+    assert list(read_json_lines(path)) == [run]
+
+
+def test_of_an_interrupted_batch_nothing_is_kept_nor_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(runs: object) -> None:
+        raise KeyboardInterrupt
+
+    (run,) = rows(line())
+    assert isinstance(run, Run)
+    into = Import(history)
+    into.take([run])
+    monkeypatch.setattr(history, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        into.take([replace(run, job_id="8"), replace(run, state="FAILED"), run, Skipped("x")])
+    assert into.counts == Counts(read=1, added=1)
+    assert history.runs() == [run]
 
 
 def test_a_foreign_csv_by_its_titles_and_by_ours(tmp_path: Path) -> None:
@@ -263,7 +314,7 @@ def test_a_foreign_csv_by_its_titles_and_by_ours(tmp_path: Path) -> None:
     assert isinstance(one, Run)
     assert isinstance(two, Run)
     assert (one.start_time, one.end_time, one.iterations) == (1714557600, 1714557690, 90)
-    assert (one.job_name, one.group_id) == ("a\nb-1", stand_in(one.uid, "a\nb"))
+    assert (one.job_name, one.group_id) == ("a\nb-1", stand_in(one.uid, "a\nb", 2))
     assert (two.job_name, two.end_time - two.start_time, two.state) == ("a\ufffdb", 600, "FAILED")
     assert one.uid == two.uid < -1
     assert found[2:] == [Skipped(NO_TIME), Skipped(BACKWARDS), Skipped("wrong number of fields")]
@@ -274,8 +325,20 @@ def test_json_lines_of_others(tmp_path: Path) -> None:
     path.write_text('{"job_id": "1", "start_time": 5, "elapsed": 7, "uid": 3, "job_name": "x"}\n[]\n{"job": 1}\n{\n\n')
     one, *others = read_json_lines(path)
     assert isinstance(one, Run)
-    assert (one.end_time, one.iterations, one.group_id, one.origin) == (12, 7, stand_in(3, "x"), Origin.CSV)
+    assert (one.end_time, one.iterations, one.group_id, one.origin) == (12, 7, stand_in(3, "x", 0), Origin.CSV)
     assert [type(other) for other in others] == [Skipped] * 3
+
+
+@pytest.mark.parametrize("text", ["job_id,start\n1,5\n", "[]\n7\n", '{"job": 1}\n\n{"\n', "\0\n"])
+def test_lines_of_which_none_is_a_run_are_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match="no line is a JSON object"):
+        list(read_json_lines(path))
+    path.write_text(text + '{"job_id": ""}\n')  # a poor run, but one
+    assert {type(row) for row in read_json_lines(path)} == {Skipped}
+    path.write_text("\n")  # what the export of nothing comes to
+    assert list(read_json_lines(path)) == []
 
 
 def test_rows_of_a_trace_are_all_accounted_for(trace: Path) -> None:

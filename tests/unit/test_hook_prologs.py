@@ -141,3 +141,17 @@ def test_task_prolog_gives_up(spool: Path) -> None:
     started = time.monotonic()
     assert run(spool, "asrpt-task-prolog", SLURM_JOB_ID="17") == []
     assert 4.5 < time.monotonic() - started < 8
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives folders away")
+@pytest.mark.parametrize(("age", "made_anew"), [(3600, True), (5, False)])
+def test_a_folder_of_another_users_old_job_gives_way(spool: Path, age: float, made_anew: bool) -> None:
+    folder = spool / "progress" / "17"
+    folder.mkdir(mode=0o770)
+    (folder / "iterations").write_text("99 100\n")
+    os.chown(folder, 54321, 54321)
+    long_ago = time.time() - age
+    os.utime(folder, (long_ago, long_ago))
+    prolog(spool, uid="12345")
+    assert (folder.stat().st_uid == 12345) == made_anew
+    assert (folder / "iterations").exists() != made_anew

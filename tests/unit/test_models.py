@@ -13,7 +13,7 @@ import pytest
 from slurm_asrpt.config import Settings, parse_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import History, Run
-from slurm_asrpt.predict.model import ModelError, active_name, list_models, load_model
+from slurm_asrpt.predict.model import KEPT_OTHERS, ModelError, active_name, list_models, load_model
 from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback
 from slurm_asrpt.predict.table import parse_table, read_table
 
@@ -209,3 +209,52 @@ def test_the_active_model_outlives_pruning(settings: Settings, two_models: list[
     names = {listed.name for listed in list_models(models_folder(settings))}
     assert names == {report.model.name}
     activate(settings, report.model.name)
+
+
+def test_a_history_begun_afresh_judges_nobody_and_is_not_refused_for_ever(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    learned(settings, 100.0)
+    (settings.paths.state / "history.sqlite").unlink()
+    ran(settings, 100, 30, 101)
+    report = learned(settings, 200.0)
+    assert (report.refused, report.verdict.new) == ("", None)
+
+
+def test_an_empty_model_does_not_take_the_place_of_one_that_knows_something(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    learned(settings, 100.0)
+    (settings.paths.state / "history.sqlite").unlink()
+    assert "nothing to learn from" in learned(settings, 200.0).refused
+    assert table_says(settings) == 100
+    assert learned(settings, 300.0, force=True).refused == ""
+
+
+def test_refused_models_do_not_push_the_good_ones_out(settings: Settings, two_models: list[str]) -> None:
+    (settings.paths.state / "history.sqlite").unlink()
+    few = settings.model_copy(update={"predict": settings.predict.model_copy(update={"keep_models": 2})})
+    for turn in range(6):
+        assert learned(few, 100.0 + turn).refused
+    listed = list_models(models_folder(settings))
+    assert [each.name for each in listed if each.info and not each.info.refused] == two_models
+    assert len(listed) == 2 + KEPT_OTHERS
+
+
+def test_an_active_model_that_was_refused_once_is_what_the_next_is_compared_with(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    learned(settings, 100.0)
+    ran(settings, 100, 30, 101)
+    ran(settings, 9000, 30, 1, cluster="imported")
+    refused = learned(settings, 200.0)
+    assert refused.refused
+    activate(settings, refused.model.name)
+    ran(settings, 100, 30, 201)
+    assert learned(settings, 300.0).verdict.reference == refused.model.name
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_makes_belongs_to_the_owner_of_the_state_folder(settings: Settings) -> None:
+    os.chown(settings.paths.state, 12345, 12345)
+    name = learned(settings, 10.0).model.name
+    models = models_folder(settings)
+    for path in (models, models / name, models / name / "model.json", settings.paths.state / "retrain.lock"):
+        assert path.stat().st_uid == 12345, path

@@ -1,5 +1,6 @@
 """Predictors by name, and the one that fits them to a history."""
 
+from slurm_asrpt.predict.history import TEACHING
 from slurm_asrpt.predict.predictors import backoff, plain  # noqa: F401  (they register themselves)
 from slurm_asrpt.predict.predictors.base import (
     Chain,
@@ -10,7 +11,7 @@ from slurm_asrpt.predict.predictors.base import (
     predictor_names,
     register,
 )
-from slurm_asrpt.predict.predictors.fit import TEACHING, fit, lessons_of, teaching
+from slurm_asrpt.predict.predictors.fit import fit, lessons_of, teaching
 
 __all__ = [
     "TEACHING",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from slurm_asrpt.predict.forest import fit_columns, fit_rows
-from slurm_asrpt.predict.history import Sample
+from slurm_asrpt.predict.history import TEACHING, Sample
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.predictors.base import Chain, Lesson, make_predictor
 from slurm_asrpt.predict.predictors.intervals import with_intervals
@@ -13,8 +13,6 @@ from slurm_asrpt.predict.table import Entry
 
 Progress = Callable[[int], None]
 FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
-TEACHING = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
-"""Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
 
 
 def _silent(done: int) -> None:

@@ -78,7 +78,7 @@ def source(path: Path) -> Source:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a regular file; write the trace to a file first")
     except (OSError, ValueError) as error:  # too long a name, a null byte
-        raise InputError(f"{path}: cannot be read ({_reason(error)}); name a trace") from None
+        raise InputError(f"{path}: cannot be read ({_reason(error)}); name the file") from None
     with lines(path) as text:
         return Source(path, tuple(_head(text)))
 
@@ -108,7 +108,7 @@ def lines(path: Path, newline: str | None = None) -> Iterator[Iterator[str]]:
             limited = io.BufferedReader(_Limited(path, stream, packed), 1 << 16)
             yield iter(io.TextIOWrapper(limited, encoding="utf-8-sig", errors="replace", newline=newline))
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({_reason(error)}); name a trace") from None
+        raise InputError(f"{path}: cannot be read ({_reason(error)}); name the file") from None
 
 
 def _reason(error: Exception) -> str:
