@@ -53,6 +53,7 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 1")}
     ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script="sleep 3")
     cluster.wait(ids["requeued"], "RUNNING")
+    wait_for(lambda: cluster.status()[ids["requeued"]]["state"] == "running", "asrptd sees it run", 10)
     cluster.scontrol("requeue", ids["requeued"])
     wait_for(lambda: cluster.audit(ids["requeued"], "cut"), "the cut run is recorded", 10)
     wait_for(lambda: cluster.audit(ids["seen"], "ended"), "the run is recorded", 15)
