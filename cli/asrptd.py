@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from threading import Event
 from typing import Annotated, NoReturn
 
 import typer
@@ -11,7 +12,8 @@ from slurm_asrpt_cli.common import run_app
 
 from slurm_asrpt.config import Mode, Settings, load_settings
 from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
-from slurm_asrpt.daemon.loop import Daemon
+from slurm_asrpt.daemon.lead import wait_to_lead
+from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import InputError, printable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -34,7 +36,10 @@ def asrptd(
     once: Annotated[bool, typer.Option("--once", help="One cycle, then leave.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM."""
+    """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM.
+
+    A second one on the same state folder stands by, and takes over when the first is gone.
+    """
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:
         raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
@@ -45,9 +50,16 @@ def asrptd(
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})
     if policy is not None:
         settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": policy})})
-    daemon = Daemon(settings)
-    daemon.stop_on_signals()
-    _announce(settings)
+    prepare(settings)
+    stopping = Event()
+    stop_on_signals(stopping)
+    lead = wait_to_lead(settings.paths.state, stopping, once)
+    if lead is not None:
+        _run(Daemon(settings, lead, stopping), once)
+
+
+def _run(daemon: Daemon, once: bool) -> None:
+    _announce(daemon.settings)
     try:
         daemon.run(once)
     finally:

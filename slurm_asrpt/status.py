@@ -53,6 +53,8 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Status:
+    """leader: host, pid and since when, of the asrptd that wrote it."""
+
     written: float
     mode: str
     policy: str
@@ -61,6 +63,7 @@ class Status:
     gpus_free: int
     jobs: list[JobStatus] = field(default_factory=list)
     schema: int = SCHEMA
+    leader: str = ""
 
 
 def write_status(run_dir: Path, status: Status) -> None:

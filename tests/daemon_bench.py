@@ -14,6 +14,7 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
@@ -80,7 +81,8 @@ class Bench:
         state, spool = self.settings.paths.state, self.settings.paths.spool
         name = self.settings.policy.name
         more = {"tau": self.tau} if "tau" in policy_settings(name) else {}
-        self.store = Store(state)
+        self.lead = Lead(state)
+        assert self.lead.take()
         profiles, clock = Profiles(load), Clock(self.slurm)
         self.scheduler = Scheduler(
             Parts(
@@ -89,7 +91,7 @@ class Bench:
                 slurm=self.slurm.config(),
                 policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **more),
                 profiles=profiles,
-                store=self.store,
+                store=Store(self.lead),
                 audit=Audit(state),
                 recorder=Recorder(self.history, spool, profiles),
                 watch=ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic),
@@ -99,7 +101,7 @@ class Bench:
 
     def stop(self) -> None:
         """The daemon is gone, without a last word."""
-        self.store.close()
+        self.lead.close()
 
     def restart(self) -> None:
         self.stop()

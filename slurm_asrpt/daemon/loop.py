@@ -14,6 +14,7 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.lead import Lead, LeadLostError
 from slurm_asrpt.daemon.metrics import Metrics
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
@@ -45,13 +46,11 @@ SHORTEST_PAUSE = 0.2
 class Daemon:
     """Everything asrptd owns while it runs. ``close`` gives it back."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.stopping = threading.Event()
+    def __init__(self, settings: Settings, lead: Lead, stopping: threading.Event) -> None:
+        """lead: over the state folder, taken. stopping: set it, and the loop ends after its cycle."""
+        self.settings, self.lead, self.stopping = settings, lead, stopping
         self.policy = _policy(settings)
-        render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)  # refuses what hook.conf cannot hold
-        _make_folders(settings)
-        self.store = Store(settings.paths.state)
+        self.store = Store(lead)
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
         self.client: SlurmClient = CliClient(settings.slurm)
@@ -128,6 +127,8 @@ class Daemon:
             try:
                 wakeup = self._cycle(began)
                 failures = 0
+            except LeadLostError:
+                raise
             except (AsrptError, OSError) as error:  # Slurm is away, a disk is full: nothing that a traceback explains
                 if once:
                     raise
@@ -146,6 +147,7 @@ class Daemon:
             self.stopping.wait(self._pause(began, wakeup, failures))
 
     def _cycle(self, now: float) -> float | None:
+        self.lead.check()
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         status = build_status(self.scheduler, now)
@@ -210,26 +212,40 @@ class Daemon:
         )
 
     def close(self) -> None:
-        """A clean stop: from now on the hook leases nothing; what is leased runs out by itself."""
+        """A clean stop: from now on the hook leases nothing, unless another leads; what is leased runs out by itself."""
         try:
+            self.lead.check()
             self._heartbeat(time.time(), alive=False)
+        except LeadLostError as error:
+            LOG.warning("%s", one_line(error))
         except OSError as error:
             LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
         self.metrics.close()
         self.watch.stop()
         self.recorder.close()
         self.history.close()
-        self.store.close()
+        self.lead.close()
 
-    def stop_on_signals(self) -> None:
-        """SIGTERM and SIGINT let the cycle end, then the loop."""
 
-        def stop(number: int, _: FrameType | None) -> None:
-            LOG.info("%s: stopping after this cycle", signal.Signals(number).name)
-            self.stopping.set()
+def stop_on_signals(stopping: threading.Event) -> None:
+    """SIGTERM and SIGINT let the cycle end, then the loop."""
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+    def stop(number: int, _: FrameType | None) -> None:
+        LOG.info("%s: stopping after this cycle", signal.Signals(number).name)
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def prepare(settings: Settings) -> None:
+    """Make the folders, refuse settings that no daemon can follow: one that stands by says so at once, too.
+
+    Raises AsrptError, InputError.
+    """
+    _policy(settings)
+    render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)
+    _make_folders(settings)
 
 
 def _policy(settings: Settings) -> Policy:

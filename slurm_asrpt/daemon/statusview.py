@@ -32,6 +32,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
         gpus_total=scheduler.world.view.total_gpus,
         gpus_free=scheduler.world.view.total_free,
         jobs=rows,
+        leader=scheduler.parts.store.lead.name,
     )
 
 

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.daemon.lead import Lead
 
 FILE_NAME = "state.json"
-LOCK_NAME = "lock"
 SCHEMA = 1
 
 
 class Store:
-    """The state folder of one daemon. Raises AsrptError if another daemon holds it."""
+    """The state of the daemon that leads."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+    def __init__(self, lead: Lead) -> None:
+        self.lead, self.path = lead, lead.folder / FILE_NAME
         self._last = ""
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AsrptError(f"another asrptd holds {folder}; one daemon per state folder") from None
-        except OSError as error:
-            raise AsrptError(f"the state folder {folder} cannot be used ({error.strerror})") from error
-
-    def close(self) -> None:
-        os.close(self._lock)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Durable before it returns; nothing is written where nothing changed."""
+        """Durable before it returns; nothing is written where nothing changed. Raises LeadLostError, OSError."""
+        self.lead.check()
         text = json.dumps({"schema": SCHEMA, **state})
         if text == self._last:
             return

@@ -18,6 +18,7 @@ from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.status import read_status
 
 from .conftest import BASE_PORT, COMMANDS, LEASE_S, Cluster, can_run_slurm, wait_for
 
@@ -74,11 +75,10 @@ def run_daemon(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess
     return cluster.lab.run([COMMANDS / "asrptd", *arguments], check=False)
 
 
-def test_a_second_daemon_is_refused_and_sigterm_ends_the_first_cleanly(asrpt: Cluster):
-    second = run_daemon(asrpt)
-    assert second.returncode == 1
-    assert second.stderr.count("\n") == 1
-    assert "another asrptd" in second.stderr
+def test_sigterm_ends_it_cleanly_and_the_hook_stops_leasing(asrpt: Cluster):
+    beside = run_daemon(asrpt, "--once")
+    assert beside.returncode == 1
+    assert beside.stderr.splitlines()[-1].startswith("asrptd: another asrptd leads (")
     assert hook_lease(asrpt) == str(LEASE_S)
     assert asrpt.stop_daemon(signal.SIGTERM) == 0
     assert hook_lease(asrpt) == "0"
@@ -86,6 +86,34 @@ def test_a_second_daemon_is_refused_and_sigterm_ends_the_first_cleanly(asrpt: Cl
     asrpt.wait(job_id, "COMPLETED", timeout=5)
     assert run_daemon(asrpt, "--once").returncode == 0
     assert hook_lease(asrpt) == "0"
+
+
+def leader(cluster: Cluster) -> str:
+    return read_status(cluster.paths / "run").leader
+
+
+def test_a_second_daemon_stands_by_and_takes_over_when_the_first_is_killed(asrpt: Cluster):
+    """Ten seconds are the issue's; on a machine as busy as it may be the limit is that of the leases, and more."""
+    blockers = asrpt.block_all()
+    jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
+    wait_for(lambda: waiting_order(asrpt) == jobs, "all wait in order", 15)
+    first, asrpt.daemon = asrpt.daemon, None
+    second = subprocess.Popen([COMMANDS / "asrptd"], env=asrpt.lab.env, stderr=subprocess.PIPE, text=True)
+    try:
+        assert first is not None
+        assert f" pid {first.pid} since " in leader(asrpt)
+        assert f"standing by: {leader(asrpt)} leads" in second.stderr.readline()
+        first.kill()
+        first.wait()
+        wait_for(lambda: f" pid {second.pid} since " in leader(asrpt), "the second leads", 30)
+        assert waiting_order(asrpt) == jobs
+        assert {asrpt.job(j).state for j in jobs} == {"PENDING"}
+        asrpt.cancel(*blockers)
+        asrpt.wait_all(jobs, "COMPLETED")
+        assert_each_ran_once(asrpt, jobs)
+    finally:
+        second.terminate()
+        second.communicate(timeout=20)
 
 
 def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster):

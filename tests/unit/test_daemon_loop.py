@@ -1,6 +1,7 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
 import inspect
+from threading import Event
 
 import pytest
 
@@ -9,6 +10,7 @@ from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import _REGISTRY
 from slurm_asrpt.daemon import loop
+from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
@@ -31,7 +33,9 @@ def make_daemon(slurm, tmp_path, monkeypatch):
     made = []
 
     def make(**settings):
-        made.append(Daemon(make_settings(tmp_path, **settings)))
+        chosen, stopping = make_settings(tmp_path, **settings), Event()
+        loop.prepare(chosen)
+        made.append(Daemon(chosen, wait_to_lead(chosen.paths.state, stopping), stopping))
         return made[-1]
 
     yield make
@@ -222,7 +226,7 @@ def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monke
     settings = make_settings(tmp_path)
     wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
     with pytest.raises(AsrptError, match=r"policy\.name: no policy is called 'lottery'; known: .*asrpt"):
-        Daemon(wrong)
+        loop.prepare(wrong)
 
 
 @pytest.mark.parametrize("name", policy_names())
