@@ -93,7 +93,7 @@ class Bench:
                 profiles=profiles,
                 store=Store(self.lead),
                 audit=Audit(state),
-                recorder=Recorder(self.history, spool, profiles),
+                recorder=Recorder(lambda: self.history, spool, profiles),
                 watch=ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic),
                 clock=clock,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ FILE_NAME = "audit.jsonl"
 MAX_BYTES = 64 << 20
 """At this size the file becomes audit.jsonl.1, and so on; the last of KEEP goes."""
 KEEP = 5
+MOST_UNWRITTEN = 100_000
 SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused"})
 """Events that the log tells, too."""
 
@@ -32,13 +34,25 @@ class Audit:
             LOG.info("%s job %s %s", event, job_id, json.dumps(facts, default=str))
 
     def flush(self) -> None:
+        """Write what is unwritten, all of it or nothing: what a full disk refuses stays for the next time.
+
+        Raises OSError.
+        """
         if not self._lines:
             return
-        text, self._lines = "\n".join(self._lines) + "\n", []
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-            file.write(text)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            before = file.tell()
+            torn = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"  # by a crash
+            text = "\n" * torn + "\n".join(self._lines) + "\n"
+            try:
+                _write_all(file, text.encode())
+            except OSError:
+                file.truncate(before)
+                del self._lines[:-MOST_UNWRITTEN]
+                raise
             full = file.tell() > MAX_BYTES
+        self._lines.clear()
         if full:
             self._rotate()
 
@@ -48,3 +62,10 @@ class Audit:
             if older.exists():
                 older.replace(self.path.with_name(f"{FILE_NAME}.{number + 1}"))
         self.path.replace(self.path.with_name(f"{FILE_NAME}.1"))
+
+
+def _write_all(file: RawIOBase, data: bytes) -> None:
+    """A full disk may take a part first, and refuse the rest only then. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) or 0 :]

@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
-from slurm_asrpt.predict.history import HistoryError
+from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_named
@@ -55,13 +55,17 @@ class Daemon:
         self._told: dict[str, str] = {}
         self.client: SlurmClient = CliClient(settings.slurm)
         self.metrics = Metrics(settings.daemon.metrics)
-        self.history, trouble = open_or_set_aside(settings.paths.state / HISTORY_FILE, time.time())
-        if trouble:
-            LOG.error("%s", printable(trouble))
-        self.recorder = Recorder(self.history, settings.paths.spool, self.profiles)
+        self.recorder = Recorder(self._open_history, settings.paths.spool, self.profiles)
         self._tended = 0.0
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
+
+    def _open_history(self) -> History:
+        """Raises HistoryError."""
+        history, trouble = open_or_set_aside(self.settings.paths.state / HISTORY_FILE, time.time())
+        if trouble:
+            LOG.error("%s", printable(trouble))
+        return history
 
     def _scheduler(self, config: SlurmConfig) -> Scheduler:
         """Raises InputError for a mode that this Slurm cannot have."""
@@ -169,14 +173,13 @@ class Daemon:
                 LOG.warning("%s", one_line(error))
 
     def _tend_history(self, now: float) -> None:
-        """Write what is still unwritten; once a day drop what is too old."""
-        self.recorder.flush()
+        """Once a day drop what is too old."""
         if now < self._tended + DAY_S:
             return
         self._tended = now
         keep_days = self.settings.predict.keep_days
         try:
-            dropped = tend(self.history, keep_days, now)
+            dropped = tend(self.recorder.reach(), keep_days, now)
         except HistoryError as error:
             LOG.error("%s; trying again tomorrow", one_line(error))
             return
@@ -223,7 +226,6 @@ class Daemon:
         self.metrics.close()
         self.watch.stop()
         self.recorder.close()
-        self.history.close()
         self.lead.close()
 
 

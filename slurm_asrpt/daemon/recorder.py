@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.predict.history import History, HistoryError, Run, Source
+from slurm_asrpt.predict.history import DamagedError, History, HistoryError, Run, Source
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
 
@@ -21,15 +22,29 @@ MOST_UNWRITTEN = 100_000
 
 
 class Recorder:
-    """Writes ended runs into the history. Runs that it will not take now are kept and written later."""
+    """Writes ended runs into the history. Runs that it will not take now are kept and written later.
 
-    def __init__(self, history: History, spool: Path, profiles: Profiles) -> None:
-        self.history, self.spool, self.profiles = history, spool, profiles
+    open_history: raises HistoryError; asked at once, and again wherever a history is needed and there is none.
+    """
+
+    def __init__(self, open_history: Callable[[], History], spool: Path, profiles: Profiles) -> None:
+        self.spool, self.profiles = spool, profiles
+        self.history: History | None = None
         self.unwritten: list[Run] = []
-        self._told = ""
+        self._open, self._told = open_history, ""
+        try:
+            self.reach()
+        except HistoryError as error:
+            self._tell(one_line(error))
+
+    def reach(self) -> History:
+        """The history, opened where it is not. Raises HistoryError."""
+        if self.history is None:
+            self.history = self._open()
+        return self.history
 
     def record(self, tracked: Tracked) -> bool:
-        """Keep the run of a tagged job that has run; False where there is nothing to keep."""
+        """Keep the run of a tagged job that has run until ``flush``; False where there is nothing to keep."""
         record = tracked.record
         if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return False  # not ours, or cancelled before it had any node
@@ -37,7 +52,6 @@ class Recorder:
         if self._known(run):
             return False  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
         self.unwritten.append(run)
-        self.flush()
         return True
 
     def record_cut(self, tracked: Tracked, until: float) -> bool:
@@ -50,21 +64,35 @@ class Recorder:
         if not self.unwritten:
             return
         try:
-            self.history.record(self.unwritten)
+            self._write(self.reach())
         except HistoryError as error:
             self._tell(one_line(error))
             del self.unwritten[:-MOST_UNWRITTEN]
+            if isinstance(error, DamagedError):
+                self._close()  # to be set aside when it is opened again
         else:
             self.unwritten.clear()
             self._told = ""
+
+    def _write(self, history: History) -> None:
+        """Without what it knew when it could not be asked. Raises HistoryError."""
+        history.record([run for run in self.unwritten if not history.known(*run.key)])
 
     def close(self) -> None:
         """A last try."""
         self.flush()
         if self.unwritten:
             LOG.error("%d run(s) could not be written and are lost; sacct has them", len(self.unwritten))
+        self._close()
+
+    def _close(self) -> None:
+        if self.history is not None:
+            self.history.close()
+        self.history = None
 
     def _known(self, run: Run) -> bool:
+        if self.history is None:
+            return False  # asked again before it is written
         try:
             return self.history.known(*run.key)
         except HistoryError as error:

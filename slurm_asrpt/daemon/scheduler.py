@@ -41,6 +41,7 @@ class Scheduler:
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
         self._save()
+        self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
             self.writer.start(starts, now)
             self.writer.renew_leases(now)

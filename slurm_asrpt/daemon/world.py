@@ -37,6 +37,7 @@ class World:
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, float | None] = {}
         self._done: set[tuple[str, float]] = set()
+        self._gone: list[JobRecord] = []
         jobs = saved.get("jobs")
         self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
 
@@ -54,6 +55,15 @@ class World:
         self._follow_nodes(nodes, now)
         self._follow_jobs(records, now)
         self._saved_jobs = {}  # what the daemon before us knew is true once
+        self._keep_what_has_ended()
+
+    def _keep_what_has_ended(self) -> None:
+        """Runs go to the audit trail, then to the history, then their files go: a crash in between repeats a step."""
+        self.parts.audit.flush()
+        self.parts.recorder.flush()
+        for record in self._gone:
+            self._clear_spool(record)
+        self._gone.clear()
 
     # nodes
 
@@ -151,14 +161,14 @@ class World:
         tracked.record = record
         if self.parts.recorder.record(tracked):
             self.parts.audit.record(now, "ended", record.job_id, state=record.state)
-        self._clear_spool(record)
+        self._gone.append(record)
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
         """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
         self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
         del self.tracked[tracked.record.job_id]
-        self._clear_spool(tracked.record)
+        self._gone.append(tracked.record)
 
     def _clear_spool(self, record: JobRecord) -> None:
         """The prolog makes a progress folder for every job, ours or not."""

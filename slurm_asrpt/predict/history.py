@@ -201,14 +201,14 @@ def _make(path: Path) -> None:
 class History:
     """The runs in one file. Use as a context manager."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Open, and make or migrate unless ``read_only``. Raises HistoryError."""
+    def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = 10.0) -> None:
+        """Open, and make or migrate unless ``read_only``. wait_s: for others' locks, seconds. Raises HistoryError."""
         self.path = path
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         with _named(path):
             if not read_only:
                 _make(path)
-            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait_s)
             try:
                 self._prepare(read_only)
             except BaseException:

@@ -13,6 +13,8 @@ from slurm_asrpt.predict.history import TEACHING, DamagedError, History, History
 DAY_S = 86400
 DAMAGED = ".damaged-"
 _PARTS = ("", "-wal", "-shm")
+DAEMON_WAIT_S = 1.0
+"""For a lock of somebody else's: asrptd schedules meanwhile, and writes later."""
 
 
 def open_or_set_aside(path: Path, now: float) -> tuple[History, str]:
@@ -22,14 +24,14 @@ def open_or_set_aside(path: Path, now: float) -> tuple[History, str]:
     a full disk or of a later release stays where it is.
     """
     try:
-        history = History(path)
+        history = History(path, wait_s=DAEMON_WAIT_S)
         problems = _checked(history)
     except DamagedError as error:
         problems = [str(error.__cause__ or error)]
     if not problems:
         return history, ""
     aside = _set_aside(path, now)
-    return History(path), (
+    return History(path, wait_s=DAEMON_WAIT_S), (
         f"{path} is damaged ({'; '.join(problems[:3])}); it was moved to {aside} and a new one begun; predictions stay "
         f"until the next retrain; sqlite3 {aside} .recover may save runs, asrpt-admin history import takes sacct's"
     )

@@ -73,7 +73,7 @@ def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_
     daemon = make_daemon()
     assert f"{path} is damaged" in caplog.text
     daemon.run(once=True)
-    assert daemon.history.runs() == []
+    assert daemon.recorder.history.runs() == []
     assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
 
 
@@ -83,9 +83,9 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon.settings = daemon.settings.model_copy(update={"predict": predict})
     now = 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
-        daemon.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
+        daemon.recorder.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
         daemon._tend_history(now + 3600 * hour)
-        assert daemon.history.count("1", ()) == left
+        assert daemon.recorder.history.count("1", ()) == left
     monkeypatch.setattr(loop, "tend", fails)
     daemon._tend_history(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text

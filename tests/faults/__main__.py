@@ -1,0 +1,49 @@
+"""The campaign of faults on a real Slurm: ``make test-faults``.
+
+    python -m tests.faults [--seed N] [--faults N] [--only NAME,NAME] [--policy NAME] [--json FILE]
+
+Every fault ``--faults`` times under load, then the invariants (tests/faults/invariants.py). Prints a line a round and
+the counts as a table; exits 1 if anything was lost, stuck, run twice or otherwise not as it must be. All choices come
+from the seed; when which process gets the processor does not. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from slurm_asrpt.errors import AsrptError, one_line
+from tests.faults.arena import arena
+from tests.faults.campaign import as_json, campaign, table
+from tests.faults.faults import FAULTS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("ASRPT_FAULT_SEED", "1")))
+    parser.add_argument("--faults", type=int, default=int(os.environ.get("ASRPT_FAULTS", "3")), help="times of each")
+    parser.add_argument("--only", default=os.environ.get("ASRPT_FAULT_NAMES", ""), help=f"of {', '.join(FAULTS)}")
+    parser.add_argument("--policy", default="asrpt", help="asrptd's policy")
+    parser.add_argument("--json", type=Path, help="the counts as JSON into this file")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(FAULTS)
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown:
+        parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
+    try:
+        with arena(policy=options.policy) as place:
+            chosen = [FAULTS[name] for name in names]
+            totals = campaign(place, chosen, options.seed, options.faults, lambda text: print(text, flush=True))
+    except AsrptError as error:
+        print(f"tests.faults: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        options.json.write_text(as_json(totals, options.seed, options.policy) + "\n", encoding="utf-8")
+    print(table(totals))
+    return int(any(total.failures for total in totals))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

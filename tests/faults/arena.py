@@ -1,0 +1,294 @@
+"""A lab under load with asrptd beside it: what the faults act on and what the checker is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT
+from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY
+from slurm_asrpt.predict.history import History
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
+from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
+from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
+from tests.faults.wrapper import Wrapper
+
+LEASE_S = 8
+CRED_EXPIRE_S = 12
+"""Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
+USER = "asrpt1"
+SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
+STATE_MB = 24
+WARNINGS = ("history.sqlite", "could not be written", "cannot be written")
+"""Words of a line of asrptd's log that says that its history or its audit trail misses something."""
+
+
+@contextlib.contextmanager
+def arena(port: int = BASE_PORT + 100, nodes: str = "4x4", policy: str = "asrpt") -> Iterator[Arena]:
+    """A lab with accounting, Slurm's commands behind wrappers, and a state folder on a small file system of its own."""
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
+    directory.rmdir()
+    wrappers = directory.with_name(directory.name + "-bin")
+    settings = {
+        "slurm": {"bin_dir": str(wrappers), "timeout_s": 3.0, "client": "cli"},
+        "daemon": {"interval_s": 0.5, "progress_s": 1.0, "lease_s": LEASE_S, "unpin_after_s": 4.0},
+        "policy": {"name": policy},
+    }
+    extra = f"AuthInfo=socket={directory}/munge/s,cred_expire={CRED_EXPIRE_S}\n"
+    spec = LabSpec(
+        directory=directory, nodes=nodes, base_port=port, users=1, accounting=True, settings=settings,
+        slurm_conf_extra=extra,
+    )  # fmt: skip
+    state = directory / "asrpt" / "state"
+    lab = up(spec)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_MB}m,mode=700", "tmpfs", state], check=True)
+        made = Arena(lab, Wrapper(wrappers))
+        try:
+            yield made
+        finally:
+            made.close()
+            if "ASRPT_TEST_KEEP" not in os.environ:
+                subprocess.run(["umount", "-l", state], check=False)
+    finally:
+        lab.down(purge="ASRPT_TEST_KEEP" not in os.environ)
+        shutil.rmtree(wrappers, ignore_errors=True)
+
+
+class Arena(Cluster):
+    """One campaign's cluster. tickets, records: of the present round."""
+
+    def __init__(self, lab: Lab, wrapper: Wrapper) -> None:
+        super().__init__(lab)
+        self.wrapper = wrapper
+        self.tickets: list[Ticket] = []
+        self.records: dict[str, JobRecord] = {}
+        self.long_leases: list[str] = []
+        self.lost_state = False
+        self._number = 0
+        self._began, self._controller_began = (0.0, 0), 0
+        self._lock = threading.Lock()
+
+    # asrptd
+
+    def launch(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start asrptd and wait for nothing."""
+        with self.log.open("ab") as log:
+            command = [COMMANDS / "asrptd", *arguments]
+            return subprocess.Popen(command, env=self.lab.env | environment, stdout=log, stderr=log)
+
+    def ensure(self, limit_s: float = 60.0, **environment: str) -> None:
+        """asrptd runs and has done a cycle; it is started where it has ended, as systemd would."""
+        before, deadline = time.time(), time.monotonic() + limit_s
+        while self._status_written() < before:
+            if self.daemon is None or self.daemon.poll() is not None:
+                self.daemon = self.launch(**environment)
+                time.sleep(0.5)
+            if time.monotonic() > deadline:
+                raise AsrptError(f"asrptd has not done a cycle within {limit_s:g} s; see {self.log}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        daemon, self.daemon = self.daemon, None
+        if daemon is not None:
+            daemon.kill()
+            daemon.wait()
+
+    def close(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.stop_daemon()
+        self.kill()
+
+    # the load
+
+    def begin(self) -> None:
+        """A new round: what came before has been checked."""
+        self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
+        self._controller_began = len(self.controller_log())
+        self._began = (time.time(), self.log.stat().st_size if self.log.exists() else 0)
+
+    def put(self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True) -> Ticket:
+        """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
+        with self._lock:
+            self._number += 1
+            token = f"t{self._number:05}"
+        where = [] if managed else ["-p", "other"]
+        words = ["-n", str(gpus), "--gpus-per-task=1", "-J", token, "-o", "/dev/null", *where, *options]
+        job_id = ""
+        with contextlib.suppress(SlurmError):
+            job_id = self.submit(*words, script=SCRIPT.format(token=token, rest=f"sleep {seconds:.2f}"), user=USER)
+        ticket = Ticket(token, job_id, wish, managed)
+        with self._lock:
+            self.tickets.append(ticket)
+        return ticket
+
+    def put_some(self, rng: Random, count: int) -> None:
+        """A mixed bag: most to run at once, some held, put off, dependent, cancelled, or not for asrptd at all."""
+        for _ in range(count):
+            self._put_one(rng)
+
+    def _put_one(self, rng: Random) -> None:
+        seconds, gpus, kind = rng.uniform(0.1, 1.0), rng.choice((1, 1, 2, 3, 4, 6, 8)), rng.random()
+        if kind < 0.06:
+            self.put(Wish.HELD, "--hold", seconds=seconds, gpus=gpus)
+        elif kind < 0.12:
+            self.put(Wish.LATER, "--begin=now+2hours", seconds=seconds, gpus=gpus)
+        elif kind < 0.18:
+            ticket = self.put(Wish.CANCELLED, seconds=seconds, gpus=gpus)
+            with contextlib.suppress(SlurmError):
+                self.cancel(*filter(None, [ticket.job_id]))
+        elif kind < 0.24:
+            self.put(Wish.RUN, seconds=seconds, gpus=min(gpus, 4), managed=False)
+        elif kind < 0.34 and self.tickets and self.tickets[-1].job_id and self.tickets[-1].wish is Wish.RUN:
+            self.put(Wish.RUN, f"--dependency=afterany:{self.tickets[-1].job_id}", seconds=seconds, gpus=gpus)
+        else:
+            self.put(Wish.RUN, seconds=seconds, gpus=gpus)
+
+    def put_many(self, count: int, *options: str, wish: Wish = Wish.RUN) -> None:
+        """So many sbatch at once as this machine can."""
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda _: self.put(wish, *options, seconds=0.0), range(count)))
+
+    @contextlib.contextmanager
+    def load(self, rng: Random, pause_s: float = 0.25) -> Iterator[None]:
+        """Submissions in the background while a fault happens."""
+        stop, own = threading.Event(), Random(rng.random())
+
+        def submit() -> None:
+            while not stop.is_set():
+                self._put_one(own)
+                stop.wait(own.uniform(0, 2 * pause_s))
+
+        thread = threading.Thread(target=submit, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    # looking
+
+    def look(self) -> None:
+        """Note what Slurm says of each of our jobs now. Raises SlurmError."""
+        now = time.time()
+        found = {record.name: record for record in self.client.jobs()}
+        for ticket in list(self.tickets):
+            record = found.get(ticket.token)
+            if record is not None:
+                self.records[ticket.token] = record
+                if self.daemon is not None and ticket.managed:
+                    self.long_leases += long_lease(ticket, record, LEASE_S, now)
+
+    def waited_for(self) -> list[str]:
+        """Tokens of jobs that must end and have not, by the last look."""
+        going = (PENDING, *RUNNING_STATES)
+        wanted = [t.token for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
+        return [token for token in wanted if token in self.records and self.records[token].state in going]
+
+    def drain(self, limit_s: float) -> None:
+        """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
+        self._until(lambda: not self.waited_for(), limit_s)
+        self._until(lambda: not self._unseen(), 15.0)
+
+    def _until(self, done: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(SlurmError):
+                self.look()
+                if done():
+                    return
+            time.sleep(0.4)
+
+    def _unseen(self) -> list[str]:
+        told = {entry.get("job") for entry in self.entries() if entry["event"] in ("ended", "vanished")}
+        ran = {start.token for start in self.starts()}
+        return [t.job_id for t in self.tickets if t.managed and t.token in ran and t.job_id not in told]
+
+    def findings(self) -> Findings:
+        """The invariants on everything that this round has brought."""
+        said = self.log.read_bytes()[self._began[1] :].decode(errors="replace")
+        facts = Facts(
+            tickets=self.tickets,
+            starts=self.starts(),
+            records=self.records,
+            runs=self.runs(),
+            audit=self.entries(),
+            lease_s=LEASE_S,
+            now=time.time(),
+            warned=any(word in said for word in WARNINGS),
+            hook_warned="asrpt: " in self._controller_said(),
+            slurm_lost_state=self.lost_state,
+            recovered=recovered(self._controller_said()) if self.lost_state else (),
+        )
+        found = check(facts)
+        found.other += sorted(set(self.long_leases))
+        found.other += [f"asrptd raised: {line}" for line in said.splitlines() if line.startswith("Traceback")]
+        return found
+
+    def _controller_said(self) -> str:
+        return self.controller_log()[self._controller_began :]
+
+    def starts(self) -> list[Start]:
+        file = self.lab.home(USER) / "ran.out"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        mine = {ticket.token for ticket in self.tickets}
+        rows = [line.split() for line in lines]
+        return [Start(row[0], row[1], int(row[2]), row[3]) for row in rows if row[0] in mine]
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The audit trail of this round; a line that a kill has torn cannot be read."""
+        entries = []
+        for file in sorted((self.paths / "state").glob(f"{AUDIT}*")):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    entries.append(json.loads(line))
+        return [entry for entry in entries if abs(entry["time"] - time.time()) < 2 * 86400]
+
+    def runs(self) -> Counter[str]:
+        with contextlib.suppress(AsrptError), History(self.paths / "state" / HISTORY, read_only=True) as history:
+            return Counter(run.job_id for run in history.runs(since=int(self._began[0]) - 7200))
+        return Counter()
+
+    def tidy(self) -> None:
+        """The owner takes back what was to wait, and the cluster is whole again."""
+        waiting = [t.job_id for t in self.tickets if t.job_id and t.wish in (Wish.HELD, Wish.LATER)]
+        stuck = [t.job_id for t in self.tickets if t.token in self.waited_for()]
+        if waiting or stuck:
+            self.lab.run(["scancel", *waiting, *stuck], check=False)
+
+    def signal_all(self, daemons: Sequence[str], number: int = signal.SIGKILL) -> None:
+        """Send a signal to daemons of the lab by name."""
+        for daemon in self.lab.daemons:
+            if daemon.name in daemons:
+                daemon.signal(number)
+
+
+def recovered(log: str) -> set[str]:
+    """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
+    again = set[str]()
+    begun: dict[str, bool] = {}  # whether it has come back since the start
+    for what, job_id in re.findall(r"(Allocate|Recovered) JobId=(\d+)", log):
+        if what == "Recovered":
+            begun |= {job_id: True} if job_id in begun else {}
+        else:
+            again |= {job_id} if begun.get(job_id) else set()
+            begun[job_id] = False
+    return again

@@ -1,0 +1,363 @@
+"""The faults by name. Each happens under load, and when its function returns the world is whole again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.lab import accounting, machine, processes
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY
+from slurm_asrpt.predict.table import FILE_NAME as TABLE
+from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.status import read_status
+from tests.e2e.conftest import wait_for
+from tests.faults.arena import LEASE_S, Arena
+from tests.faults.invariants import Wish
+from tests.faults.wrapper import MODES
+
+TAKEOVER_S = 10.0
+LIBFAKETIME = "/usr/lib/{}/faketime/libfaketime.so.1"
+
+Inject = Callable[[Arena, Random], int]
+"""Does it so often as it returns."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """text: for the table. own_load: it brings its jobs itself. size: of its burst; the smoke test has less."""
+
+    name: str
+    text: str
+    inject: Callable[[Arena, Random, int], int]
+    size: int = 1
+    smoke: int = 1
+    own_load: bool = False
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, text: str, size: int = 1, smoke: int = 1, own_load: bool = False) -> Callable[..., Inject]:
+    """Register. size: times (or jobs) in one round; smoke: the same in the default test run."""
+
+    def add(inject: Callable[[Arena, Random, int], int]) -> Callable[[Arena, Random, int], int]:
+        FAULTS[name] = Fault(name, text, inject, size, smoke, own_load)
+        return inject
+
+    return add
+
+
+# the daemons
+
+
+@fault("sigkill", "asrptd is killed at a random point", size=10, smoke=2)
+def sigkill(arena: Arena, rng: Random, size: int) -> int:
+    """Half of the points anywhere, start-up included; half in the tenths of a second after a state was saved."""
+    state = arena.paths / "state" / "state.json"
+    for _ in range(size):
+        arena.ensure()
+        if rng.random() < 0.5:
+            _wait_for_save(state, 3.0)
+            time.sleep(rng.uniform(0.0, 0.15))
+        else:
+            time.sleep(rng.uniform(0.0, 1.5))
+        arena.kill()
+        if rng.random() < 0.2:  # and once more before it is up
+            arena.daemon = arena.launch()
+            time.sleep(rng.uniform(0.0, 2.0))
+            arena.kill()
+    return size
+
+
+def _wait_for_save(state: Path, limit_s: float) -> None:
+    def written() -> int:
+        with contextlib.suppress(OSError):
+            return state.stat().st_mtime_ns
+        return 0
+
+    before, deadline = written(), time.monotonic() + limit_s
+    while written() == before and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+@fault("leases", "asrptd is killed and stays away: every lease runs out")
+def leases(arena: Arena, rng: Random, size: int) -> int:
+    arena.put_some(rng, 12)
+    arena.kill()
+    time.sleep(LEASE_S + 2.0)
+    for _ in range(40):
+        arena.look()
+        if not any(arena.records[token].state == "PENDING" for token in arena.waited_for()):
+            break
+        time.sleep(0.5)
+    arena.ensure()
+    return 1
+
+
+@fault("slurmctld", "slurmctld is killed and started again")
+def slurmctld(arena: Arena, rng: Random, size: int) -> int:
+    _crash_slurmctld(arena, rng.uniform(0.0, 6.0))
+    return 1
+
+
+def _crash_slurmctld(arena: Arena, away_s: float) -> None:
+    arena.lost_state = True
+    arena.lab.stop_slurmctld(crash=True)
+    time.sleep(away_s)
+    arena.lab.start_slurmctld()
+    arena.lab.wait_for_nodes()
+
+
+@fault("both", "asrptd and slurmctld are killed together")
+def both(arena: Arena, rng: Random, size: int) -> int:
+    time.sleep(rng.uniform(0.0, 1.0))
+    arena.kill()
+    arena.daemon = arena.launch() if rng.random() < 0.5 else None  # it waits for slurmctld, or comes later
+    _crash_slurmctld(arena, rng.uniform(0.0, 4.0))
+    return 1
+
+
+@fault("slurmdbd", "slurmdbd and its database are gone for a while")
+def slurmdbd(arena: Arena, rng: Random, size: int) -> int:
+    lab = arena.lab
+    arena.signal_all(["slurmdbd", "mariadbd"])
+    time.sleep(rng.uniform(2.0, 8.0))
+    command = accounting._mariadbd(lab.spec, lab.paths)
+    processes.start("mariadbd", command, lab.env, lab.paths.log / "mariadbd.log", lab.paths.pids)
+    accounting.start_slurmdbd(lab.paths, lab.env)
+    return 1
+
+
+@fault("standby", "the asrptd that leads is killed, the one that stands by takes over")
+def standby(arena: Arena, rng: Random, size: int) -> int:
+    second = arena.launch()
+    time.sleep(rng.uniform(2.0, 4.0))
+    arena.kill()
+    began, arena.daemon = time.monotonic(), second
+    wait_for(lambda: f" pid {second.pid} since " in read_status(arena.paths / "run").leader, "the second leads", 60.0)
+    took = time.monotonic() - began
+    if took > TAKEOVER_S:
+        raise AsrptError(f"the standby took over after {took:.1f} s, more than {TAKEOVER_S:g} s")
+    return 1
+
+
+# nodes
+
+
+@fault("node", "a node dies between pin and start")
+def node(arena: Arena, rng: Random, size: int) -> int:
+    name = rng.choice([n.name for n in arena.lab.spec.node_list])
+    before = len(arena.entries())
+    arena.signal_all([f"slurmd.{name}"])
+    arena.put(Wish.RUN, gpus=8)
+    _until(lambda: any(e["event"] == "start" and name in e["gpus"] for e in arena.entries()[before:]), 10.0)
+    arena.scontrol("update", f"NodeName={name}", "State=DOWN", "Reason=fault")
+    time.sleep(rng.uniform(1.0, 4.0))
+    command = [machine.program("slurmd"), "-D", "-N", name, "-f", str(arena.lab.slurm_conf)]
+    arena.lab._start(f"slurmd.{name}", command)
+    arena.scontrol("update", f"NodeName={name}", "State=RESUME")
+    arena.lab.wait_for_nodes()
+    return 1
+
+
+@fault("deleted", "a node with pinned jobs is deleted from the configuration, and comes back")
+def deleted(arena: Arena, rng: Random, size: int) -> int:
+    """Slurm 22.05 wants slurmctld restarted for that; jobs that run there are its own to requeue or to fail."""
+    lab, last = arena.lab, len(arena.lab.spec.node_list)
+    kept, etc = lab.slurm_conf.read_text(encoding="utf-8"), lab.paths.etc
+    gres = (etc / "gres.conf").read_text(encoding="utf-8")
+    arena.put_some(rng, 4)
+    without = "\n".join(line for line in kept.splitlines() if not line.startswith(f"NodeName=n{last} "))
+    lab.slurm_conf.write_text(without.replace(f"n[1-{last}]", f"n[1-{last - 1}]") + "\n", encoding="utf-8")
+    (etc / "gres.conf").write_text(gres.replace(f"n[1-{last}]", f"n[1-{last - 1}]"), encoding="utf-8")
+    try:
+        lab.restart_slurmctld()
+        time.sleep(rng.uniform(2.0, 5.0))
+    finally:
+        lab.slurm_conf.write_text(kept, encoding="utf-8")
+        (etc / "gres.conf").write_text(gres, encoding="utf-8")
+        lab.restart_slurmctld()
+    return 1
+
+
+def _until(condition: Callable[[], bool], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+# files
+
+
+@fault("db-locked", "the history is locked by somebody")
+def db_locked(arena: Arena, rng: Random, size: int) -> int:
+    with contextlib.closing(sqlite3.connect(arena.paths / "state" / HISTORY, timeout=30)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        time.sleep(rng.uniform(4.0, 15.0))
+        if rng.random() < 0.5:  # it must also come up beside the lock
+            arena.kill()
+            arena.ensure()
+        connection.execute("ROLLBACK")
+    return 1
+
+
+@fault("db-read-only", "the history cannot be written")
+def db_read_only(arena: Arena, rng: Random, size: int) -> int:
+    """A file under it that is read-only (a mount of itself): root passes by modes."""
+    history = arena.paths / "state" / HISTORY
+    arena.kill()
+    with _mounted_read_only(history):
+        arena.ensure()
+        time.sleep(rng.uniform(2.0, 4.0))
+        if rng.random() < 0.5:
+            arena.kill()
+    arena.ensure()
+    return 1
+
+
+@contextlib.contextmanager
+def _mounted_read_only(path: Path) -> Iterator[None]:
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@fault("db-corrupt", "the history's file is damaged")
+def db_corrupt(arena: Arena, rng: Random, size: int) -> int:
+    history = arena.paths / "state" / HISTORY
+    running = rng.random() < 0.5
+    if not running:
+        arena.kill()
+    with history.open("r+b") as file:
+        for _ in range(3):
+            file.seek(rng.randrange(max(1, history.stat().st_size)))
+            file.write(rng.randbytes(2000))
+    time.sleep(rng.uniform(1.0, 3.0))
+    arena.kill()
+    arena.ensure()
+    return 1
+
+
+@fault("disk-full", "the disk of the state folder is full")
+def disk_full(arena: Arena, rng: Random, size: int) -> int:
+    """The state folder is a file system of its own."""
+    filler = arena.paths / "state" / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x")
+    time.sleep(rng.uniform(2.0, 6.0))
+    if rng.random() < 0.5:
+        arena.kill()
+        arena.daemon = arena.launch()
+        time.sleep(rng.uniform(0.0, 3.0))
+    filler.unlink()
+    arena.ensure()
+    return 1
+
+
+@fault("file-size", "files cannot grow (RLIMIT_FSIZE of asrptd)")
+def file_size(arena: Arena, rng: Random, size: int) -> int:
+    assert arena.daemon is not None
+    limits = resource.prlimit(arena.daemon.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(arena.daemon.pid, resource.RLIMIT_FSIZE, (rng.choice((0, 100, 4096, 20_000)), limits[1]))
+    time.sleep(rng.uniform(2.0, 6.0))
+    resource.prlimit(arena.daemon.pid, resource.RLIMIT_FSIZE, limits)
+    return 1
+
+
+@fault("half-written", "table, model, state or hook.conf is half-written or rubbish")
+def half_written(arena: Arena, rng: Random, size: int) -> int:
+    hook, state = arena.paths / "hook", arena.paths / "state"
+    write_table(hook / TABLE, {f"{i:016x}": Entry.plain(100 + i) for i in range(50)})
+    files = [hook / TABLE, hook / "hook.conf", state / "state.json", *(state / "models").glob("*")]
+    arena.kill()
+    for path in rng.sample(files, rng.randint(1, len(files))):
+        data = path.read_bytes() if path.is_file() else b""
+        path.write_bytes(rng.choice((data[: rng.randrange(len(data) + 1)], rng.randbytes(300), b"")))
+    arena.put_some(rng, 3)
+    arena.ensure()
+    return 1
+
+
+# time
+
+
+@fault("clock", "asrptd's clock steps by an hour, forward and back (libfaketime, asrptd and its commands only)")
+def clock(arena: Arena, rng: Random, size: int) -> int:
+    offset = arena.lab.directory / "offset"
+    offset.write_text("+0\n", encoding="ascii")
+    library = LIBFAKETIME.format(os.uname().machine + "-linux-gnu")
+    if not Path(library).exists():
+        raise AsrptError("libfaketime is not installed; type: apt-get install libfaketime")
+    arena.kill()
+    faked = {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1"}
+    arena.ensure(**faked, FAKETIME_DONT_FAKE_MONOTONIC="1", FAKETIME_SKIP_CMDS="squeue,scontrol,sh")
+    for step in rng.sample(("+3600", "-3600"), 2):
+        offset.write_text(f"{step}\n", encoding="ascii")
+        time.sleep(rng.uniform(3.0, 5.0))
+        offset.write_text("+0\n", encoding="ascii")
+        time.sleep(rng.uniform(1.0, 3.0))
+    arena.kill()
+    arena.ensure()
+    return 2
+
+
+# crowds
+
+
+@fault("burst", "thousands of sbatch at once", size=5000, smoke=60, own_load=True)
+def burst(arena: Arena, rng: Random, size: int) -> int:
+    arena.put_many(size)
+    return 1
+
+
+@fault("cancels", "thousands of jobs are cancelled at once", size=2000, smoke=60, own_load=True)
+def cancels(arena: Arena, rng: Random, size: int) -> int:
+    blockers = [arena.put(Wish.CANCELLED, gpus=4, seconds=600.0) for _ in range(4)]
+    arena.put_many(size, wish=Wish.CANCELLED)
+    arena.put_some(rng, 10)
+    wanted = [t.job_id for t in arena.tickets if t.job_id and t.wish is Wish.CANCELLED and t not in blockers]
+    arena.cancel(*wanted)
+    arena.cancel(*(t.job_id for t in blockers if t.job_id))
+    return 1
+
+
+# Slurm's answers
+
+
+def _spoil(mode: str, text: str) -> None:
+    @fault(f"answers-{mode}", text)
+    def inject(arena: Arena, rng: Random, size: int) -> int:
+        arena.wrapper.set(mode, every=10)
+        time.sleep(rng.uniform(10.0, 14.0))
+        count = arena.wrapper.spoilt()
+        arena.wrapper.set("pass")
+        arena.ensure()
+        return count
+
+
+_TEXTS = {
+    "fail": "every tenth call of a Slurm command fails",
+    "after": "every tenth call does its work and then says that it failed",
+    "hang": "every tenth call hangs",
+    "cut": "every tenth answer is cut in half",
+    "garbage": "every tenth answer is random bytes",
+    "unknown": "every tenth answer holds fields and states of a later release",
+}
+for _mode in MODES:
+    _spoil(_mode, _TEXTS[_mode])

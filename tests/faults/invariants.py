@@ -1,0 +1,178 @@
+"""What must hold after every fault: a pure function of submissions, starts, records of Slurm and traces of ours.
+
+The jobs themselves are the witnesses: each start of a script appends its token, id, restart count and node to a file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
+from slurm_asrpt.slurm.tag import parse_tag
+
+SLACK_S = 5.0
+"""Between Slurm's whole seconds, our clock and the time that a read takes on a busy machine."""
+
+
+class Wish(StrEnum):
+    """Where its owner has put a job."""
+
+    RUN = "run"
+    HELD = "held"
+    LATER = "later"  # --begin, far away
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One submission. job_id: empty where sbatch failed, so that nobody knows. managed: in a partition of asrptd's."""
+
+    token: str
+    job_id: str
+    wish: Wish = Wish.RUN
+    managed: bool = True
+
+
+@dataclass(frozen=True)
+class Start:
+    """A line that a job has written when it started. restart: SLURM_RESTART_COUNT."""
+
+    token: str
+    job_id: str
+    restart: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """records: the last one seen of each token. runs: how many runs of a job id the history holds.
+
+    audit: entries since the jobs were submitted. warned: asrptd has said that its history misses something.
+    hook_warned: the hook has said that it left jobs untagged.
+    slurm_lost_state: slurmctld was killed; it forgets what it has not written down yet, whoever schedules.
+    recovered: job ids that it knew as waiting after that, though it had started them before.
+    """
+
+    tickets: Sequence[Ticket]
+    starts: Sequence[Start]
+    records: Mapping[str, JobRecord]
+    runs: Mapping[str, int]
+    audit: Sequence[Mapping[str, Any]]
+    lease_s: float
+    now: float
+    warned: bool = False
+    hook_warned: bool = False
+    slurm_lost_state: bool = False
+    recovered: Collection[str] = ()
+
+
+@dataclass
+class Findings:
+    """Tokens by what became of them, and every other breach in words.
+
+    forgotten: slurmctld was killed before it had written down that it had the job, or that it had started it. asrptd
+    never cancels or requeues anything, so it can have no part in that.
+    """
+
+    submitted: int = 0
+    lost: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not (self.lost or self.stuck or self.twice or self.other)
+
+
+def check(facts: Facts) -> Findings:
+    """Hold everything that was seen against everything that was asked for."""
+    found = Findings(submitted=sum(1 for ticket in facts.tickets if ticket.job_id))
+    starts = _by_token(facts.starts)
+    for ticket in facts.tickets:
+        record = facts.records.get(ticket.token)
+        _check_wish(found, ticket, record, starts[ticket.token], facts)
+        _check_twice(found, ticket, record, starts[ticket.token], facts)
+        if record is not None and record.state == PENDING:
+            found.other += _waiting(ticket, record, facts)
+        if ticket.managed and record is not None and _ended(record) and starts[ticket.token]:
+            found.other += _traces(ticket, record, starts[ticket.token], facts)
+    return found
+
+
+def _by_token(starts: Iterable[Start]) -> defaultdict[str, list[Start]]:
+    grouped: defaultdict[str, list[Start]] = defaultdict(list)
+    for start in starts:
+        grouped[start.token].append(start)
+    return grouped
+
+
+def _ended(record: JobRecord) -> bool:
+    return record.state != PENDING and record.state not in RUNNING_STATES
+
+
+def _check_wish(
+    found: Findings, ticket: Ticket, record: JobRecord | None, starts: Sequence[Start], facts: Facts
+) -> None:
+    """Ran, or is where its owner put it."""
+    if not ticket.job_id:
+        return  # refused, or the answer got lost: it may have run or not, but not twice
+    if record is None:
+        if not starts:
+            (found.forgotten if facts.slurm_lost_state else found.lost).append(ticket.token)
+    elif ticket.wish is Wish.RUN:
+        if not _ended(record):
+            found.stuck.append(ticket.token)
+        elif not starts:
+            found.lost.append(ticket.token)
+    elif ticket.wish is Wish.CANCELLED:
+        if not _ended(record):
+            found.stuck.append(ticket.token)
+    elif starts or record.state != PENDING:
+        found.other.append(f"{ticket.token} was to wait ({ticket.wish}), but is {record.state}, {len(starts)} start(s)")
+
+
+def _check_twice(
+    found: Findings, ticket: Ticket, record: JobRecord | None, starts: Sequence[Start], facts: Facts
+) -> None:
+    """Slurm may start a job again after it has requeued it, and counts that; nothing else may."""
+    again = [restart for restart, count in Counter(start.restart for start in starts).items() if count > 1]
+    allowed = 1 + (record.restarts if record is not None else 0)
+    if again or len(starts) > allowed or len({start.job_id for start in starts}) > 1:
+        (found.forgotten if ticket.job_id in facts.recovered else found.twice).append(ticket.token)
+
+
+def _waiting(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:
+    """No node list on a job that waits, no lease longer than a lease."""
+    if record.required_nodes:
+        yield f"{ticket.token} waits with node list {record.required_nodes}"
+    yield from long_lease(ticket, record, facts.lease_s, facts.now)
+
+
+def long_lease(ticket: Ticket, record: JobRecord, lease_s: float, now: float) -> Iterable[str]:
+    """A job that nobody has put off must get to Slurm once a lease has passed, whatever happens to asrptd."""
+    if ticket.wish is Wish.RUN and record.state == PENDING and not record.restarts and not record.dependency:
+        left = record.eligible_time - now
+        if left > lease_s + SLACK_S:
+            yield f"{ticket.token} is leased for {left:.0f} s, a lease is {lease_s:.0f} s"
+
+
+def _traces(ticket: Ticket, record: JobRecord, starts: Sequence[Start], facts: Facts) -> Iterable[str]:
+    """History and audit trail know of the run, or say that they do not."""
+    if parse_tag(record.admin_comment) is None:
+        if not facts.hook_warned:
+            yield f"{ticket.token} (job {record.job_id}) has no tag and slurmctld's log does not say why"
+        return
+    events = {str(entry["event"]) for entry in facts.audit if entry.get("job") == record.job_id}
+    vanished = "vanished" in events
+    if not facts.runs.get(record.job_id) and not vanished and not facts.warned:
+        yield f"{ticket.token} (job {record.job_id}) ran and the history does not know"
+    if not events & {"ended", "vanished"} and not facts.warned:
+        yield f"{ticket.token} (job {record.job_id}) ran and the audit trail does not say that it ended"
+    if record.required_nodes and "start" not in events:
+        yield f"{ticket.token} (job {record.job_id}) was given nodes and the audit trail does not say so"
