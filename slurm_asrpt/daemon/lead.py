@@ -1,7 +1,8 @@
 """Who leads: of all asrptd on one state folder one schedules, the others stand by and take over when it is gone.
 
-The kernel takes the lock from a process that ends, however it ends. A lock can also be lost while its holder lives: its
-file was deleted, or a network file system gave it away. So the file says who leads, and the leader looks before it writes.
+The kernel takes the lock from a process that ends, however it ends. A lock can also be lost while its holder lives:
+its file was deleted, or a network file system gave it away. So the file says who leads, and the leader looks at it
+before it writes.
 """
 
 from __future__ import annotations

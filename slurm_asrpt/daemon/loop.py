@@ -13,6 +13,7 @@ from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
 from slurm_asrpt.daemon.metrics import Metrics
@@ -49,7 +50,6 @@ class Daemon:
     def __init__(self, settings: Settings, lead: Lead, stopping: threading.Event) -> None:
         """lead: over the state folder, taken. stopping: set it, and the loop ends after its cycle."""
         self.settings, self.lead, self.stopping = settings, lead, stopping
-        self.policy = _policy(settings)
         self.store = Store(lead)
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
@@ -59,6 +59,7 @@ class Daemon:
         self._tended = 0.0
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
+        self._steps, self._stepped = StepWatch(), False
 
     def _open_history(self) -> History:
         """Raises HistoryError."""
@@ -77,7 +78,7 @@ class Daemon:
                 settings=settings,
                 client=self.client,
                 slurm=config,
-                policy=self.policy,
+                policy=_policy(settings),
                 profiles=self.profiles,
                 store=self.store,
                 audit=Audit(settings.paths.state),
@@ -121,6 +122,7 @@ class Daemon:
         config = self._wait_for_slurm(once)
         if config is None:
             return
+        check_same_clock(config, time.time())
         self.client = self._quickest_client(config)
         self.scheduler = self._scheduler(config)
         if not once:
@@ -152,6 +154,7 @@ class Daemon:
 
     def _cycle(self, now: float) -> float | None:
         self.lead.check()
+        self._follow_clock(now)
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         status = build_status(self.scheduler, now)
@@ -163,6 +166,22 @@ class Daemon:
         self._tend_history(now)
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
+
+    def _follow_clock(self, now: float) -> None:
+        """After a step begin anew, as a restart does: what was noted for a time is not due at that time any more.
+
+        Raises SlurmError while slurmctld has another time.
+        """
+        step = self._steps.step()
+        if step:
+            LOG.warning("the clock has stepped by %+.0f s", step)
+            self.scheduler.parts.audit.record(now, "clock-step", seconds=step)
+        self._stepped = self._stepped or bool(step)
+        if self._stepped:
+            config = self.client.config()
+            check_same_clock(config, time.time())
+            self.scheduler.parts.audit.flush()
+            self.scheduler, self._stepped = self._scheduler(config), False
 
     def _measure(self, status: Status, now: float) -> None:
         self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
@@ -204,7 +223,7 @@ class Daemon:
         if failures:
             return float(min(LONGEST_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
-        return max(interval * SHORTEST_PAUSE, until - time.time())
+        return max(interval * SHORTEST_PAUSE, min(interval, until - time.time()))  # the clock may have stepped back
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""
@@ -215,7 +234,7 @@ class Daemon:
         )
 
     def close(self) -> None:
-        """A clean stop: from now on the hook leases nothing, unless another leads; what is leased runs out by itself."""
+        """A clean stop: the hook leases nothing from now on, unless another leads; leases run out by themselves."""
         try:
             self.lead.check()
             self._heartbeat(time.time(), alive=False)

@@ -13,6 +13,7 @@ from slurm_asrpt.config import Mode
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
+from slurm_asrpt.daemon.clock import STEP_S
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
@@ -33,6 +34,7 @@ class Scheduler:
 
     def cycle(self, now: float) -> float | None:
         """Do everything once. Returns when the policy wants to be asked again. Raises SlurmError."""
+        self.writer.began = self.parts.clock.monotonic()
         self.world.follow(self.parts.client.jobs(), self.parts.client.nodes(), now)
         if self.world.enforcing:
             self.writer.take_back_what_did_not_start(now)
@@ -40,14 +42,14 @@ class Scheduler:
             self.writer.reconsider_what_slurm_has_not_started(now)
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
-        self._save()
+        self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
             self.writer.start(starts, now)
             self.writer.renew_leases(now)
         elif self.settings.daemon.mode is Mode.ORDER:
             self.writer.write_order(now)
-        self._save()
+        self._save(now)
         self.parts.audit.flush()
         return self.policy.next_wakeup(now)
 
@@ -72,7 +74,9 @@ class Scheduler:
     def _resume(self, eligible: list[Tracked], now: float) -> None:
         jobs = {t.job.id: t.job for t in eligible if t.job is not None}
         state = self._saved.get("policy") if self._saved.get("policy_name") == self.settings.policy.name else None
-        self._cold = state is None  # none was saved, or by another policy
+        if self.parts.store.saved_at > now + STEP_S:  # the clock has stepped back: its times are still to come
+            state = None
+        self._cold = state is None  # none was saved, by another policy, or in another time
         if state is not None:
             try:
                 self.policy.load(state, jobs)
@@ -128,11 +132,12 @@ class Scheduler:
             self.parts.audit.record(now, "wait", wait.job.id, **facts)
         tracked.why = wait.reason
 
-    def _save(self) -> None:
+    def _save(self, now: float) -> None:
         self.parts.store.save(
             {
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
                 "jobs": {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
-            }
+            },
+            now,
         )

@@ -16,6 +16,8 @@ from slurm_asrpt.slurm.request import Ask
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
+LONGEST_BACKOFF_S = 300.0
+
 
 class Place(StrEnum):
     """Where a job stands with us."""
@@ -93,10 +95,10 @@ class Saved:
 
     raw: Any
 
-    def restore(self, tracked: Tracked) -> None:
+    def restore(self, tracked: Tracked, now: float) -> None:
         """Put the saved facts onto a job that Slurm still has, all or none. Raises ValueError where they are none."""
         try:
-            facts = self._facts()
+            facts = self._facts(now)
             if self.raw["submit_time"] == tracked.record.submit_time:
                 vars(tracked).update(facts)
             elif _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
@@ -104,15 +106,16 @@ class Saved:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the saved state of a job: {error!r}") from error
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, now: float) -> dict[str, Any]:
+        """What was to come later than now ever notes, or has happened after now, is due: the clock has stepped back."""
         raw = self.raw
         pin, original, real = raw["pin"], raw["original"], raw.get("real")
         return {
             "place": Place(raw["place"]),
-            "pin": Pin(**{**pin, "original": Original(**pin["original"])}) if pin else None,
+            "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": Original(**pin["original"])}) if pin else None,
             "original": Original(**original) if original else None,
             "begin": None if raw["begin"] is None else float(raw["begin"]),
-            "retry_at": float(raw["retry_at"]),
+            "retry_at": min(float(raw["retry_at"]), now + LONGEST_BACKOFF_S),
             "failures": int(raw["failures"]),
             "mapped": bool(raw["mapped"]),
             "handed_over": bool(raw["handed_over"]),

@@ -144,7 +144,7 @@ class World:
         if job_id not in self._saved_jobs:
             return
         try:
-            Saved(self._saved_jobs[job_id]).restore(tracked)
+            Saved(self._saved_jobs[job_id]).restore(tracked, now)
         except ValueError as error:
             self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
 

@@ -9,14 +9,13 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon import placing, rankmap, writeback_order
 from slurm_asrpt.daemon.intake import unpinned
-from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.daemon.world import World
+from slurm_asrpt.daemon.tracked import LONGEST_BACKOFF_S, Place, Tracked
+from slurm_asrpt.daemon.world import LEASE_SLACK_S, World
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.records import Update
 
 MAP_WAIT_S = 2.0
 BACKOFF_S = 5.0
-LONGEST_BACKOFF_S = 300.0
 
 
 class Writer:
@@ -25,6 +24,8 @@ class Writer:
     def __init__(self, world: World) -> None:
         self.world, self.parts = world, world.parts
         self.client, self.settings, self.audit = world.parts.client, world.settings, world.parts.audit
+        self.began = world.parts.clock.monotonic()
+        """When the cycle began, by a clock that does not step."""
 
     @property
     def _lease(self) -> int:
@@ -141,7 +142,7 @@ class Writer:
         for tracked, end in wanted:  # should the answer be lost, either may hold
             tracked.lease_before, tracked.lease_until = tracked.lease_until, end
         errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
-        spread = max(0.0, self.parts.clock.time() - now)  # "now" in an update is when Slurm reads it
+        spread = self.parts.clock.monotonic() - self.began  # "now" in an update is when Slurm reads it
         for (tracked, end), error in zip(wanted, errors, strict=True):
             if error:
                 tracked.lease_until = tracked.lease_before
@@ -151,8 +152,12 @@ class Writer:
         return errors
 
     def _lease_runs_out(self, tracked: Tracked, now: float) -> bool:
-        """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease."""
-        return tracked.record.eligible_time - max(now, tracked.not_before) < self._lease / 2
+        """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease.
+
+        Or more than a whole one: the clock has stepped back.
+        """
+        left = tracked.record.eligible_time - max(now, tracked.not_before)
+        return not self._lease / 2 <= left <= self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S
 
     def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
         """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""

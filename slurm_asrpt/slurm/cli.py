@@ -28,7 +28,8 @@ class CliClient:
             self.environment["SLURM_CONF"] = settings.conf
 
     def config(self) -> SlurmConfig:
-        values = parse.parse_config(self._run("scontrol", "show", "config"))
+        answer = self._run("scontrol", "show", "config")
+        values = parse.parse_config(answer)
         if "SLURM_VERSION" not in values:
             raise SlurmError("scontrol show config says no SLURM_VERSION")
         return SlurmConfig(
@@ -36,6 +37,7 @@ class CliClient:
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+            time=parse.parse_config_time(answer),
         )
 
     def jobs(self) -> list[JobRecord]:

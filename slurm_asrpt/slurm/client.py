@@ -12,12 +12,13 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What we need to know of slurm.conf."""
+    """What we need to know of slurm.conf. time: slurmctld's clock when it answered, whole seconds; 0: unknown."""
 
     version: str
     cluster: str
     multifactor: bool
     memory_consumed: bool
+    time: float = 0.0
 
     @property
     def tasks_follow_nodes(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
@@ -271,6 +272,15 @@ def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
     pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_config_time(text: str) -> float:
+    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say."""
+    found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
+    try:
+        return datetime.fromisoformat(found[1]).timestamp() if found else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def parse_update_errors(transcript: str) -> list[str]:

@@ -88,18 +88,17 @@ class Arena(Cluster):
 
     # asrptd
 
-    def launch(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def launch(self, command: Sequence[str | Path] = (COMMANDS / "asrptd",)) -> subprocess.Popen[bytes]:
         """Start asrptd and wait for nothing."""
         with self.log.open("ab") as log:
-            command = [COMMANDS / "asrptd", *arguments]
-            return subprocess.Popen(command, env=self.lab.env | environment, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
 
-    def ensure(self, limit_s: float = 60.0, **environment: str) -> None:
+    def ensure(self, limit_s: float = 90.0) -> None:
         """asrptd runs and has done a cycle; it is started where it has ended, as systemd would."""
         before, deadline = time.time(), time.monotonic() + limit_s
         while self._status_written() < before:
             if self.daemon is None or self.daemon.poll() is not None:
-                self.daemon = self.launch(**environment)
+                self.daemon = self.launch()
                 time.sleep(0.5)
             if time.monotonic() > deadline:
                 raise AsrptError(f"asrptd has not done a cycle within {limit_s:g} s; see {self.log}")

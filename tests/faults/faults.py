@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,6 @@ from tests.faults.invariants import Wish
 from tests.faults.wrapper import MODES
 
 TAKEOVER_S = 10.0
-LIBFAKETIME = "/usr/lib/{}/faketime/libfaketime.so.1"
 
 Inject = Callable[[Arena, Random], int]
 """Does it so often as it returns."""
@@ -297,24 +296,33 @@ def half_written(arena: Arena, rng: Random, size: int) -> int:
 # time
 
 
-@fault("clock", "asrptd's clock steps by an hour, forward and back (libfaketime, asrptd and its commands only)")
+@fault("clock", "asrptd's clock steps by an hour, forward and back", size=2, smoke=2)
 def clock(arena: Arena, rng: Random, size: int) -> int:
+    """An injected clock (tests/faults/stepped.py): of asrptd alone, Slurm's stays."""
     offset = arena.lab.directory / "offset"
-    offset.write_text("+0\n", encoding="ascii")
-    library = LIBFAKETIME.format(os.uname().machine + "-linux-gnu")
-    if not Path(library).exists():
-        raise AsrptError("libfaketime is not installed; type: apt-get install libfaketime")
+    _step(offset, 0)
     arena.kill()
-    faked = {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1"}
-    arena.ensure(**faked, FAKETIME_DONT_FAKE_MONOTONIC="1", FAKETIME_SKIP_CMDS="squeue,scontrol,sh")
-    for step in rng.sample(("+3600", "-3600"), 2):
-        offset.write_text(f"{step}\n", encoding="ascii")
+    arena.daemon = arena.launch(command=[sys.executable, "-m", "tests.faults.stepped", str(offset)])
+    arena.ensure()
+    for step in rng.sample((3600, -3600), 2):
+        _step(offset, step)
         time.sleep(rng.uniform(3.0, 5.0))
-        offset.write_text("+0\n", encoding="ascii")
+        _step(offset, 0)
         time.sleep(rng.uniform(1.0, 3.0))
+    if rng.random() < 0.5:  # and once while it is away
+        arena.kill()
+        _step(offset, rng.choice((3600, -3600)))
+        arena.daemon = arena.launch(command=[sys.executable, "-m", "tests.faults.stepped", str(offset)])
+        time.sleep(3.0)
     arena.kill()
     arena.ensure()
     return 2
+
+
+def _step(offset: Path, seconds: int) -> None:
+    temporary = offset.with_suffix(".new")
+    temporary.write_text(str(seconds), encoding="ascii")
+    temporary.replace(offset)
 
 
 # crowds

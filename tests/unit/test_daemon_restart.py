@@ -186,11 +186,11 @@ def test_an_unchanged_state_is_not_written_again(tmp_path):
     lead = Lead(tmp_path)
     assert lead.take()
     store = Store(lead)
-    store.save({"jobs": {}})
+    store.save({"jobs": {}}, 1.0)
     before = (tmp_path / "state.json").stat().st_mtime_ns
-    store.save({"jobs": {}})
+    store.save({"jobs": {}}, 1.0)
     assert (tmp_path / "state.json").stat().st_mtime_ns == before
     assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
-    store.save({"jobs": {"1": {}}})
+    store.save({"jobs": {"1": {}}}, 2.0)
     assert store.load()["jobs"] == {"1": {}}
     lead.close()

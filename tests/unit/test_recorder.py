@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.predict import history as module
 from slurm_asrpt.predict.history import HistoryError, Origin, Run, Source
 
@@ -111,3 +112,45 @@ def test_a_daemon_that_stops_before_it_could_write_says_so(bench, monkeypatch, c
     with caplog.at_level(logging.ERROR, "asrptd"):
         recorder.close()
     assert "2 run(s) could not be written and are lost" in caplog.text
+
+
+def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay(bench, caplog):
+    """After a restart less is known of a run than when it ended: what is in the history already is not written over."""
+    known, new = bench.slurm.submit(4, profile="flat"), bench.slurm.submit(4)
+    bench.cycle(5)
+    bench.report(known, "77 100\n")
+    bench.slurm.end(known)
+    bench.cycle()
+    history, refused = bench.history, [HistoryError("database is locked")] * 3
+
+    def open_late():
+        if refused:
+            raise refused.pop()
+        return history
+
+    bench.restart()
+    bench.scheduler.parts.recorder.__init__(open_late, bench.settings.paths.spool, bench.scheduler.parts.profiles)
+    bench.slurm.end(new)
+    bench.cycle()
+    assert bench.runs().keys() == {known}
+    assert "database is locked; ended runs are kept" in caplog.text
+    bench.cycle(3)
+    assert bench.runs().keys() == {known, new}
+    assert bench.runs()[known].iterations == 77
+
+
+def test_a_history_that_is_damaged_while_asrptd_runs_is_opened_anew(bench, tmp_path):
+    opened = []
+
+    def open_next():
+        opened.append(module.History(tmp_path / f"{len(opened)}.sqlite"))
+        return opened[-1]
+
+    recorder = Recorder(open_next, tmp_path, bench.scheduler.parts.profiles)
+    recorder.unwritten = [Run("1", 5)]
+    opened[0].record = lambda runs: (_ for _ in ()).throw(module.DamagedError("malformed"))
+    recorder.flush()
+    assert recorder.unwritten == [Run("1", 5)]
+    recorder.flush()
+    assert [run.job_id for run in opened[1].runs()] == ["1"]
+    recorder.close()

@@ -1,0 +1,158 @@
+"""asrptd dies at any call, between any two updates, as often as you like, on a Slurm in memory: the same by its seed.
+
+What the campaign on a real Slurm can only try at random points is tried here at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.records import PENDING, Update
+from tests.daemon_bench import Bench
+from tests.fake_slurm import FakeSlurm
+
+MOST_CYCLES = 900
+"""More than enough for every backoff and a lease."""
+
+
+class KilledError(BaseException):
+    """Nothing in asrptd catches it, as nothing catches SIGKILL."""
+
+
+class Dying(FakeSlurm):
+    """Kills its caller, or only fails, at the n-th call from now on; of an update a part may have been done by then."""
+
+    calls_left: int = -1
+    done: float = 0.0
+    error: BaseException = KilledError()
+
+    def arm(self, calls: int, done: float, error: BaseException) -> None:
+        """done: the share of a list of updates that gets through."""
+        self.calls_left, self.done, self.error = calls, done, error
+
+    def _due(self) -> bool:
+        self.calls_left -= 1
+        return self.calls_left == -1
+
+    def _answer(self) -> None:
+        super()._answer()
+        if self._due():
+            raise self.error
+
+    def update(self, updates: Sequence[Update]) -> list[str]:
+        if updates and self.calls_left == 0:
+            self.calls_left = -1
+            super().update(updates[: round(self.done * len(updates))])
+            raise self.error
+        return super().update(updates)
+
+
+POINT = st.tuples(st.integers(0, 40), st.floats(0, 1), st.booleans())
+POLICIES = st.sampled_from(["asrpt", "asrpt-gated"])
+
+
+def play(bench: Bench, slurm: Dying, sizes: list[int], points: list[tuple[int, float, bool]]) -> None:
+    """Jobs come one a cycle, run for three, and asrptd dies (or a call fails) at the points, one after another."""
+    waiting, left = list(sizes), list(points)
+    began: dict[str, float] = {}
+    for _ in range(MOST_CYCLES):
+        if waiting:
+            slurm.submit(waiting.pop(), iterations=20)
+        if slurm.calls_left < 0 and left:
+            calls, done, dies = left.pop()
+            slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
+        try:
+            bench.scheduler.cycle(slurm.now)
+        except SlurmError:
+            pass
+        except KilledError:
+            bench.restart_armed()
+        slurm.tick(1.0)
+        for record in list(slurm.records.values()):
+            if record.state == "RUNNING" and slurm.now - began.setdefault(record.job_id, slurm.now) >= 3:
+                slurm.end(record.job_id)
+        if not waiting and all(record.state == "COMPLETED" for record in slurm.records.values()):
+            return
+
+
+class ArmedBench(Bench):
+    """Starts again on a Slurm that may still be about to kill it: reading the configuration counts as a call, too."""
+
+    def restart_armed(self) -> None:
+        slurm: Any = self.slurm
+        left, slurm.calls_left = slurm.calls_left, -1
+        self.restart()
+        slurm.calls_left = left
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=6), st.lists(POINT, max_size=6), POLICIES)
+def test_wherever_it_dies_every_job_runs_once(
+    sizes: list[int], points: list[tuple[int, float, bool]], policy: str
+) -> None:
+    with TemporaryDirectory() as folder:
+        slurm = Dying()
+        bench = ArmedBench(Path(folder), slurm, policy=policy)
+        try:
+            play(bench, slurm, sizes, points)
+            slurm.calls_left = -1
+            bench.cycle(2)
+            runs = bench.runs()
+            ended = {entry["job"] for entry in bench.audit("ended")}
+        finally:
+            bench.close()
+    assert {record.state for record in slurm.records.values()} == {"COMPLETED"}
+    assert dict(slurm.starts) == dict.fromkeys(slurm.records, 1)
+    assert slurm.resized == []
+    assert runs.keys() == slurm.records.keys() == ended
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(POINT, min_size=1, max_size=4))
+def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, float, bool]]) -> None:
+    """The cluster is full: after every death, a cycle or two later, all that wait are leased and nowhere pinned."""
+    with TemporaryDirectory() as folder:
+        slurm = Dying(starts_jobs=False)
+        bench = ArmedBench(Path(folder), slurm)
+        try:
+            for gpus in (12, 4, 6):
+                slurm.submit(gpus, iterations=20)
+            for calls, done, dies in points:
+                slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
+                for _ in range(30):
+                    try:
+                        bench.scheduler.cycle(slurm.now)
+                    except SlurmError:
+                        pass
+                    except KilledError:
+                        bench.restart_armed()
+                    slurm.tick(1.0)
+            slurm.calls_left = -1
+            for job_id in slurm.records:
+                slurm.hold(job_id)
+            bench.cycle(15)
+        finally:
+            bench.close()
+    assert [record.required_nodes for record in slurm.records.values()] == [""] * 3
+    assert all(record.eligible_time <= slurm.now + slurm.lease + 2 for record in slurm.records.values())
+
+
+def test_the_fake_dies_where_it_is_told_to(tmp_path: Path) -> None:
+    """Else the tests above would prove nothing."""
+    slurm = Dying()
+    bench = ArmedBench(tmp_path, slurm)
+    job_id = slurm.submit(4)
+    slurm.arm(3, 1.0, KilledError())  # jobs, nodes, the fence, and then the pin
+    with pytest.raises(KilledError):
+        bench.cycle()
+    assert slurm.records[job_id].required_nodes == "n1"
+    assert slurm.records[job_id].state != PENDING
+    bench.close()

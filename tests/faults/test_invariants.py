@@ -1,0 +1,107 @@
+"""The checker of the campaign finds each breach: else its zeros would mean nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.slurm.records import JobRecord
+from tests.faults.arena import recovered
+from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check
+
+TAG = "asrpt1:g=0123456789abcdef;n=0"
+ENDED = JobRecord(
+    "7", "t1", "asrpt1", 1, "gpu", "COMPLETED", "None", 100.0, 7, start_time=110.0, end_time=120.0, admin_comment=TAG
+)
+WAITS = dataclasses.replace(ENDED, state="PENDING", start_time=0.0, end_time=0.0, eligible_time=205.0)
+STARTED = Start("t1", "7", 0, "n1")
+GOOD = Facts(
+    tickets=[Ticket("t1", "7")],
+    starts=[STARTED],
+    records={"t1": ENDED},
+    runs={"7": 1},
+    audit=[{"event": "start", "job": "7"}, {"event": "ended", "job": "7"}],
+    lease_s=8.0,
+    now=200.0,
+)
+
+
+def look(**changes: Any) -> Findings:
+    return check(dataclasses.replace(GOOD, **changes))
+
+
+def changed(**changes: Any) -> dict[str, JobRecord]:
+    return {"t1": dataclasses.replace(ENDED, **changes)}
+
+
+def test_a_job_that_ran_once_and_left_its_traces_is_sound():
+    assert look() == Findings(submitted=1)
+    assert look().sound
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"starts": [], "records": {}}, "lost"),
+        ({"starts": []}, "lost"),
+        ({"starts": [], "records": {"t1": WAITS}}, "stuck"),
+        ({"records": changed(state="RUNNING")}, "stuck"),
+        ({"starts": [STARTED, STARTED]}, "twice"),
+        ({"starts": [STARTED, dataclasses.replace(STARTED, restart=1)]}, "twice"),
+        ({"starts": [STARTED, Start("t1", "8", 0, "n1")], "records": changed(restarts=1)}, "twice"),
+        ({"tickets": [Ticket("t1", "")], "starts": [STARTED, STARTED]}, "twice"),
+        ({"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "starts": [], "records": {"t1": WAITS}}, "stuck"),
+    ],
+)
+def test_what_is_lost_stuck_or_run_twice_is_found(changes, kind):
+    assert getattr(look(**changes), kind) == ["t1"]
+    assert not look(**changes).sound
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tickets": [Ticket("t1", "7", Wish.HELD)]}, "was to wait (held), but is COMPLETED, 1 start(s)"),
+        ({"tickets": [Ticket("t1", "7", Wish.LATER)], "records": {"t1": WAITS}}, "was to wait (later)"),
+        ({"records": {"t1": dataclasses.replace(WAITS, required_nodes="n2")}}, "waits with node list n2"),
+        ({"records": {"t1": dataclasses.replace(WAITS, eligible_time=300.0)}}, "is leased for 100 s, a lease is 8 s"),
+        ({"runs": {}}, "ran and the history does not know"),
+        ({"audit": [{"event": "start", "job": "7"}]}, "the audit trail does not say that it ended"),
+        ({"audit": [{"event": "ended", "job": "7"}], "records": changed(required_nodes="n1")}, "was given nodes"),
+        ({"records": changed(admin_comment="")}, "has no tag"),
+    ],
+)
+def test_every_other_breach_is_told_in_words(changes, words):
+    assert words in "\n".join(look(**changes).other)
+    assert not look(**changes).sound
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"starts": [STARTED, dataclasses.replace(STARTED, restart=1)], "records": changed(restarts=1)},  # requeued
+        {"tickets": [Ticket("t1", "")], "starts": [], "records": {}},  # sbatch was refused
+        {"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "records": changed(state="CANCELLED")},
+        {"tickets": [Ticket("t1", "7", managed=False)], "runs": {}, "audit": []},
+        {"runs": {}, "warned": True},  # known to be incomplete
+        {"runs": {}, "audit": [{"event": "vanished", "job": "7"}]},
+        {"records": changed(admin_comment=""), "hook_warned": True, "audit": [], "runs": {}},
+    ],
+)
+def test_what_may_be_is_no_breach(changes):
+    assert look(**changes).sound
+
+
+def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
+    assert look(starts=[], records={}, slurm_lost_state=True).forgotten == ["t1"]
+    assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).forgotten == ["t1"]
+    assert look(starts=[STARTED, STARTED], slurm_lost_state=True).twice == ["t1"]
+
+
+def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
+    allocate, back = "sched: Allocate JobId=7 NodeList=n1", "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4"
+    assert recovered("\n".join([allocate, back, allocate])) == {"7"}
+    assert recovered("\n".join([back, allocate, allocate])) == set()
+    assert recovered("\n".join([allocate, back])) == set()
