@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-compat | lint | benchmarks | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-compat | test-faults | lint | benchmarks | reproduction | man | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-compat test-integrations lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-compat test-faults test-integrations lint benchmarks reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -41,6 +41,12 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.compat
+
+SEED ?= 1
+FAULTS ?= 3
+test-faults: setup test-packages ## Faults under load on a real Slurm, the counts into build (SEED=1 FAULTS=3: times of each): an hour
+	@mkdir -p build
+	$(BIN)/python -m tests.faults --seed $(SEED) --faults $(FAULTS) --json build/faults.json
 
 TORCH ?= torch
 test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)

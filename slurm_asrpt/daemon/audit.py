@@ -47,7 +47,8 @@ class Audit:
             text = "\n" * torn + "\n".join(self._lines) + "\n"
             try:
                 _write_all(file, text.encode())
-            except OSError:
+            except OSError as error:
+                error.filename = self.path  # a full disk does not say which
                 file.truncate(before)
                 del self._lines[:-MOST_UNWRITTEN]
                 raise

@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.predict.history import DamagedError, History, HistoryError, Run, Source
+from slurm_asrpt.predict.history import DamagedError, History, HistoryError, ReadOnlyError, Run, Source
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
 
@@ -68,8 +68,8 @@ class Recorder:
         except HistoryError as error:
             self._tell(one_line(error))
             del self.unwritten[:-MOST_UNWRITTEN]
-            if isinstance(error, DamagedError):
-                self._close()  # to be set aside when it is opened again
+            if isinstance(error, DamagedError | ReadOnlyError):
+                self._close()  # opened anew, a damaged one is set aside and a read-only one may be writable by then
         else:
             self.unwritten.clear()
             self._told = ""

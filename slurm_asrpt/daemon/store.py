@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import Any
 
 from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.files import sync_folder
 
 FILE_NAME = "state.json"
 SCHEMA = 1
+
+LOG = logging.getLogger("asrptd")
 
 
 class Store:
@@ -27,19 +31,22 @@ class Store:
         text = json.dumps(state)
         if text == self._last:
             return
+        try:
+            self._replace(f'{{"schema": {SCHEMA}, "time": {now!r}, {text[1:]}')
+        except OSError as error:
+            error.filename = error.filename or self.path  # a full disk does not say which
+            raise
+        self._last = text
+
+    def _replace(self, text: str) -> None:
         temporary = self.path.with_suffix(".new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(f'{{"schema": {SCHEMA}, "time": {now!r}, {text[1:]}')
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)  # the new name, too
-        finally:
-            os.close(folder)
-        self._last = text
+        sync_folder(self.path.parent)  # the new name, too
 
     def load(self) -> dict[str, Any] | None:
         """The last state, or None where there is none or it is unreadable (then it is kept aside)."""
@@ -52,5 +59,7 @@ class Store:
             return None
         except (OSError, ValueError, TypeError):
             pass
-        self.path.replace(self.path.with_suffix(".damaged"))
+        aside = self.path.with_suffix(".damaged")
+        self.path.replace(aside)
+        LOG.error("%s is damaged: kept as %s; the queue's order is made anew from what Slurm says", self.path, aside)
         return None

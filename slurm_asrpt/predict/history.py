@@ -31,6 +31,10 @@ class DamagedError(HistoryError):
     """The file is no database, or a damaged one."""
 
 
+class ReadOnlyError(HistoryError):
+    """The file was opened for reading only, because it could not be written then."""
+
+
 class Source(StrEnum):
     """Where a run's iterations come from."""
 
@@ -152,7 +156,8 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.OperationalError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise HistoryError(f"{path}: {why}; check the folder's owner, its free space and who holds it") from error
+        kind = ReadOnlyError if getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY") else HistoryError
+        raise kind(f"{path}: {why}; check the folder's owner, its free space and who holds it") from error
     except sqlite3.DatabaseError as error:
         raise DamagedError(
             f"{path}: no usable history ({error}); move the file aside, a new one is made, and learning starts afresh"
@@ -173,8 +178,14 @@ def migrate(connection: sqlite3.Connection) -> None:
                 connection.execute(f"PRAGMA user_version = {step + 1}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """SQLite has done it by itself where the disk is full; to ask for it then would hide that."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def _refuse_other_schema(connection: sqlite3.Connection) -> None:
@@ -243,7 +254,7 @@ class History:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                _roll_back(self._db)
                 raise
 
     def record(self, runs: Iterable[Run]) -> None:

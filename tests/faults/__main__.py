@@ -1,6 +1,6 @@
 """The campaign of faults on a real Slurm: ``make test-faults``.
 
-    python -m tests.faults [--seed N] [--faults N] [--only NAME,NAME] [--policy NAME] [--json FILE]
+    python -m tests.faults [--seed N] [--faults N] [--only NAME,NAME] [--policy NAME] [--plain] [--json FILE]
 
 Every fault ``--faults`` times under load, then the invariants (tests/faults/invariants.py). Prints a line a round and
 the counts as a table; exits 1 if anything was lost, stuck, run twice or otherwise not as it must be. All choices come
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=int(os.environ.get("ASRPT_FAULTS", "3")), help="times of each")
     parser.add_argument("--only", default=os.environ.get("ASRPT_FAULT_NAMES", ""), help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--policy", default="asrpt", help="asrptd's policy")
+    parser.add_argument("--plain", action="store_true", help="without asrptd: what Slurm alone makes of the fault")
     parser.add_argument("--json", type=Path, help="the counts as JSON into this file")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(FAULTS)
@@ -33,7 +34,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
     try:
-        with arena(policy=options.policy) as place:
+        with arena(policy=options.policy, plain=options.plain) as place:
             chosen = [FAULTS[name] for name in names]
             totals = campaign(place, chosen, options.seed, options.faults, lambda text: print(text, flush=True))
     except AsrptError as error:

@@ -36,13 +36,16 @@ CRED_EXPIRE_S = 12
 USER = "asrpt1"
 SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
 STATE_MB = 24
-WARNINGS = ("history.sqlite", "could not be written", "cannot be written")
-"""Words of a line of asrptd's log that says that its history or its audit trail misses something."""
+WARNINGS = ("history.sqlite is damaged", "and are lost")
+"""Words of a line of asrptd's log that says that its history misses something."""
 
 
 @contextlib.contextmanager
-def arena(port: int = BASE_PORT + 100, nodes: str = "4x4", policy: str = "asrpt") -> Iterator[Arena]:
-    """A lab with accounting, Slurm's commands behind wrappers, and a state folder on a small file system of its own."""
+def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = False) -> Iterator[Arena]:
+    """A lab with accounting, Slurm's commands behind wrappers, and a state folder on a small file system of its own.
+
+    plain: without asrptd, to see what Slurm alone makes of a fault.
+    """
     directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
     directory.rmdir()
     wrappers = directory.with_name(directory.name + "-bin")
@@ -53,14 +56,14 @@ def arena(port: int = BASE_PORT + 100, nodes: str = "4x4", policy: str = "asrpt"
     }
     extra = f"AuthInfo=socket={directory}/munge/s,cred_expire={CRED_EXPIRE_S}\n"
     spec = LabSpec(
-        directory=directory, nodes=nodes, base_port=port, users=1, accounting=True, settings=settings,
+        directory=directory, nodes="4x4", base_port=port, users=1, accounting=True, settings=settings,
         slurm_conf_extra=extra,
     )  # fmt: skip
     state = directory / "asrpt" / "state"
     lab = up(spec)
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_MB}m,mode=700", "tmpfs", state], check=True)
-        made = Arena(lab, Wrapper(wrappers))
+        made = Arena(lab, Wrapper(wrappers), plain)
         try:
             yield made
         finally:
@@ -75,13 +78,13 @@ def arena(port: int = BASE_PORT + 100, nodes: str = "4x4", policy: str = "asrpt"
 class Arena(Cluster):
     """One campaign's cluster. tickets, records: of the present round."""
 
-    def __init__(self, lab: Lab, wrapper: Wrapper) -> None:
+    def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
         super().__init__(lab)
-        self.wrapper = wrapper
+        self.wrapper, self.plain = wrapper, plain
         self.tickets: list[Ticket] = []
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
-        self.lost_state = False
+        self.lost_state, self.held = False, set[str]()
         self._number = 0
         self._began, self._controller_began = (0.0, 0), 0
         self._lock = threading.Lock()
@@ -95,6 +98,8 @@ class Arena(Cluster):
 
     def ensure(self, limit_s: float = 90.0) -> None:
         """asrptd runs and has done a cycle; it is started where it has ended, as systemd would."""
+        if self.plain:
+            return
         before, deadline = time.time(), time.monotonic() + limit_s
         while self._status_written() < before:
             if self.daemon is None or self.daemon.poll() is not None:
@@ -120,6 +125,7 @@ class Arena(Cluster):
     def begin(self) -> None:
         """A new round: what came before has been checked."""
         self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
+        self.held = set[str]()
         self._controller_began = len(self.controller_log())
         self._began = (time.time(), self.log.stat().st_size if self.log.exists() else 0)
 
@@ -133,7 +139,7 @@ class Arena(Cluster):
         job_id = ""
         with contextlib.suppress(SlurmError):
             job_id = self.submit(*words, script=SCRIPT.format(token=token, rest=f"sleep {seconds:.2f}"), user=USER)
-        ticket = Ticket(token, job_id, wish, managed)
+        ticket = Ticket(token, job_id, wish, managed and not self.plain)
         with self._lock:
             self.tickets.append(ticket)
         return ticket
@@ -193,8 +199,15 @@ class Arena(Cluster):
             record = found.get(ticket.token)
             if record is not None:
                 self.records[ticket.token] = record
+                if self.lost_state and ticket.wish is Wish.RUN and record.state == PENDING and not record.priority:
+                    self._release(record)
                 if self.daemon is not None and ticket.managed:
                     self.long_leases += long_lease(ticket, record, LEASE_S, now)
+
+    def _release(self, record: JobRecord) -> None:
+        """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""
+        self.held.add(record.name)
+        self.lab.run(["scontrol", "release", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
         """Tokens of jobs that must end and have not, by the last look."""
@@ -236,6 +249,7 @@ class Arena(Cluster):
             hook_warned="asrpt: " in self._controller_said(),
             slurm_lost_state=self.lost_state,
             recovered=recovered(self._controller_said()) if self.lost_state else (),
+            held=sorted(self.held),
         )
         found = check(facts)
         found.other += sorted(set(self.long_leases))

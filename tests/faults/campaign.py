@@ -32,7 +32,7 @@ class Counts:
     lost: int = 0
     stuck: int = 0
     twice: int = 0
-    forgotten: int = 0
+    slurms_own: int = 0
     other: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
@@ -51,12 +51,18 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     arena.drain(DRAIN_S + PER_JOB_S * len(arena.tickets))
     found = arena.findings()
     counts.submitted, counts.lost, counts.stuck = found.submitted, len(found.lost), len(found.stuck)
-    counts.twice, counts.forgotten, counts.other = len(found.twice), len(found.forgotten), len(found.other)
+    counts.twice, counts.slurms_own, counts.other = len(found.twice), len(found.slurms_own), len(found.other)
     for kind in ("lost", "stuck", "twice", "other"):
-        counts.failures += [f"{seed}: {kind}: {text}" for text in getattr(found, kind)[:5]]
+        counts.failures += [f"{seed}: {kind}: {_tell(arena, text)}" for text in getattr(found, kind)[:5]]
     arena.tidy()
     counts.seconds = time.monotonic() - began
     return counts
+
+
+def _tell(arena: Arena, text: str) -> str:
+    """A token with what Slurm said of it last."""
+    record = arena.records.get(text)
+    return f"{text} (job {record.job_id}, {record.state}, {record.reason})" if record else text
 
 
 def _inject(arena: Arena, fault: Fault, rng: Random, size: int) -> int:
@@ -91,12 +97,13 @@ def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, say: 
     return totals
 
 
-COLUMNS = ("injected", "submitted", "lost", "stuck", "twice", "forgotten", "other")
+COLUMNS = ("injected", "submitted", "lost", "stuck", "twice", "other", "slurms_own")
+TITLES = ("injected", "jobs submitted", "lost", "stuck", "run twice", "other breaches", "Slurm's own")
 
 
 def table(totals: Sequence[Counts]) -> str:
     """The counts in Markdown."""
-    rows = ["| fault | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    rows = ["| fault | " + " | ".join(TITLES) + " |", "|---|" + "---:|" * len(COLUMNS)]
     rows += [f"| {c.text} | " + " | ".join(str(getattr(c, name)) for name in COLUMNS) + " |" for c in totals]
     sums = " | ".join(str(sum(getattr(c, name) for c in totals)) for name in COLUMNS)
     return "\n".join([*rows, f"| **all** | {sums} |"])

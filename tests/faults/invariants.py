@@ -55,6 +55,7 @@ class Facts:
     hook_warned: the hook has said that it left jobs untagged.
     slurm_lost_state: slurmctld was killed; it forgets what it has not written down yet, whoever schedules.
     recovered: job ids that it knew as waiting after that, though it had started them before.
+    held: tokens of jobs that it has held by itself and an admin has released.
     """
 
     tickets: Sequence[Ticket]
@@ -68,21 +69,22 @@ class Facts:
     hook_warned: bool = False
     slurm_lost_state: bool = False
     recovered: Collection[str] = ()
+    held: Collection[str] = ()
 
 
 @dataclass
 class Findings:
     """Tokens by what became of them, and every other breach in words.
 
-    forgotten: slurmctld was killed before it had written down that it had the job, or that it had started it. asrptd
-    never cancels or requeues anything, so it can have no part in that.
+    slurms_own: what Slurm did by itself: killed, it forgot the job or that it had started it, or held it because its
+    number was in use; a node died under the job (NODE_FAIL). asrptd never cancels, requeues or holds a job.
     """
 
     submitted: int = 0
     lost: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
+    slurms_own: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
 
     @property
@@ -93,6 +95,7 @@ class Findings:
 def check(facts: Facts) -> Findings:
     """Hold everything that was seen against everything that was asked for."""
     found = Findings(submitted=sum(1 for ticket in facts.tickets if ticket.job_id))
+    found.slurms_own += facts.held
     starts = _by_token(facts.starts)
     for ticket in facts.tickets:
         record = facts.records.get(ticket.token)
@@ -124,12 +127,12 @@ def _check_wish(
         return  # refused, or the answer got lost: it may have run or not, but not twice
     if record is None:
         if not starts:
-            (found.forgotten if facts.slurm_lost_state else found.lost).append(ticket.token)
+            (found.slurms_own if facts.slurm_lost_state else found.lost).append(ticket.token)
     elif ticket.wish is Wish.RUN:
         if not _ended(record):
             found.stuck.append(ticket.token)
         elif not starts:
-            found.lost.append(ticket.token)
+            (found.slurms_own if record.state == "NODE_FAIL" else found.lost).append(ticket.token)
     elif ticket.wish is Wish.CANCELLED:
         if not _ended(record):
             found.stuck.append(ticket.token)
@@ -144,7 +147,7 @@ def _check_twice(
     again = [restart for restart, count in Counter(start.restart for start in starts).items() if count > 1]
     allowed = 1 + (record.restarts if record is not None else 0)
     if again or len(starts) > allowed or len({start.job_id for start in starts}) > 1:
-        (found.forgotten if ticket.job_id in facts.recovered else found.twice).append(ticket.token)
+        (found.slurms_own if ticket.job_id in facts.recovered else found.twice).append(ticket.token)
 
 
 def _waiting(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:

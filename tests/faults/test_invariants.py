@@ -95,9 +95,14 @@ def test_what_may_be_is_no_breach(changes):
 
 
 def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
-    assert look(starts=[], records={}, slurm_lost_state=True).forgotten == ["t1"]
-    assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).forgotten == ["t1"]
+    assert look(starts=[], records={}, slurm_lost_state=True).slurms_own == ["t1"]
+    assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True).twice == ["t1"]
+
+
+def test_what_slurm_did_by_itself_is_counted_apart():
+    assert look(starts=[], records=changed(state="NODE_FAIL")).slurms_own == ["t1"]
+    assert look(held=["t1"]).slurms_own == ["t1"]
 
 
 def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():

@@ -88,13 +88,14 @@ def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', "\x00\xff"])
-def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text):
+def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, caplog):
     blocker, jobs = queue_up(bench)
     bench.stop()
     state_file(bench).write_bytes(text.encode("latin-1"))
     bench.start()
     bench.cycle()
     assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
+    assert "state.json is damaged: kept as " in caplog.text
     assert set(order(bench)) == set(jobs)
     assert bench.place(blocker) is Place.RUNNING
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import resource
 import sqlite3
 from contextlib import closing
 from dataclasses import astuple, fields, replace
@@ -170,3 +171,27 @@ def test_two_writers_at_once(path: Path) -> None:
     assert [worker.exitcode for worker in workers] == [0, 0]
     with History(path) as history:
         assert len(history.runs()) == 100
+
+
+def test_a_full_disk_is_called_so_and_the_next_write_goes_well(path: Path) -> None:
+    """Files that may not grow stand for it. SQLite rolls back by itself then."""
+    with History(path) as history:
+        history.record([RUN])
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        try:
+            with pytest.raises(HistoryError, match=r"disk (is full|I/O error)|full; check"):
+                history.record([replace(RUN, job_id=str(i), job_name="x" * 200) for i in range(5000)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        history.record([replace(RUN, job_id="18")])
+        assert {run.job_id for run in history.runs()} == {RUN.job_id, "18"}
+
+
+def test_one_that_was_opened_for_reading_only_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite does by itself where the file cannot be written; it must be opened anew to be written again."""
+    with History(path) as history:
+        history.record([RUN])
+        history.select("PRAGMA query_only = 1")
+        with pytest.raises(module.ReadOnlyError, match="readonly"):
+            history.record([RUN])

@@ -139,7 +139,8 @@ def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay
     assert bench.runs()[known].iterations == 77
 
 
-def test_a_history_that_is_damaged_while_asrptd_runs_is_opened_anew(bench, tmp_path):
+@pytest.mark.parametrize("kind", [module.DamagedError, module.ReadOnlyError])
+def test_a_history_that_is_damaged_or_read_only_while_asrptd_runs_is_opened_anew(bench, tmp_path, kind):
     opened = []
 
     def open_next():
@@ -148,7 +149,7 @@ def test_a_history_that_is_damaged_while_asrptd_runs_is_opened_anew(bench, tmp_p
 
     recorder = Recorder(open_next, tmp_path, bench.scheduler.parts.profiles)
     recorder.unwritten = [Run("1", 5)]
-    opened[0].record = lambda runs: (_ for _ in ()).throw(module.DamagedError("malformed"))
+    opened[0].record = lambda runs: (_ for _ in ()).throw(kind("malformed"))
     recorder.flush()
     assert recorder.unwritten == [Run("1", 5)]
     recorder.flush()
