@@ -34,7 +34,8 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     """Job ids by how they shall end; the first two are seen by asrptd, the others by sacct only."""
     cluster.start_daemon()
     ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 1")}
-    ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script="sleep 3")
+    once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # it runs until it is requeued
+    ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script=once)
     cluster.wait(ids["requeued"], "RUNNING")
     wait_for(lambda: cluster.status()[ids["requeued"]]["state"] == "running", "asrptd sees it run", 10)
     cluster.scontrol("requeue", ids["requeued"])
