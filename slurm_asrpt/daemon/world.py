@@ -110,7 +110,7 @@ class World:
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
         if tracked is not None:
-            pass
+            record = _still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
         if tracked is not None and (requeued_at or record.state == PENDING):
             self._cut(tracked, requeued_at or now, now)
@@ -309,7 +309,8 @@ class World:
 def _still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
     """``record``; of a job that a requeue is just ending, with the start of the run that ends.
 
-    Until its processes are gone Slurm shows the requeue's time as start, and one restart more, beside the old submit time.
+    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
+    time.
     """
     if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
         return record
