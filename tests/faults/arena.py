@@ -31,6 +31,7 @@ from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check,
 from tests.faults.wrapper import Wrapper
 
 LEASE_S = 8
+TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
 USER = "asrpt1"
@@ -50,7 +51,7 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
     directory.rmdir()
     wrappers = directory.with_name(directory.name + "-bin")
     settings = {
-        "slurm": {"bin_dir": str(wrappers), "timeout_s": 3.0, "client": "cli"},
+        "slurm": {"bin_dir": str(wrappers), "timeout_s": TIMEOUT_S, "client": "cli"},
         "daemon": {"interval_s": 0.5, "progress_s": 1.0, "lease_s": LEASE_S, "unpin_after_s": 4.0},
         "policy": {"name": policy},
     }

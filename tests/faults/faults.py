@@ -20,7 +20,7 @@ from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.status import read_status
 from tests.e2e.conftest import wait_for
-from tests.faults.arena import LEASE_S, Arena
+from tests.faults.arena import LEASE_S, TIMEOUT_S, Arena
 from tests.faults.invariants import Wish
 from tests.faults.wrapper import MODES
 
@@ -355,7 +355,7 @@ def _spoil(mode: str, text: str) -> None:
     @fault(f"answers-{mode}", text)
     def inject(arena: Arena, rng: Random, size: int) -> int:
         arena.wrapper.set(mode, every=10)
-        time.sleep(rng.uniform(10.0, 14.0))
+        time.sleep(rng.uniform(10.0, 14.0) + (2 * TIMEOUT_S if mode == "hang" else 0.0))
         count = arena.wrapper.spoilt()
         arena.wrapper.set("pass")
         arena.ensure()
