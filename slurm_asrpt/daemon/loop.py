@@ -104,7 +104,9 @@ class Daemon:
         failures = 0
         while not self.stopping.is_set():
             try:
-                return self.client.config()
+                config = self.client.config()
+                check_same_clock(config, time.time())
+                return config
             except SlurmError as error:
                 if once:
                     raise
@@ -122,7 +124,6 @@ class Daemon:
         config = self._wait_for_slurm(once)
         if config is None:
             return
-        check_same_clock(config, time.time())
         self.client = self._quickest_client(config)
         self.scheduler = self._scheduler(config)
         if not once:

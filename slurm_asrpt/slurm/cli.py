@@ -23,7 +23,7 @@ class CliClient:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "TZ": "UTC0"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
@@ -275,10 +275,10 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_config_time(text: str) -> float:
-    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say."""
+    """When slurmctld answered ``scontrol show config`` under TZ=UTC0, by its own clock; 0 where that is not said."""
     found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
     try:
-        return datetime.fromisoformat(found[1]).timestamp() if found else 0.0
+        return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else 0.0
     except (ValueError, OverflowError):
         return 0.0
 

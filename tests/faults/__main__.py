@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
 from slurm_asrpt.errors import AsrptError, one_line
 from tests.faults.arena import arena
-from tests.faults.campaign import as_json, campaign, table
+from tests.faults.campaign import Counts, as_json, campaign, table
 from tests.faults.faults import FAULTS
 
 
@@ -33,13 +34,17 @@ def main() -> int:
     unknown = [name for name in names if name not in FAULTS]
     if unknown:
         parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
+    totals: list[Counts] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the counts so far
     try:
         with arena(policy=options.policy, plain=options.plain) as place:
             chosen = [FAULTS[name] for name in names]
-            totals = campaign(place, chosen, options.seed, options.faults, lambda text: print(text, flush=True))
+            campaign(place, chosen, options.seed, options.faults, totals, lambda text: print(text, flush=True))
     except AsrptError as error:
         print(f"tests.faults: {one_line(error)}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; what was done until then:")
     if options.json:
         options.json.write_text(as_json(totals, options.seed, options.policy) + "\n", encoding="utf-8")
     print(table(totals))

@@ -80,11 +80,14 @@ def add(total: Counts, more: Counts) -> None:
             setattr(total, name, getattr(total, name) + value)
 
 
-def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, say: Say) -> list[Counts]:
-    """Each fault until it has been injected so many times; one that fails goes on: the counts shall be whole."""
-    totals = []
+def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, totals: list[Counts], say: Say) -> None:
+    """Each fault until it has been injected so many times; one that fails goes on: the counts shall be whole.
+
+    totals: a row a fault, right after every round, so that an interrupted campaign has its counts.
+    """
     for fault in faults:
         total, round_ = Counts(fault.name, fault.text), 0
+        totals.append(total)
         while total.injected < times:
             counts = play(arena, fault, f"{seed}.{round_}", min(fault.size, times) if fault.size <= 10 else fault.size)
             add(total, counts)
@@ -93,8 +96,6 @@ def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, say: 
             say(f"{fault.name} {total.injected}/{times}, {counts.submitted} jobs, {counts.seconds:.0f} s: {verdict}")
             if not counts.injected:
                 break
-        totals.append(total)
-    return totals
 
 
 COLUMNS = ("injected", "submitted", "lost", "stuck", "twice", "other", "slurms_own")

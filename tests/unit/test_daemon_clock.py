@@ -1,6 +1,7 @@
 """The clock steps: nothing waits for a time that is past or an hour away, and nothing is written by two clocks."""
 
 import threading
+import time
 
 import pytest
 
@@ -60,7 +61,12 @@ def test_slurmctld_must_have_our_time(there, fits):
 
 
 def test_what_slurmctld_says_of_its_time(monkeypatch):
-    assert parse_config_time("Configuration data as of 2026-11-21T19:01:02\nA = b\n") > 1.79e9
+    """The hour that comes twice in autumn would be an hour off in local time."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    assert parse_config_time("Configuration data as of 2026-10-25T01:30:00\nA = b\n") == 1792891800
+    monkeypatch.undo()
+    time.tzset()
     for text in ("", "Configuration data as of yesterday\n", "x = Configuration data as of 2026-11-21T19:01:02\n"):
         assert parse_config_time(text) == 0.0
 
@@ -165,3 +171,16 @@ def test_a_step_back_while_asrptd_is_away_makes_the_saved_queue_one_of_yesterday
     assert {str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)} == set(jobs)
     machine = bench.scheduler.policy.dump()["machine"]
     assert machine["clock"] <= bench.slurm.now
+
+
+def test_a_daemon_waits_for_slurmctld_to_have_its_time(daemon, clocks, monkeypatch):
+    slurm, asked = daemon.client, []
+
+    def config():
+        asked.append(clocks.time())
+        return SlurmConfig("22.05.8", "c", False, False, time=clocks.now if len(asked) > 2 else 5.0)
+
+    monkeypatch.setattr(slurm, "config", config)
+    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: None)
+    assert daemon._wait_for_slurm(once=False) is not None
+    assert len(asked) == 3
