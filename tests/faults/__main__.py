@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from slurm_asrpt.errors import AsrptError, one_line
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
 from tests.faults.arena import arena
 from tests.faults.campaign import Counts, as_json, campaign, table
 from tests.faults.faults import FAULTS
@@ -35,6 +35,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
     totals: list[Counts] = []
+    code = 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the counts so far
     try:
         with arena(policy=options.policy, plain=options.plain) as place:
@@ -45,10 +46,11 @@ def main() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted; what was done until then:")
+        code = EXIT_INTERRUPTED
     if options.json:
         options.json.write_text(as_json(totals, options.seed, options.policy) + "\n", encoding="utf-8")
     print(table(totals))
-    return int(any(total.failures for total in totals))
+    return code or int(any(total.failures for total in totals))
 
 
 if __name__ == "__main__":

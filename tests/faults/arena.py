@@ -212,9 +212,10 @@ class Arena(Cluster):
 
     def waited_for(self) -> list[str]:
         """Tokens of jobs that must end and have not, by the last look."""
-        going = (PENDING, *RUNNING_STATES)
+        going, over = (PENDING, *RUNNING_STATES), self._completed()
         wanted = [t.token for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
-        return [token for token in wanted if token in self.records and self.records[token].state in going]
+        left = {token: self.records[token] for token in wanted if token in self.records}
+        return [token for token, record in left.items() if record.state in going and record.job_id not in over]
 
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
@@ -250,6 +251,7 @@ class Arena(Cluster):
             hook_warned="asrpt: " in self._controller_said(),
             slurm_lost_state=self.lost_state,
             recovered=recovered(self._controller_said()) if self.lost_state else (),
+            completed=self._completed(),
             held=sorted(self.held),
         )
         found = check(facts)
@@ -259,6 +261,12 @@ class Arena(Cluster):
 
     def _controller_said(self) -> str:
         return self.controller_log()[self._controller_began :]
+
+    def _completed(self) -> set[str]:
+        """Ids of jobs that slurmctld has seen to their end; killed then, it may call them running again for minutes."""
+        return (
+            set(re.findall(r"_job_complete: JobId=(\d+) done", self._controller_said())) if self.lost_state else set()
+        )
 
     def starts(self) -> list[Start]:
         file = self.lab.home(USER) / "ran.out"
@@ -299,7 +307,7 @@ def recovered(log: str) -> set[str]:
     """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
     again = set[str]()
     begun: dict[str, bool] = {}  # whether it has come back since the start
-    for what, job_id in re.findall(r"(Allocate|Recovered) JobId=(\d+)", log):
+    for what, job_id in re.findall(r"(Allocate|Started|Recovered) JobId=(\d+)", log):
         if what == "Recovered":
             begun |= {job_id: True} if job_id in begun else {}
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.lab import accounting, machine, processes
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
@@ -163,7 +163,8 @@ def node(arena: Arena, rng: Random, size: int) -> int:
     time.sleep(rng.uniform(1.0, 4.0))
     command = [machine.program("slurmd"), "-D", "-N", name, "-f", str(arena.lab.slurm_conf)]
     arena.lab._start(f"slurmd.{name}", command)
-    arena.scontrol("update", f"NodeName={name}", "State=RESUME")
+    with contextlib.suppress(SlurmError):  # it may have come back by itself
+        arena.scontrol("update", f"NodeName={name}", "State=RESUME")
     arena.lab.wait_for_nodes()
     return 1
 

@@ -55,6 +55,7 @@ class Facts:
     hook_warned: the hook has said that it left jobs untagged.
     slurm_lost_state: slurmctld was killed; it forgets what it has not written down yet, whoever schedules.
     recovered: job ids that it knew as waiting after that, though it had started them before.
+    completed: job ids that it had seen to their end before.
     held: tokens of jobs that it has held by itself and an admin has released.
     """
 
@@ -69,6 +70,7 @@ class Facts:
     hook_warned: bool = False
     slurm_lost_state: bool = False
     recovered: Collection[str] = ()
+    completed: Collection[str] = ()
     held: Collection[str] = ()
 
 
@@ -76,8 +78,8 @@ class Facts:
 class Findings:
     """Tokens by what became of them, and every other breach in words.
 
-    slurms_own: what Slurm did by itself: killed, it forgot the job or that it had started it, or held it because its
-    number was in use; a node died under the job (NODE_FAIL). asrptd never cancels, requeues or holds a job.
+    slurms_own: what Slurm did by itself: killed, it forgot the job, its start or its end, or held it because its number
+    was in use; a node died under the job (NODE_FAIL). asrptd never cancels, requeues or holds a job.
     """
 
     submitted: int = 0
@@ -130,7 +132,8 @@ def _check_wish(
             (found.slurms_own if facts.slurm_lost_state else found.lost).append(ticket.token)
     elif ticket.wish is Wish.RUN:
         if not _ended(record):
-            found.stuck.append(ticket.token)
+            forgotten = record.state != PENDING and record.job_id in facts.completed
+            (found.slurms_own if forgotten else found.stuck).append(ticket.token)
         elif not starts:
             (found.slurms_own if record.state == "NODE_FAIL" else found.lost).append(ticket.token)
     elif ticket.wish is Wish.CANCELLED:

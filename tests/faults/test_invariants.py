@@ -103,10 +103,14 @@ def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
 def test_what_slurm_did_by_itself_is_counted_apart():
     assert look(starts=[], records=changed(state="NODE_FAIL")).slurms_own == ["t1"]
     assert look(held=["t1"]).slurms_own == ["t1"]
+    assert look(records=changed(state="RUNNING"), completed={"7"}).slurms_own == ["t1"]
+    assert look(records={"t1": WAITS}, starts=[], completed={"7"}).stuck == ["t1"]
 
 
 def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
     allocate, back = "sched: Allocate JobId=7 NodeList=n1", "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4"
-    assert recovered("\n".join([allocate, back, allocate])) == {"7"}
+    backfilled = "sched/backfill: _start_job: Started JobId=7 in gpu on n2"
+    for first in (allocate, backfilled):
+        assert recovered("\n".join([first, back, allocate])) == {"7"}
     assert recovered("\n".join([back, allocate, allocate])) == set()
     assert recovered("\n".join([allocate, back])) == set()
