@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -204,6 +205,22 @@ class Arena(Cluster):
                     self._release(record)
                 if self.daemon is not None and ticket.managed:
                     self.long_leases += long_lease(ticket, record, LEASE_S, now)
+
+        going = set(self.waited_for())
+        missed = (t for t in self.tickets if t.job_id and (t.token in going or t.token not in self.records))
+        self._ask_sacct([ticket for ticket in missed if ticket.token not in found])
+
+    def _ask_sacct(self, tickets: Sequence[Ticket]) -> None:
+        """Slurm forgets ended jobs after MinJobAge, and a crowded machine may not have looked in time."""
+        if not tickets:
+            return
+        tokens = {ticket.job_id: ticket.token for ticket in tickets}
+        fields = "jobid,jobname,state,admincomment"
+        said = self.lab.run(["sacct", "-n", "-P", "-X", "-j", ",".join(tokens), "-o", fields]).stdout
+        for job_id, token, state, comment in (line.split("|") for line in said.splitlines()):
+            if tokens.get(job_id) == token:
+                unseen = JobRecord(job_id, token, USER, -1, "gpu", "", "", 0.0, admin_comment=comment)
+                self.records[token] = replace(self.records.get(token, unseen), state=state.split(" ")[0])
 
     def _release(self, record: JobRecord) -> None:
         """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""
