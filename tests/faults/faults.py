@@ -300,7 +300,7 @@ def half_written(arena: Arena, rng: Random, size: int) -> int:
 @fault("clock", "asrptd's clock steps by an hour, forward and back", size=2, smoke=2)
 def clock(arena: Arena, rng: Random, size: int) -> int:
     """An injected clock (tests/faults/stepped.py): of asrptd alone, Slurm's stays."""
-    offset = arena.lab.directory / "offset"
+    offset = arena.wrapper.folder / "offset"
     _step(offset, 0)
     arena.kill()
     arena.daemon = arena.launch(command=[sys.executable, "-m", "tests.faults.stepped", str(offset)])
