@@ -830,6 +830,7 @@ local function why_left(desc, script, hints, found)
   if EXCLUSIVE[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
   if given(desc.features) then return "features" end
+  if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
   if found.shared or found.other then return "gres" end

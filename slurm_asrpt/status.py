@@ -23,7 +23,7 @@ class JobStatus:
     nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
     iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
     whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
-    running job, from its reports, else predicted.
+    running job, from its reports, else predicted. band: by fair-share, 1 goes first; None where nobody asked for bands.
     """
 
     job_id: str
@@ -49,6 +49,7 @@ class JobStatus:
     iterations_total: int | None = None
     alpha_observed: float | None = None
     remaining_s: float | None = None
+    band: int | None = None
 
 
 @dataclass(frozen=True)
