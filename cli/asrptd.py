@@ -39,7 +39,7 @@ def asrptd(
     if log_level.upper() not in levels:
         raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
     logging.basicConfig(level=levels[log_level.upper()], format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    settings = load_settings(config)
+    settings = load_settings(config, trusted=True)
     _check_slurm_conf(settings.slurm.conf)
     if mode is not None:
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})

@@ -462,15 +462,21 @@ function M.describe(uid, name, script, args, dataset, rules)
   }
 end
 
+-- A user's key: for each uid its lower half allows one upper half, so nobody can make a key of somebody else.
+local function owned(uid, key)
+  local lower = tonumber(sub(key, 9), 16)
+  return format("%08x%08x", (uid * 40503 + lower * 30011) % 4294967296, lower)
+end
+
 -- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
 function M.keys_of(job, uid, gpus)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
-  local chain = { { "e", hash(exact) }, { "g", job.group } }
+  local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }
   if job.program ~= "" then
-    chain[3] = { "p", job.program }
+    chain[3] = { "p", owned(uid, job.program) }
   end
-  chain[#chain + 1] = { "u", hash(format("asrpt-user 1\n%.0f", uid)) }
-  chain[#chain + 1] = { "c", hash("asrpt-cluster 1\n") }
+  chain[#chain + 1] = { "u", owned(uid, hash(format("asrpt-user 1\n%.0f", uid))) }
+  chain[#chain + 1] = { "c", owned(4294967295, hash("asrpt-cluster 1\n")) }
   return chain
 end
 

@@ -23,6 +23,7 @@ from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
@@ -255,6 +256,8 @@ def _make_folders(settings: Settings) -> None:
     }
     for folder, mode in folders.items():
         try:
-            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            make_folder(folder, mode)
+            check_trusted_folder(folder.resolve(), only_us())
         except OSError as error:
-            raise AsrptError(f"{folder} cannot be made ({error.strerror}); asrptd runs as root or SlurmUser") from error
+            remedy = "asrptd runs as root or SlurmUser, and none but these may write its folders (chown, chmod go-w)"
+            raise AsrptError(f"{folder} cannot be used ({error.strerror}); {remedy}") from error

@@ -15,6 +15,7 @@ from slurm_asrpt.lab.cluster import up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
+from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import parse_tag
@@ -142,9 +143,10 @@ def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifacto
     cluster.start_daemon("--mode", "order")
     names = {"long": 3000, "middle": 300, "short": 30}
     probes = [cluster.submit("--gpus=4", "--hold", "-J", name) for name in names]
-    groups = [tag.group for tag in (parse_tag(cluster.job(p).admin_comment) for p in probes) if tag]
+    found = [cluster.job(probe) for probe in probes]
+    keys = [owned(job.uid, tag.group) for job in found if (tag := parse_tag(job.admin_comment))]
     cluster.cancel(*probes)
-    write_table(cluster.paths / "hook" / TABLE, dict(zip(groups, map(Entry.plain, names.values()), strict=True)))
+    write_table(cluster.paths / "hook" / TABLE, dict(zip(keys, map(Entry.plain, names.values()), strict=True)))
     (blocker,) = cluster.block_all()
     jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
     wait_for(lambda: waiting_order(cluster) == jobs, "asrptd has an order", 10)
