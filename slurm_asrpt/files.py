@@ -94,7 +94,10 @@ def rulers(folder: Path) -> set[int]:
 
 
 def read_config(path: Path) -> bytes:
-    """As ``read_trusted``, of a file that an admin names and ``only_us`` can have written: links are followed."""
+    """The bytes of a plain file that an admin names and only root or we can have written, links followed.
+
+    Raises OSError, PermissionError.
+    """
     target = path.resolve(strict=True)
     for folder in {path.parent.resolve(), target.parent}:
         if not folder.stat().st_mode & stat.S_ISVTX:  # in /tmp nobody renames what is somebody else's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -70,6 +71,13 @@ class Daemon:
         settings = self.settings
         if settings.daemon.mode is Mode.ORDER and not config.multifactor:
             raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
+        if settings.daemon.mode is not Mode.SHADOW and os.geteuid() not in (0, config.slurm_uid):
+            LOG.warning(
+                "asrptd is user %d and SlurmUser %d: Slurm refuses its updates unless it is an operator "
+                "(sacctmgr modify user NAME set adminlevel=operator)",
+                os.geteuid(),
+                config.slurm_uid,
+            )
         return Scheduler(
             Parts(
                 settings=settings,
@@ -150,7 +158,7 @@ class Daemon:
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         status = build_status(self.scheduler, now)
-        write_status(self.settings.paths.run, status)
+        write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
         self._measure(status, now)
         self._tell_problems()
         if now >= self._tended + DAY_S:

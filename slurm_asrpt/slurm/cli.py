@@ -36,6 +36,8 @@ class CliClient:
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+            slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
+            private_jobs="jobs" in values.get("PrivateData", "").split(","),
         )
 
     def jobs(self) -> list[JobRecord]:

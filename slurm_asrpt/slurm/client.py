@@ -12,12 +12,14 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What we need to know of slurm.conf."""
+    """What we need to know of slurm.conf. slurm_uid: of SlurmUser. private_jobs: PrivateData has jobs."""
 
     version: str
     cluster: str
     multifactor: bool
     memory_consumed: bool
+    slurm_uid: int = 0
+    private_jobs: bool = False
 
     @property
     def tasks_follow_nodes(self) -> bool:

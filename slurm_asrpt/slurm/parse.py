@@ -273,6 +273,12 @@ def parse_config(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def uid_in(text: str) -> int:
+    """64030 for ``slurm(64030)``; 0, root's, where none is told."""
+    found = re.search(r"\(([0-9]{1,10})\)$", text)
+    return int(found[1]) if found else 0
+
+
 def parse_update_errors(transcript: str) -> list[str]:
     """One entry per update of a ``scontrol`` session, "" where it went well.
 
