@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
@@ -186,10 +187,10 @@ def down(
     """
     with _errors():
         if not directory.exists():
-            print(f"{directory}: nothing there")
+            print(f"{safe(str(directory))}: nothing there")
             return
         cluster.load(directory).down(purge)
-        print(f"{directory}: down")
+        print(f"{safe(str(directory))}: down")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
