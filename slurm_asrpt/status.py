@@ -89,5 +89,5 @@ def read_status(run_dir: Path) -> Status:
         raise AsrptError(f"{path} is for SlurmUser and root alone: slurm.conf has PrivateData=jobs") from None
     except OSError as error:
         raise AsrptError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise AsrptError(f"{path} is damaged; asrptd writes it anew each cycle, so try again") from error

@@ -50,7 +50,7 @@ class Store:
                 return state
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             pass
         self.path.replace(self.path.with_suffix(".damaged"))
         return None

@@ -102,7 +102,7 @@ def load_model(models: Path, name: str) -> Model:
         data = read_trusted(models / name / _DATA, owners)
     except OSError as error:
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
     if info.format != FORMAT or hashlib.sha256(data).hexdigest() != info.sha256:
         raise ModelError(f"{models / name}: its check sum or format does not fit; {_REMEDY}")

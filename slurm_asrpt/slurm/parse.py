@@ -77,7 +77,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
         if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
         return [job_record(raw) for raw in answer["jobs"]]
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
 
