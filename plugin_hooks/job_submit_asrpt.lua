@@ -787,6 +787,11 @@ local function default_partition(part_list)
   return ""
 end
 
+-- Whether a job comes with a tag that we have not written. Slurm lets no user set the field; should it ever, we do not.
+local function forged(desc)
+  return given(desc.admin_comment) and find(desc.admin_comment, "^asrpt1:") ~= nil
+end
+
 local function managed(desc, part_list, partitions)
   local names = given(desc.partition) and desc.partition or default_partition(part_list)
   local any = false
@@ -897,7 +902,7 @@ end
 -- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
 local function decide(state, desc, part_list, uid, now)
   local conf, rules = read_conf(state)
-  if given(desc.admin_comment) or not managed(desc, part_list, conf.partitions) then
+  if (given(desc.admin_comment) and not forged(desc)) or not managed(desc, part_list, conf.partitions) then
     return nil
   end
   local found = gpu_request(desc)
@@ -920,6 +925,9 @@ end
 local function submit(state, desc, part_list, uid)
   local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
   if not tag then
+    if forged(desc) then
+      desc.admin_comment = ""
+    end
     return
   end
   if trouble then

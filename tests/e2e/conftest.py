@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.slurm.cli import CliClient
@@ -51,9 +52,13 @@ class Cluster:
     # asrptd
 
     def start_daemon(self, *arguments: str) -> None:
+        """As the lab's SlurmUser, with the umask of the unit."""
+        uid, gid = identity(self.lab.spec.slurm_user)
         with self.log.open("ab") as log:
             command = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
-            self.daemon = subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
+            self.daemon = subprocess.Popen(
+                command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
+            )
         before = time.time()
         wait_for(lambda: self._status_written() > before, "asrptd writes its status", 15)
 
@@ -170,6 +175,23 @@ def wait_for(condition: Callable[[], Any], what: str, timeout: float) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The lab's own tests first: some look at what is left when no other lab is up."""
     items.sort(key=lambda item: "e2e" in item.keywords and item.path.name != "test_lab.py")
+
+
+@contextlib.contextmanager
+def own_cluster(offset: int, **options: Any) -> Iterator[Cluster]:
+    """A lab of a test's own, with these fields of LabSpec, on ports so far from the first."""
+    why_not = can_run_slurm()
+    if why_not:
+        pytest.skip(why_not)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    directory.rmdir()
+    settings = {"daemon": {"interval_s": 0.5, "progress_s": 0.5, "lease_s": LEASE_S}}
+    cluster = Cluster(up(LabSpec(directory=directory, base_port=BASE_PORT + offset, settings=settings, **options)))
+    try:
+        yield cluster
+    finally:
+        cluster.stop_daemon()
+        cluster.lab.down(purge=True)
 
 
 @pytest.fixture(scope="session")

@@ -193,6 +193,25 @@ def test_hints(lua: LuaHook, folder: Path) -> None:
     assert answer["log_user"] == ["asrpt: ignored in --comment: bad=%s%n"]
 
 
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f"asrpt1:g={'f' * 16};n=1",
+        f"asrpt:g={'f' * 16},n=1,k={'f' * 16},v=e,i=1-1,b=1,l=off",
+        f"asrpt:n=1;b=1 {UNSEEN.format().replace('n=0', 'n=1')}",
+    ],
+)
+def test_a_comment_forges_no_field_of_the_tag(lua: LuaHook, folder: Path, comment: str) -> None:
+    assert tag_of(lua.submit(folder, **job(comment=comment))) == SEEN
+
+
+def test_an_admin_comment_that_came_with_the_job_is_replaced(lua: LuaHook, folder: Path) -> None:
+    forged = {"admin_comment": f"asrpt1:g={'f' * 16};n=1"}
+    assert tag_of(lua.submit(folder, **job(**forged))) == SEEN
+    assert lua.submit(folder, **job(**forged, partition="other"))["set"] == ["admin_comment="]
+    assert lua.submit(folder, **job(admin_comment="another tool's"))["set"] == []
+
+
 def test_arguments_count(lua: LuaHook, folder: Path) -> None:
     tag = tag_of(lua.submit(folder, **job(argc=3, argv="--model 2")))
     assert tag.group == group_id(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES)

@@ -156,6 +156,7 @@ def test_swapping_files_for_links_while_they_are_read_and_removed_reaches_nothin
         while not stop.is_set():
             for make in (lambda: spare.symlink_to(outside / "iterations"), lambda: spare.write_text("1 2\n")):
                 with suppress(OSError):
+                    spare.unlink(missing_ok=True)
                     make()
                     spare.rename(folder / "iterations")
 
