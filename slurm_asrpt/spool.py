@@ -9,8 +9,8 @@
 
 Other users cannot enter a job's folder, so its files may be readable to all: that is how asrptd, in the folder's group,
 reads them without a privilege. All that stands below ``progress/<jobid>`` is the user's and may be anything: a link, a
-pipe, a terabyte. It fills the user's quota, not asrptd's memory. Only a plain file of the folder's own owner is read: one
-of somebody else has got there as a hard link.
+pipe, a terabyte. It fills the user's quota, not asrptd's memory. Only a plain file of the folder's own owner is
+read: one of somebody else has got there as a hard link.
 """
 
 from __future__ import annotations
