@@ -112,7 +112,7 @@ def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster
 @pytest.fixture
 def multifactor() -> Iterator[Cluster]:
     """One node of 4 GPUs under priority/multifactor."""
-    with own_cluster(60, nodes="1x4", multifactor=True) as cluster:
+    with own_cluster(60, "1x4", multifactor=True) as cluster:
         yield cluster
 
 

@@ -12,7 +12,7 @@ import pytest
 from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
 from slurm_asrpt.slurm.tag import parse_tag
 
-from .conftest import COMMANDS, Cluster, own_cluster, wait_for
+from .conftest import COMMANDS, QUICK, Cluster, own_cluster, wait_for
 
 SLURM_USER = "slurm"
 
@@ -45,7 +45,8 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
-    with own_cluster(70, nodes="2x4", users=2, slurm_user=SLURM_USER) as cluster:
+    settings = {"daemon": {**QUICK["daemon"], "progress_s": 0.5}}
+    with own_cluster(70, "2x4", settings, users=2, slurm_user=SLURM_USER) as cluster:
         cluster.start_daemon()
         yield cluster
 
