@@ -157,8 +157,7 @@ _UPSERT = (
     "ON CONFLICT (job_id, start_time) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])
 )
 _ADD = _UPSERT + f" WHERE runs.origin <> '{Origin.ASRPTD}'"
-PARTS = ("", "-wal", "-shm")
-"""What the file's and its logs' names end with."""
+PARTS = ("", "-wal", "-shm")  # what the names of the file and its logs end with
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs "  # noqa: S608 constants
 LARGEST_WAL_BYTES = 16 << 20
 """To which the write-ahead log is cut after a checkpoint; a long reader may let it grow beyond."""
