@@ -38,6 +38,8 @@ class CliClient:
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
             accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
             preempt_by=parse.preempt_by(values),
+            slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
+            private_jobs="jobs" in values.get("PrivateData", "").split(","),
         )
 
     def jobs(self) -> list[JobRecord]:

@@ -12,7 +12,11 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What we need to know of slurm.conf. accounts: slurmdbd knows them. preempt_by: "qos", "partition_prio", or ""."""
+    """What we need to know of slurm.conf.
+
+    accounts: slurmdbd knows them. preempt_by: "qos", "partition_prio", or "". slurm_uid: of SlurmUser. private_jobs:
+    PrivateData has jobs.
+    """
 
     version: str
     cluster: str
@@ -20,6 +24,8 @@ class SlurmConfig:
     memory_consumed: bool
     accounts: bool = False
     preempt_by: str = ""
+    slurm_uid: int = 0
+    private_jobs: bool = False
 
     @property
     def tasks_follow_nodes(self) -> bool:

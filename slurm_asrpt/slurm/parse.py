@@ -83,7 +83,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
         if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
         return [job_record(raw) for raw in answer["jobs"]]
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
 
@@ -330,6 +330,12 @@ def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
     pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def uid_in(text: str) -> int:
+    """64030 for ``slurm(64030)``; 0, root's, where none is told."""
+    found = re.search(r"\(([0-9]{1,10})\)$", text)
+    return int(found[1]) if found else 0
 
 
 def parse_update_errors(transcript: str) -> list[str]:

@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.cli import CliClient
@@ -91,9 +93,13 @@ class Cluster:
     # asrptd
 
     def start_daemon(self, *arguments: str) -> None:
+        """As the lab's SlurmUser, with the umask of the unit."""
+        uid, gid = identity(self.lab.spec.slurm_user)
         with self.log.open("ab") as log:
             command = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
-            self.daemon = subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
+            self.daemon = subprocess.Popen(
+                command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
+            )
         before = time.time()
         wait_for(lambda: self._status_written() > before, "asrptd writes its status", 15)
 
@@ -164,10 +170,10 @@ class Cluster:
     def predict(self, iterations: Mapping[tuple[str, str], int]) -> None:
         """From now on jobs with the default script, by user and job name, are predicted to take so many iterations."""
         probes = [self.submit("--gpus=1", "--hold", "-J", name, user=user) for user, name in iterations]
-        tags = [parse_tag(self.job(probe).admin_comment) for probe in probes]
+        found = [self.job(probe) for probe in probes]
         self.cancel(*probes)
-        entries = zip(tags, iterations.values(), strict=True)
-        write_table(self.paths / "hook" / TABLE, {tag.group: Entry.plain(n) for tag, n in entries if tag})
+        keys = [owned(job.uid, tag.group) for job in found if (tag := parse_tag(job.admin_comment))]
+        write_table(self.paths / "hook" / TABLE, dict(zip(keys, map(Entry.plain, iterations.values()), strict=True)))
 
     def order(self) -> list[str]:
         """The waiting jobs as the policy means to start them."""

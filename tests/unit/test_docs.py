@@ -13,6 +13,8 @@ import pytest
 import typer.main
 from slurm_asrpt_cli import report
 
+from tests.commands import commands
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
@@ -20,16 +22,6 @@ PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
 
 def page_of(command: str) -> Path:
     return next(path for path in PAGES if path.stem == command)
-
-
-def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, command) of all that can be typed, such as "history import"."""
-    subs = getattr(root, "commands", None)
-    if subs is None:
-        yield name, root
-        return
-    for word, sub in subs.items():
-        yield from commands(sub, f"{name} {word}".strip())
 
 
 def options() -> Iterator[tuple[str, str, str]]:
