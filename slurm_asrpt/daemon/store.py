@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from typing import Any
 
 from slurm_asrpt.daemon.lead import Lead
-from slurm_asrpt.files import sync_folder
+from slurm_asrpt.files import replace_file
 
 FILE_NAME = "state.json"
 SCHEMA = 1
@@ -28,25 +27,16 @@ class Store:
     def save(self, state: dict[str, Any], now: float) -> None:
         """Durable before it returns; nothing is written where nothing changed. Raises LeadLostError, OSError."""
         self.lead.check()
-        text = json.dumps(state)
-        if text == self._last:
+        state_text = json.dumps(state)
+        if state_text == self._last:
             return
+        text = f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text[1:]}'
         try:
-            self._replace(f'{{"schema": {SCHEMA}, "time": {now!r}, {text[1:]}')
+            replace_file(self.path, text.encode("utf-8"), 0o600)
         except OSError as error:
             error.filename = error.filename or self.path  # a full disk does not say which
             raise
-        self._last = text
-
-    def _replace(self, text: str) -> None:
-        temporary = self.path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        sync_folder(self.path.parent)  # the new name, too
+        self._last = state_text
 
     def load(self) -> dict[str, Any] | None:
         """The last state, or None where there is none or it is unreadable (then it is kept aside)."""
@@ -57,7 +47,7 @@ class Store:
                 return state
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             pass
         aside = self.path.with_suffix(".damaged")
         self.path.replace(aside)

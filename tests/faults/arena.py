@@ -83,6 +83,7 @@ class Arena(Cluster):
     def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
         super().__init__(lab)
         self.wrapper, self.plain = wrapper, plain
+        self.log.touch()
         self.tickets: list[Ticket] = []
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
@@ -129,7 +130,7 @@ class Arena(Cluster):
         self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
         self.held = set[str]()
         self._controller_began = len(self.controller_log())
-        self._began = (time.time(), self.log.stat().st_size if self.log.exists() else 0)
+        self._began = (time.time(), self.log.stat().st_size)
 
     def put(self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True) -> Ticket:
         """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
