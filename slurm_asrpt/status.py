@@ -23,7 +23,10 @@ class JobStatus:
     nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
     iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
     whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
-    running job, from its reports, else predicted.
+    running job, from its reports, else predicted. predicted_..., remaining_low and _high: the 10-90% intervals, None
+    where nothing is predicted or the job itself has said how much is left.
+    start_earliest, _median, _latest: with 10, 50 and 90% a waiting job has started by then, by a simulation of
+    start_made; None: later than was simulated. start_unknown: why a waiting job has none of these.
     """
 
     job_id: str
@@ -49,10 +52,23 @@ class JobStatus:
     iterations_total: int | None = None
     alpha_observed: float | None = None
     remaining_s: float | None = None
+    predicted_low: int | None = None
+    predicted_high: int | None = None
+    predicted_run_low_s: float | None = None
+    predicted_run_high_s: float | None = None
+    remaining_low_s: float | None = None
+    remaining_high_s: float | None = None
+    start_earliest: float | None = None
+    start_median: float | None = None
+    start_latest: float | None = None
+    start_made: float | None = None
+    start_unknown: str = ""
 
 
 @dataclass(frozen=True)
 class Status:
+    """forecast_s: seconds between two estimates of starts, 0 for none."""
+
     written: float
     mode: str
     policy: str
@@ -61,6 +77,12 @@ class Status:
     gpus_free: int
     jobs: list[JobStatus] = field(default_factory=list)
     schema: int = SCHEMA
+    forecast_s: float = 0.0
+
+
+def withdrawn_after(forecast_s: float) -> float:
+    """Seconds after which an estimate of a start says nothing any more."""
+    return max(300.0, 3 * forecast_s)
 
 
 def write_status(run_dir: Path, status: Status) -> None:

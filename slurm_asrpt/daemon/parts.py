@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
@@ -29,4 +30,5 @@ class Parts:
     audit: Audit
     recorder: Recorder
     watch: ProgressWatch
+    arrivals: Arrivals = field(default_factory=Arrivals)
     clock: Any = field(default=time)

@@ -13,6 +13,7 @@ from slurm_asrpt.config import Mode
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
+from slurm_asrpt.daemon.lengths import iterations_of
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
@@ -61,7 +62,9 @@ class Scheduler:
             if tracked.failures:
                 self.policy.returned(tracked.job, now)
             else:
-                self.policy.submitted(tracked.job, min(now, tracked.job.submit_time) if self._cold else now)
+                since = min(now, tracked.job.submit_time) if self._cold else now
+                self.policy.submitted(tracked.job, since)
+                self.parts.arrivals.came(tracked.job, iterations_of(tracked), since)
             tracked.place, tracked.why = Place.QUEUED, None
             self.parts.audit.record(
                 now, "queued", tracked.record.job_id, iterations=tracked.job.predicted_iterations, gpus=tracked.job.gpus

@@ -133,13 +133,14 @@ def test_the_table_shows_jobs_in_order(settings: Path) -> None:
         "DONE",
         "RUN_TIME",
         "TIME_LEFT",
+        "START",
         "STATE",
         "NODES/REASON",
     ]
     assert [line.split()[1] for line in lines[1:]] == ["9", "17", "18_3", "8"]
     assert "waits [n1:4 n[2-3]:1]" in lines[2]
     assert "1-02:03:04" in lines[2]
-    assert lines[1].split()[-6:-2] == ["40/1600", "2%", "1-02:03:04", "00:19:30"]
+    assert lines[1].split()[-7:-3] == ["40/1600", "2%", "1-02:03:04", "00:19:30"]
     assert lines[1].endswith("n1:8")
 
 
