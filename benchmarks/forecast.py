@@ -1,7 +1,7 @@
 """Whether start-time estimates hold: python -m benchmarks.forecast --json
 
-A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned from
-the jobs before them. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as from asrptd, and
+A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
+from the jobs before them. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as from asrptd, and
 the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of the jobs that had
 one; ``width`` is the median of latest - earliest over the wait that was left. The same without arrivals ("blind") and
 with runs known exactly is there to show what each source of uncertainty does; ``ms`` is the time of one forecast.
@@ -38,7 +38,7 @@ from slurm_asrpt.sim.predictors import chains_of, taught
 from slurm_asrpt.sim.sources import load_trace
 from slurm_asrpt.sim.workload import Cluster, Options, build
 
-SERVERS, GPUS = 50, 8
+SERVERS, GPUS = 10, 8
 Spans = Mapping[JobId, Span]
 
 
@@ -115,8 +115,10 @@ class Watched:
 
 def workload(jobs: int, load: float, seed: int) -> tuple[JobTable, Cluster, dict[JobId, Span]]:
     """Jobs to play, and the intervals of their run times as the predictor that knows the jobs before them has them."""
-    trace = load_trace(f"pai-like:{2 * jobs}:{jobs / 1500:g}", seed)
     cluster = Cluster(SERVERS, GPUS)
+    trace = load_trace(f"pai-like:{2 * jobs}:{jobs / 1500:g}", seed)
+    fitting = trace.jobs["gpus"] <= cluster.total_gpus
+    trace = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
     table = build(trace, cluster, Options(models="none", predictor="expected", load=load, retrain_s=0, seed=seed)).table
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())

@@ -109,11 +109,12 @@ class Forecaster:
         self._keep_first(scheduler, now)
 
     def _ask(self, scheduler: Scheduler, now: float) -> None:
+        if not scheduler.world.pending(Place.QUEUED):
+            return
         self._due = now + self.every_s
         snapshot = make_snapshot(scheduler, now)
-        if snapshot.waiting:
-            jobs = {str(w.job.id): scheduler.world.tracked[w.job.id].admitted for w in snapshot.waiting}
-            self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
+        jobs = {str(each.job.id): scheduler.world.tracked[each.job.id].admitted for each in snapshot.waiting}
+        self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
         asked = self._asked
