@@ -132,7 +132,7 @@ FIELDS = tuple(field for field in COLUMNS if not field.short)
 SHORT = (*(field for field in COLUMNS if not field.long), Field("NODES/REASON", _where_or_why))
 
 # On a narrow terminal these make room, in this order, until the reason has REASON_WIDTH.
-GIVES_WAY = ("GROUP", "STATE", "NAME", "ITERATIONS", "RUN_TIME", "DONE", "TIME_LEFT", "USER", "START")
+GIVES_WAY = ("GROUP", "STATE", "NAME", "ITERATIONS", "RUN_TIME", "DONE", "TIME_LEFT", "USER")
 NARROW_NAME = 12
 
 
@@ -263,10 +263,10 @@ def _summary(shown: Status) -> Text:
 
 
 def _fit(columns: Sequence[Column], width: int) -> list[Column]:
-    """Narrow or drop columns, empty ones first, then the least needed, until the last one has room."""
+    """Narrow or drop columns, least needed first, until the last one has room."""
     kept = list(columns)
-    empty = {column.title for column in columns if set(column.cells) <= {UNKNOWN}}
-    for title in sorted(GIVES_WAY, key=lambda title: title not in empty):
+    nobody_starts = any(column.title == "START" and set(column.cells) <= {UNKNOWN} for column in columns)
+    for title in ("START", *GIVES_WAY) if nobody_starts else GIVES_WAY:
         if _before(kept) + min(REASON_WIDTH, kept[-1].width) <= width:
             break
         place = next(number for number, column in enumerate(kept) if column.title == title)
@@ -276,8 +276,9 @@ def _fit(columns: Sequence[Column], width: int) -> list[Column]:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]
-    if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
-        kept = [column for column in kept if column.title != "NAME"]
+    for title in ("START", "NAME"):
+        if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
+            kept = [column for column in kept if column.title != title]
     return kept
 
 
