@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.estimate import HORIZON_S
+from slurm_asrpt.forecast.margins import Margins, Start
 from slurm_asrpt.forecast.snapshot import to_json
 from slurm_asrpt.status import withdrawn_after
 
@@ -94,13 +95,14 @@ class Forecaster:
         self._due = -math.inf
         self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
         self._without: set[str] = set()  # jobs for which nothing came out
+        self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
 
     def step(self, scheduler: Scheduler, now: float) -> None:
         """After a cycle: pick up what is ready, begin anew when it is time."""
         if not self.every_s or not self._enforcing:
             return
         try:
-            self._pick_up(now)
+            self._pick_up(scheduler, now)
             if self._asked is None and now >= self._due:
                 self._ask(scheduler, now)
         except (OSError, ValueError) as error:  # no process, no answer: estimates are a nicety, the next may come
@@ -116,14 +118,15 @@ class Forecaster:
         jobs = {str(each.job.id): scheduler.world.tracked[each.job.id].admitted for each in snapshot.waiting}
         self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
-    def _pick_up(self, now: float) -> None:
+    def _pick_up(self, scheduler: Scheduler, now: float) -> None:
         asked = self._asked
         if asked is None:
             return
         answer = asked.work.answer()
         if answer is not None:
             self._asked = None
-            found = {job_id: Forecast(asked.made, *times) for job_id, times in json.loads(answer).items()}
+            margins = scheduler.parts.margins
+            found = {job_id: _shown(times, asked.made, margins) for job_id, times in json.loads(answer).items()}
             self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
             self._without = asked.jobs.keys() - found.keys()
         elif now > asked.made + LATE * self.every_s:
@@ -132,13 +135,20 @@ class Forecaster:
 
     def _keep_first(self, scheduler: Scheduler, now: float) -> None:
         """The first estimate of a job, as it asks now, is what asrpt-admin calibration judges."""
+        waited, self._waits = self._waits, {}
         for job_id, tracked in scheduler.world.tracked.items():
+            if tracked.place is Place.RUNNING and job_id in waited:
+                scheduler.parts.margins = _judged(scheduler.parts.margins, waited[job_id], tracked.record.start_time)
+            if tracked.place is Place.PINNED and tracked.forecast is not None:
+                self._waits[job_id] = tracked.forecast
             if tracked.place in (Place.PINNED, Place.RUNNING):
                 continue  # what was said stands
             changed = job_id in self._known and self._known[job_id][0] != tracked.admitted
             if tracked.place is not Place.QUEUED or changed:
                 tracked.forecast = None
             tracked.forecast = tracked.forecast or self.current(tracked, now)
+            if tracked.forecast is not None:
+                self._waits[job_id] = tracked.forecast
 
     def current(self, tracked: Tracked, now: float) -> Forecast | None:
         """The estimate of a job that waits, unless it is old or the job was another one when it was made."""
@@ -163,3 +173,18 @@ class Forecaster:
         if self._asked is not None:
             self._asked.work.stop()
             self._asked = None
+
+
+def _shown(times: Sequence[float | None], made: float, margins: Margins) -> Forecast:
+    """What a computation has found, with the margins."""
+    earliest, median, latest = (math.inf if time is None else time for time in times)
+    start = margins.around(Start(earliest, median, latest), made)
+    return Forecast(made, start.earliest, _known(start.median), _known(start.latest))
+
+
+def _known(time: float) -> float | None:
+    return time if math.isfinite(time) else None
+
+
+def _judged(margins: Margins, forecast: Forecast, start: float) -> Margins:
+    return margins.judged(start < forecast.earliest, forecast.latest is not None and start > forecast.latest)

@@ -14,6 +14,7 @@ from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 
@@ -31,4 +32,5 @@ class Parts:
     recorder: Recorder
     watch: ProgressWatch
     arrivals: Arrivals = field(default_factory=Arrivals)
+    margins: Margins = field(default_factory=Margins)
     clock: Any = field(default=time)

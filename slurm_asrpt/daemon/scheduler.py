@@ -7,6 +7,7 @@ needs is saved before Slurm is touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from slurm_asrpt.config import Mode
@@ -18,6 +19,7 @@ from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.slurm import writeback
 
 
@@ -28,6 +30,7 @@ class Scheduler:
         self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
         self._saved: Mapping[str, Any] = parts.store.load() or {}
         self.world = World(parts, self._saved)
+        parts.margins = _margins(self._saved.get("forecast_margins"))
         self.writer = Writer(self.world)
         self._first = True
         self._cold = False  # no state of the policy could be taken up: submit times stand in for it
@@ -135,6 +138,16 @@ class Scheduler:
             {
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
+                "forecast_margins": astuple(self.parts.margins),
                 "jobs": {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
             }
         )
+
+
+def _margins(saved: Any) -> Margins:
+    """Those of the daemon before us; none where it had none, or what stands there is nothing."""
+    try:
+        before, after = saved
+        return Margins(float(before), float(after))
+    except (TypeError, ValueError):
+        return Margins()

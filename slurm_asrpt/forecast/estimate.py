@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.forecast.margins import Start
 from slurm_asrpt.forecast.replay import Arrival, Replay
 from slurm_asrpt.forecast.snapshot import Snapshot
 from slurm_asrpt.forecast.span import Spans, left
@@ -23,15 +24,6 @@ SAMPLES, LEAST_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
 HORIZON_S = 86400.0
 _FIRST_NUMBER = 10**15
 """Job ids of those to come: after all real ones, which is what ties go by."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """When a job starts, seconds on the snapshot's clock; inf beyond the horizon. With 10, 50 and 90% by then."""
-
-    earliest: float
-    median: float
-    latest: float
 
 
 def forecast(

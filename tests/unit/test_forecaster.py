@@ -1,12 +1,14 @@
 """Start-time estimates in the daemon: when they are made, shown, withdrawn, and judged."""
 
 import json
+import time
 
 import pytest
 
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import MOST_JOBS
 from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.forecast.snapshot import from_json
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.history import Run
@@ -73,8 +75,13 @@ def works():
 
 
 @pytest.fixture
-def watched(make_bench, works):
-    return Watched(make_bench(policy="asrpt-gated"), works)
+def bench_gated(make_bench):
+    return make_bench(policy="asrpt-gated")
+
+
+@pytest.fixture
+def watched(bench_gated, works):
+    return Watched(bench_gated, works)
 
 
 @pytest.fixture
@@ -227,3 +234,40 @@ def test_calibration_counts_inside_early_and_late(bench):
     bench.history.record([*runs, run(7, 25), run(8, 24)])
     assert calibration(bench.history, 0) == Calibration(7, 5 / 7, 1 / 7, 1 / 7)
     assert calibration(bench.history, 1001).jobs == 0
+
+
+def test_a_real_queue_through_the_real_process(bench_gated):
+    """Jobs of all GPUs, one after the other: each starts later than the one before it, and at the end all is judged."""
+    slurm, forecaster = bench_gated.slurm, Forecaster(bench_gated.settings.daemon)
+    jobs = [slurm.submit(12, 100, admin_comment=Tag(GROUP, 100, low=80, high=130).format()) for _ in range(4)]
+    deadline = time.monotonic() + 120
+    bench_gated.cycle()
+    while not all(bench_gated.job(job_id).forecast for job_id in jobs[1:]):
+        assert time.monotonic() < deadline
+        bench_gated.scheduler.cycle(slurm.now)
+        forecaster.step(bench_gated.scheduler, slurm.now)
+        time.sleep(0.05)
+    forecaster.close()
+    told = [bench_gated.job(job_id).forecast for job_id in jobs[1:]]
+    assert [forecast.made for forecast in told] == [slurm.now] * 3
+    assert slurm.now + 70 < told[0].earliest < told[0].latest < told[2].median < slurm.now + 500
+    for job_id in jobs:
+        bench_gated.cycle(100)
+        slurm.end(job_id)
+        bench_gated.cycle(2)
+    assert calibration(bench_gated.history, 0) == Calibration(3, 1.0, 0.0, 0.0)
+
+
+def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
+    begin = watched.slurm.now
+    watched.tell(waiting, begin + 80, begin + 100, begin + 120)
+    watched.slurm.end("1")  # far earlier than foretold
+    watched.cycle()
+    watched.cycle()
+    watched.cycle()
+    margins = watched.bench.scheduler.parts.margins
+    assert margins == Margins().judged(early=True, late=False)
+    watched.bench.restart()
+    watched.start()
+    watched.cycle()
+    assert watched.bench.scheduler.parts.margins == margins
