@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-compat | lint | benchmarks | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-random | test-compat | lint | benchmarks | reproduction | man | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-compat test-integrations lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-random test-compat test-integrations lint benchmarks reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -37,6 +37,9 @@ demo: setup ## Bring up a real Slurm on this machine and watch jobs being schedu
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	$(BIN)/pytest
+
+test-random: setup ## The property tests with other examples in each run
+	$(BIN)/pytest --hypothesis-profile=random tests/property
 
 test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
 	@.ci/packages debootstrap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.errors import InputError
@@ -95,6 +95,7 @@ def test_no_line_is_lost(content: bytes) -> None:
 
 
 @given(rows=st.lists(st.lists(CELLS, min_size=len(SACCT_FIELDS), max_size=len(SACCT_FIELDS)), max_size=6))
+@example(rows=[[*[""] * (len(SACCT_FIELDS) - 2), "\n", ""]])
 @settings(max_examples=150, deadline=None)
 def test_any_lines_of_sacct_are_accounted_for(rows: list[list[str]]) -> None:
     trace = parse_sacct(["|".join(SACCT_FIELDS), *("|".join(row) for row in rows)])

@@ -215,6 +215,8 @@ class _Gathering:
         """Take the block if there is nothing about it that needs care."""
         separator, commas = self.layout.separator, self.commas
         whole = "".join(block)
+        if whole.count("\n") > len(block):  # pandas would take such a line for two
+            return False
         if "\0" in whole or "\r" in whole or (self.layout.quotes and '"' in whole) or len(separator) > 1 or not commas:
             return False
         sound = [line for line in block if line.count(separator) == commas]
