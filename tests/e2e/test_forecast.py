@@ -42,7 +42,7 @@ def test_a_loaded_queue_gets_start_times_and_is_judged(foreseeing: Cluster) -> N
     wait_for(lambda: set(jobs) <= estimates(foreseeing).keys(), "all that wait have an estimate", 120)
     rows = estimates(foreseeing)
     assert held not in rows
-    assert "held" in foreseeing.status()[held]["start_unknown"]
+    assert "its owner holds it" in foreseeing.status()[held]["start_unknown"]
     for row in rows.values():
         assert row["start_made"] < row["start_earliest"] <= row["start_median"] <= row["start_latest"]
     ranked = sorted(jobs, key=lambda job_id: rows[job_id]["rank"])
