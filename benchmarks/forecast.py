@@ -27,7 +27,7 @@ from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Decision, Start
-from slurm_asrpt.forecast.estimate import SAMPLES, forecast
+from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, forecast
 from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.forecast.margins import Start as Estimate
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
@@ -159,7 +159,7 @@ def judge(snapshots: Sequence[Snapshot], chosen: argparse.Namespace, start: Sequ
         "open": sum(found.latest == math.inf for _, found, _ in told),
         "untold": len(first) - len(told),
         "wait_s": round(median(began - made for made, _, began in told)),
-        "width_s": round(median(found.latest - found.earliest for _, found, _ in shown)),
+        "width_s": round(median(found.latest - found.earliest for _, found, _ in shown if found.latest < math.inf)),
         "ms": round(1000 * sum(seconds for seconds, _ in answers) / len(answers)),
     }
 
@@ -186,15 +186,15 @@ def shares(told: Sequence[Told]) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=3000, help="of pai-like to play, after as many to learn from")
+    parser.add_argument("--jobs", type=int, default=2500, help="of pai-like to play, after as many to learn from")
     parser.add_argument("--servers", type=int, default=5, help="of 8 GPUs")
     parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those there are")
     parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
-    parser.add_argument("--every", type=float, default=1800.0, help="seconds between two forecasts")
+    parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
     parser.add_argument(
         "--window", type=float, default=86400.0, help="seconds of the past that arrivals are drawn from"
     )
-    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--samples", type=int, default=LEAST_SAMPLES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--blind", action="store_true", help="without arrivals")
     parser.add_argument("-j", "--processes", type=int, default=2)
