@@ -121,6 +121,12 @@ class PolicySettings(Section):
         604800.0, description="asrpt-gated: after waiting for so many seconds a job goes before all younger ones."
     )
 
+    fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
+        0,
+        description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
+        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt and easy-backfill.",
+    )
+
 
 class FabricSettings(Section):
     """Bandwidths, as the timing formulas use them."""

@@ -27,6 +27,7 @@ class JobStatus:
     where nothing is predicted or the job itself has said how much is left.
     start_earliest, _median, _latest: with 10, 50 and 90% a waiting job has started by then, by a simulation of
     start_made; None: later than was simulated. start_unknown: why a waiting job has none of these.
+    band: by fair-share, 1 goes first; None where nobody asked for bands.
     """
 
     job_id: str
@@ -63,6 +64,7 @@ class JobStatus:
     start_latest: float | None = None
     start_made: float | None = None
     start_unknown: str = ""
+    band: int | None = None
 
 
 @dataclass(frozen=True)

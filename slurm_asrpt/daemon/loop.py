@@ -11,7 +11,7 @@ from types import FrameType
 
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, make_policy, policy_names
+from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.forecaster import Forecaster
@@ -69,10 +69,12 @@ class Daemon:
         self.scheduler: Scheduler  # as soon as Slurm has answered
 
     def _scheduler(self, config: SlurmConfig) -> Scheduler:
-        """Raises InputError for a mode that this Slurm cannot have."""
+        """Raises InputError for a mode, or bands, that this Slurm cannot have."""
         settings = self.settings
         if settings.daemon.mode is Mode.ORDER and not config.multifactor:
             raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
+        if settings.policy.fairshare_bands and not (config.multifactor and config.accounts):
+            raise InputError("policy.fairshare_bands: needs PriorityType=priority/multifactor and slurmdbd")
         return Scheduler(
             Parts(
                 settings=settings,
@@ -251,6 +253,9 @@ def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
     name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    able = banded_policies()
+    if settings.policy.fairshare_bands and name in policy_names() and name not in able:
+        raise InputError(f"policy.fairshare_bands: {name} has no bands; those that do: {', '.join(able)}")
     try:
         return make_policy(name, fabric=fabric, **chosen_settings(settings))
     except ValueError as error:

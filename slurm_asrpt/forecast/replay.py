@@ -74,7 +74,7 @@ class Replay:
             self._next = next(self._arrivals, None)
 
     def _begin(self, start: Start, now: float) -> None:
-        job, placement = start
+        job, placement = start.job, start.placement
         self.view.take(placement.gpus, job.request)
         self._number += 1
         end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit)

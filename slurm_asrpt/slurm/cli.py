@@ -13,7 +13,7 @@ from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
@@ -23,7 +23,7 @@ class CliClient:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
 
@@ -36,6 +36,8 @@ class CliClient:
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+            accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
+            preempt_by=parse.preempt_by(values),
         )
 
     def jobs(self) -> list[JobRecord]:
@@ -47,6 +49,17 @@ class CliClient:
 
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))
+
+    def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
+        return parse.parse_reservations(self._run("scontrol", "-o", "show", "reservation"), nodes)
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        return parse.parse_shares(self._run("sshare", "-P", "-n", "-a", "-o", "User,Account,FairShare"))
+
+    def preempting(self, by: str) -> frozenset[str]:
+        if by == "qos":
+            return parse.parse_preempting_qos(self._run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
+        return parse.parse_preempting_partitions(self._run("scontrol", "-o", "show", "partition"))
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)

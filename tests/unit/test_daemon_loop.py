@@ -140,6 +140,14 @@ def test_mode_order_needs_multifactor(make_daemon):
         make_daemon(mode="order").run()
 
 
+def test_bands_need_fair_share_and_a_policy_that_has_them(make_daemon, slurm):
+    with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
+        make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
+    slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
+    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; those that do: asrpt-gated, fifo"):
+        make_daemon(policy="asrpt", fairshare_bands=4)
+
+
 def waits(daemon, slurm, answers_after, stop_after=None):
     """Run one cycle on a Slurm that is away for so many asks; the pauses."""
     pauses = []

@@ -92,6 +92,20 @@ def test_each_option_is_in_the_manual(command: str, sub: str, flag: str) -> None
     assert not sub or f".Cm {sub}\n" in text
 
 
+ROWS = re.findall(r"^\| (.+) \| (.+) \| `(\S+)::(\w+)` \|$", (ROOT / "docs" / "slurm-features.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize(("feature", "what", "file", "test"), ROWS)
+def test_each_feature_of_slurm_has_the_test_that_the_table_names(feature: str, what: str, file: str, test: str) -> None:
+    assert re.search("managed|left to Slurm|setting|go on|untouched", what), feature
+    assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
+
+
+def test_each_row_of_the_features_is_checked() -> None:
+    text = (ROOT / "docs" / "slurm-features.md").read_text()
+    assert len(ROWS) == len(re.findall(r"^\|", text, re.M)) - 2 >= 30
+
+
 def test_each_dependency_has_a_reason() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text()
     wanted = [

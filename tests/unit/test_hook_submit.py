@@ -141,6 +141,7 @@ def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str)
         ("exclusive", {"shared": 2}),
         ("reservation", {"reservation": "r"}),
         ("features", {"features": "a100"}),
+        ("expand", {"dependency": "expand:1"}),
         ("contiguous", {"contiguous": 1}),
         ("switches", {"req_switch": 1}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
