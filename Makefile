@@ -74,6 +74,7 @@ lint: setup ## Style, types and the architecture
 benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 2 quiet cores, JSON into build/benchmarks
 	@mkdir -p build/benchmarks
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
+	$(BIN)/python -m benchmarks.forecast --json > build/benchmarks/forecast.json
 	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json

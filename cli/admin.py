@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import NoReturn
 
 import typer
-from slurm_asrpt_cli import admin_doctor, admin_evaluate, admin_group, admin_history, admin_models, admin_predict
+from slurm_asrpt_cli import (
+    admin_calibration,
+    admin_doctor,
+    admin_evaluate,
+    admin_group,
+    admin_history,
+    admin_models,
+    admin_predict,
+)
 from slurm_asrpt_cli.common import run_app
 
 app = typer.Typer(
@@ -24,6 +32,7 @@ app.command("group")(admin_group.group_command)
 app.command("predict", context_settings={"allow_interspersed_args": False})(admin_predict.predict_command)
 app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
+app.command("calibration")(admin_calibration.calibration_command)
 app.command("doctor")(admin_doctor.doctor_command)
 
 

@@ -16,12 +16,23 @@ import typer
 from rich.console import Console
 from rich.text import Text
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, fold_nodes, print_parsable, print_table, safe, slurm_time
+from slurm_asrpt_cli.tables import (
+    GAP,
+    UNKNOWN,
+    Column,
+    clock_interval,
+    fold_nodes,
+    print_parsable,
+    print_table,
+    safe,
+    slurm_clock,
+    slurm_time,
+)
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.status import JobStatus, Status, read_status
+from slurm_asrpt.status import JobStatus, Status, read_status, withdrawn_after
 
 STALE_CYCLES = 3
 STALE_AT_LEAST_S = 30.0
@@ -37,12 +48,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the table. long: only with --long or --parsable."""
+    """A column of the table. long: only with --long or --parsable; short: only without."""
 
     title: str
     cell: Callable[[JobStatus], str]
     right: bool = False
     long: bool = False
+    short: bool = False
 
 
 def _iterations(job: JobStatus) -> str:
@@ -79,7 +91,18 @@ def _date(seconds: float | None) -> str:
         return UNKNOWN
 
 
-FIELDS = (
+def _start(job: JobStatus) -> str:
+    """When a job has started, or is expected to."""
+    if job.start_earliest is not None:
+        return clock_interval(job.start_earliest, job.start_latest, time.time())
+    return UNKNOWN if job.start_time is None else slurm_clock(job.start_time, time.time())
+
+
+def _durations(low: float | None, high: float | None) -> str:
+    return UNKNOWN if low is None else f"{slurm_time(low)}-{slurm_time(high)}"
+
+
+COLUMNS = (
     Field("RANK", lambda job: UNKNOWN if job.rank is None else str(job.rank), right=True),
     Field("JOBID", lambda job: safe(job.job_id), right=True),
     Field("NAME", lambda job: safe(job.name)),
@@ -92,15 +115,21 @@ FIELDS = (
     Field("DONE", _share, right=True),
     Field("RUN_TIME", lambda job: slurm_time(job.predicted_run_s), right=True),
     Field("TIME_LEFT", lambda job: slurm_time(job.remaining_s), right=True),
+    Field("RUN_10-90", lambda job: _durations(job.predicted_run_low_s, job.predicted_run_high_s), long=True),
+    Field("LEFT_10-90", lambda job: _durations(job.remaining_low_s, job.remaining_high_s), long=True),
+    Field("START", _start, short=True),
     Field("SUBMITTED", lambda job: _date(job.submit_time), long=True),
     Field("STARTED", lambda job: _date(job.start_time), long=True),
+    Field("START_EARLIEST", lambda job: _date(job.start_earliest), long=True),
+    Field("START_LATEST", lambda job: _date(job.start_latest), long=True),
     Field("ALPHA", _alpha, right=True, long=True),
     Field("STATE", lambda job: safe(job.state)),
     Field("REASON", lambda job: safe(job.reason), long=True),
     Field("NODES", lambda job: fold_nodes(job.nodes), long=True),
     Field("TEXT", lambda job: safe(job.text), long=True),
 )
-SHORT = (*(field for field in FIELDS if not field.long), Field("NODES/REASON", _where_or_why))
+FIELDS = tuple(field for field in COLUMNS if not field.short)
+SHORT = (*(field for field in COLUMNS if not field.long), Field("NODES/REASON", _where_or_why))
 
 # On a narrow terminal these make room, in this order, until the reason has REASON_WIDTH.
 GIVES_WAY = ("GROUP", "STATE", "NAME", "ITERATIONS", "RUN_TIME", "DONE", "TIME_LEFT", "USER")
@@ -122,6 +151,7 @@ def status(
     wanted = _states(state)
     found = read_status(load_settings(config).paths.run)
     _warn_if_stale(found, time.time())
+    found = _without_old_estimates(found, time.time())
     if explain:
         _explain(_one(found, explain))
         return
@@ -193,6 +223,24 @@ def _warn_if_stale(found: Status, now: float) -> None:
         )
 
 
+def _without_old_estimates(found: Status, now: float) -> Status:
+    """Estimates of starts are withdrawn by asrptd, and here where it is gone."""
+    oldest = now - withdrawn_after(found.forecast_s)
+    jobs = [job if job.start_made is None or job.start_made >= oldest else _withdrawn(job) for job in found.jobs]
+    return replace(found, jobs=jobs)
+
+
+def _withdrawn(job: JobStatus) -> JobStatus:
+    return replace(
+        job,
+        start_earliest=None,
+        start_median=None,
+        start_latest=None,
+        start_made=None,
+        start_unknown="the last estimate is too old",
+    )
+
+
 def _columns(fields: Iterable[Field], jobs: Sequence[JobStatus]) -> list[Column]:
     return [Column(field.title, [field.cell(job) for job in jobs], field.right) for field in fields]
 
@@ -218,7 +266,8 @@ def _summary(shown: Status) -> Text:
 def _fit(columns: Sequence[Column], width: int) -> list[Column]:
     """Narrow or drop columns, least needed first, until the last one has room."""
     kept = list(columns)
-    for title in GIVES_WAY:
+    nobody_starts = any(column.title == "START" and set(column.cells) <= {UNKNOWN} for column in columns)
+    for title in ("START", *GIVES_WAY) if nobody_starts else GIVES_WAY:
         if _before(kept) + min(REASON_WIDTH, kept[-1].width) <= width:
             break
         place = next(number for number, column in enumerate(kept) if column.title == title)
@@ -228,8 +277,9 @@ def _fit(columns: Sequence[Column], width: int) -> list[Column]:
             kept[place] = replace(kept[place], cap=NARROW_NAME)
         else:
             del kept[place]
-    if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
-        kept = [column for column in kept if column.title != "NAME"]
+    for title in ("START", "NAME"):
+        if width - _before(kept) < min(LEAST_REASON, kept[-1].width):
+            kept = [column for column in kept if column.title != title]
     return kept
 
 
@@ -253,6 +303,7 @@ def _facts_in_words(job: JobStatus) -> list[tuple[str, str]]:
         ("Nodes", fold_nodes(job.nodes)),
         ("Submitted", _date(job.submit_time)),
         ("Started", _date(job.start_time) if job.start_time is not None else "not yet"),
+        *_expected_start(job),
         ("Prediction", _prediction(job)),
         ("Iteration", _iteration(job)),
     ]
@@ -261,7 +312,9 @@ def _facts_in_words(job: JobStatus) -> list[tuple[str, str]]:
     if job.iterations_done is not None:
         lines.append(("Progress", _progress(job)))
     if job.remaining_s is not None:
-        lines.append(("Time left", f"{slurm_time(job.remaining_s)}, {_basis(job)}"))
+        lines.append(("Time left", f"{slurm_time(job.remaining_s)}{_within(job)}, {_basis(job)}"))
+    elif job.remaining_low_s is not None:
+        lines.append(("Time left", f"longer than predicted already{_within(job)}"))
     return lines + [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items())]
 
 
@@ -269,7 +322,22 @@ def _prediction(job: JobStatus) -> str:
     if job.predicted_iterations <= 0:
         return f"none: no finished job of its group ({safe(job.group)}) is known"
     run = slurm_time(job.predicted_run_s)
-    return f"{job.predicted_iterations} iterations, run time {run}, from group {safe(job.group)}"
+    within = f" (10-90%: {_durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
+    likely = within if job.predicted_run_low_s is not None else ""
+    return f"{job.predicted_iterations} iterations, run time {run}{likely}, from group {safe(job.group)}"
+
+
+def _expected_start(job: JobStatus) -> list[tuple[str, str]]:
+    """When a waiting job will start, or why nobody can say."""
+    if job.start_earliest is None:
+        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
+    latest = _date(job.start_latest) if job.start_latest is not None else "later than can be foreseen"
+    text = f"{_date(job.start_earliest)} to {latest} (10-90%), as of {_date(job.start_made)}; no promise"
+    return [("Expected start", text)]
+
+
+def _within(job: JobStatus) -> str:
+    return "" if job.remaining_low_s is None else f" (10-90%: {_durations(job.remaining_low_s, job.remaining_high_s)})"
 
 
 def _progress(job: JobStatus) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from rich.console import Console
@@ -14,6 +15,7 @@ from slurm_asrpt.errors import printable
 GAP = "  "
 SEPARATOR = "|"
 UNKNOWN = "-"
+DAYS_BY_NAME = 6  # beyond, the same name would be another day
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,22 @@ def slurm_time(seconds: float | None) -> str:
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     return f"{days}-" * bool(days) + f"{hour:02d}:{minute:02d}:{second:02d}"
+
+
+def slurm_clock(seconds: float, now: float) -> str:
+    """A time of day as Slurm writes it with SLURM_TIME_FORMAT=relative: 15:04, ``Tomorr 15:04``, ``Mon 15:04``."""
+    then, today = datetime.fromtimestamp(seconds), datetime.fromtimestamp(now).date()
+    days = (then.date() - today).days
+    if abs(days) > DAYS_BY_NAME:
+        return f"{then:%-d %b %H:%M}"
+    return {0: "", 1: "Tomorr ", -1: "Ystday "}.get(days, f"{then:%a} ") + f"{then:%H:%M}"
+
+
+def clock_interval(earliest: float, latest: float | None, now: float) -> str:
+    """``15:04-16:30``; the day is said once where both are on it, and ``?`` is later than anybody can tell."""
+    begin, end = slurm_clock(earliest, now), "?" if latest is None else slurm_clock(latest, now)
+    day, _, _ = begin.rpartition(" ")
+    return f"{begin}-{end.removeprefix(f'{day} ')}"
 
 
 def fold_nodes(nodes: Mapping[str, int]) -> str:

@@ -71,6 +71,11 @@ class DaemonSettings(Section):
     progress_s: PositiveSeconds = Field(
         10.0, description="Seconds between two looks at what a running job has reported of its progress."
     )
+    forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
+        60.0,
+        description="Seconds between two estimates of when waiting jobs will start, for which a process beside asrptd "
+        "may use a quarter of that as CPU time; 0: none.",
+    )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
     )

@@ -23,7 +23,11 @@ class JobStatus:
     nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
     iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
     whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
-    running job, from its reports, else predicted. band: by fair-share, 1 goes first; None where nobody asked for bands.
+    running job, from its reports, else predicted. predicted_..., remaining_low and _high: the 10-90% intervals, None
+    where nothing is predicted or the job itself has said how much is left.
+    start_earliest, _median, _latest: with 10, 50 and 90% a waiting job has started by then, by a simulation of
+    start_made; None: later than was simulated. start_unknown: why a waiting job has none of these.
+    band: by fair-share, 1 goes first; None where nobody asked for bands.
     """
 
     job_id: str
@@ -49,12 +53,23 @@ class JobStatus:
     iterations_total: int | None = None
     alpha_observed: float | None = None
     remaining_s: float | None = None
+    predicted_low: int | None = None
+    predicted_high: int | None = None
+    predicted_run_low_s: float | None = None
+    predicted_run_high_s: float | None = None
+    remaining_low_s: float | None = None
+    remaining_high_s: float | None = None
+    start_earliest: float | None = None
+    start_median: float | None = None
+    start_latest: float | None = None
+    start_made: float | None = None
+    start_unknown: str = ""
     band: int | None = None
 
 
 @dataclass(frozen=True)
 class Status:
-    """leader: host, pid and since when, of the asrptd that wrote it."""
+    """leader: host, pid and since when, of the writing asrptd. forecast_s: seconds between two estimates, or 0."""
 
     written: float
     mode: str
@@ -65,6 +80,12 @@ class Status:
     jobs: list[JobStatus] = field(default_factory=list)
     schema: int = SCHEMA
     leader: str = ""
+    forecast_s: float = 0.0
+
+
+def withdrawn_after(forecast_s: float) -> float:
+    """Seconds after which an estimate of a start says nothing any more."""
+    return max(300.0, 3 * forecast_s)
 
 
 def write_status(run_dir: Path, status: Status, *, private: bool = False) -> None:

@@ -12,12 +12,15 @@ from types import FrameType
 
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
+from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names
+from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
+from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
 from slurm_asrpt.daemon.metrics import Metrics
+from slurm_asrpt.daemon.outlook import chosen_settings
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
@@ -60,6 +63,7 @@ class Daemon:
         self.recorder = Recorder(self._open_history, settings.paths.spool, self.profiles)
         self._tended = 0.0
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
+        self.forecaster = Forecaster(settings.daemon)
         self.scheduler: Scheduler  # as soon as Slurm has answered
         self._steps, self._stepped = StepWatch(), False
 
@@ -95,8 +99,19 @@ class Daemon:
                 audit=Audit(settings.paths.state),
                 recorder=self.recorder,
                 watch=self.watch,
+                arrivals=self._arrivals(time.time()),
             )
         )
+
+    def _arrivals(self, now: float) -> Arrivals:
+        """Who came in the last day, as far as the history knows. It cannot keep the daemon from its work."""
+        try:
+            return Arrivals(
+                self.recorder.reach().runs_where("end_time >= ? AND submit_time >= ?", [int(now - WINDOW_S)] * 2)
+            )
+        except HistoryError as error:
+            LOG.error("%s", one_line(error))
+            return Arrivals()
 
     def _quickest_client(self, config: SlurmConfig) -> SlurmClient:
         """pyslurm where it may be used and can be, else the one that has just answered."""
@@ -169,7 +184,8 @@ class Daemon:
         self._follow_clock(now)
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
-        status = build_status(self.scheduler, now)
+        self.forecaster.step(self.scheduler, now)
+        status = build_status(self.scheduler, now, self.forecaster)
         write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
         self._measure(status, now)
         self._tell_problems()
@@ -256,6 +272,7 @@ class Daemon:
             LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
         self.metrics.close()
         self.watch.stop()
+        self.forecaster.close()
         self.recorder.close()
         self.lead.close()
 
@@ -288,9 +305,8 @@ def _policy(settings: Settings) -> Policy:
     able = banded_policies()
     if settings.policy.fairshare_bands and name in policy_names() and name not in able:
         raise InputError(f"policy.fairshare_bands: {name} has no bands; those that do: {', '.join(able)}")
-    chosen = settings.policy.model_dump(include=set(policy_settings(name)) - {"name", "fabric"})
     try:
-        return make_policy(name, fabric=fabric, **chosen)
+        return make_policy(name, fabric=fabric, **chosen_settings(settings))
     except ValueError as error:
         raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
 

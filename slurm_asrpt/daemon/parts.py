@@ -8,11 +8,13 @@ from typing import Any
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 
@@ -29,4 +31,6 @@ class Parts:
     audit: Audit
     recorder: Recorder
     watch: ProgressWatch
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    margins: Margins = field(default_factory=Margins)
     clock: Any = field(default=time)

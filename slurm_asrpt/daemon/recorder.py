@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.daemon.tracked import Tracked
+from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.predict.history import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, tagged
 from slurm_asrpt.slurm.tag import Tag
@@ -116,6 +117,7 @@ class Recorder:
             reported = None  # of an earlier run: the file outlives a requeue
         iterations, source = self._iterations(tracked, reported)
         gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
+        made, earliest, median, latest = _foretold(tracked.forecast)
         run = Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
@@ -133,6 +135,10 @@ class Recorder:
             iterations_source=source,
             alpha=placement.alpha if placement else 0.0,
             reported_total=reported.total if reported else 0,
+            forecast_made=made,
+            forecast_low=earliest,
+            forecast_median=median,
+            forecast_high=latest,
         )
         return tagged(run, tag)
 
@@ -165,3 +171,11 @@ def _believable(iterations: int, elapsed: float, tracked: Tracked) -> bool:
     """Whether so many iterations can have been done in so many seconds."""
     alpha = tracked.real.alpha / BELIEVED if tracked.real else QUICKEST_S
     return iterations * alpha <= elapsed + 1.0
+
+
+def _foretold(forecast: Forecast | None) -> tuple[int, int, int, int]:
+    """When a forecast was made, earliest, median and latest: whole seconds, outwards; 0 for none."""
+    if forecast is None:
+        return 0, 0, 0, 0
+    median, latest = round(forecast.median or 0), math.ceil(forecast.latest or 0)
+    return int(forecast.made), int(forecast.earliest), median, latest

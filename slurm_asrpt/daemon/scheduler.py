@@ -7,6 +7,7 @@ needs is saved before Slurm is touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from slurm_asrpt.config import Mode
@@ -14,10 +15,12 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.clock import STEP_S
+from slurm_asrpt.daemon.lengths import iterations_of
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.slurm import writeback
 
 
@@ -28,6 +31,7 @@ class Scheduler:
         self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
         self._saved: Mapping[str, Any] = parts.store.load() or {}
         self.world = World(parts, self._saved)
+        parts.margins = _margins(self._saved.get("forecast_margins"))
         self.writer = Writer(self.world)
         self._first = True
         self._cold = False  # no state of the policy could be taken up: submit times stand in for it
@@ -64,7 +68,9 @@ class Scheduler:
             if tracked.failures:
                 self.policy.returned(tracked.job, now)
             else:
-                self.policy.submitted(tracked.job, min(now, tracked.job.submit_time) if self._cold else now)
+                since = min(now, tracked.job.submit_time) if self._cold else now
+                self.policy.submitted(tracked.job, since)
+                self.parts.arrivals.came(tracked.job, iterations_of(tracked), since)
             tracked.place, tracked.why = Place.QUEUED, None
             self.parts.audit.record(
                 now, "queued", tracked.record.job_id, iterations=tracked.job.predicted_iterations, gpus=tracked.job.gpus
@@ -137,7 +143,17 @@ class Scheduler:
             {
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
+                "forecast_margins": astuple(self.parts.margins),
                 "jobs": {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
             },
             now,
         )
+
+
+def _margins(saved: Any) -> Margins:
+    """Those of the daemon before us; none where it had none, or what stands there is nothing."""
+    try:
+        before, after = saved
+        return Margins(float(before), float(after))
+    except (TypeError, ValueError):
+        return Margins()

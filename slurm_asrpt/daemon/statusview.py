@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.daemon.forecaster import Forecaster
+from slurm_asrpt.daemon.lengths import run_of
 from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.forecast.span import left
+from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.status import JobStatus, Status
 
 
-def build_status(scheduler: Scheduler, now: float) -> Status:
+def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:
     """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
+    forecaster = forecaster or Forecaster(scheduler.settings.daemon)
     queue = scheduler.policy.queue(now)
     ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
     reasons = {str(job_id): why for job_id, why in queue}
-    observed = scheduler.parts.watch.look(_running(scheduler))
+    observed = scheduler.parts.watch.look(scheduler.world.begun())
     rows = [
         _progress(_row(scheduler, tracked, ranks, reasons, now), tracked, observed.get(str(tracked.record.number)), now)
+        if tracked.place is Place.RUNNING
+        else _start(_row(scheduler, tracked, ranks, reasons, now), tracked, forecaster, now)
         for tracked in scheduler.world.tracked.values()
     ]
     rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
@@ -33,6 +41,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
         gpus_free=scheduler.world.view.total_free,
         jobs=rows,
         leader=scheduler.parts.store.lead.name,
+        forecast_s=forecaster.every_s,
     )
 
 
@@ -55,6 +64,7 @@ def _row(
     best = scheduler.world.best_alpha(job) if job is not None else None
     alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else None
     iterations = tag.iterations if tag else 0
+    low, high = _interval(tag)
     pace = alpha or best
     return JobStatus(
         job_id=record.job_id,
@@ -66,6 +76,10 @@ def _row(
         profile=tag.profile if tag else "",
         predicted_iterations=iterations,
         predicted_run_s=iterations * pace if pace and iterations else None,
+        predicted_low=low,
+        predicted_high=high,
+        predicted_run_low_s=low * pace if pace and low else None,
+        predicted_run_high_s=high * pace if pace and high else None,
         submit_time=record.submit_time,
         start_time=record.start_time if tracked.place is Place.RUNNING else None,
         state=str(why.phase),
@@ -94,24 +108,52 @@ def _nodes(tracked: Tracked, why: Reason) -> dict[str, int]:
     return dict(tracked.pin.gpus) if tracked.pin else dict(why.facts.get("nodes", {}))
 
 
-def _running(scheduler: Scheduler) -> dict[str, float]:
-    """Number and start time of each running job."""
-    jobs = scheduler.world.tracked.values()
-    return {str(t.record.number): t.record.start_time for t in jobs if t.place is Place.RUNNING}
+def _interval(tag: Tag | None) -> tuple[int | None, int | None]:
+    return (tag.low, tag.high) if tag and tag.iterations and tag.high else (None, None)
 
 
 def _progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> JobStatus:
     """The row of a running job with how far it is."""
-    if tracked.place is not Place.RUNNING:
-        return row
     profiled = tracked.job is not None and tracked.job.profiled  # others' predictions are seconds, not iterations
     total = whole(observed, row.predicted_iterations if profiled else 0)
     alpha = row.alpha if profiled else None
     ran = now - tracked.record.start_time
+    expected = remaining(observed, total, alpha, row.predicted_run_s, ran)
+    low, high = _remaining_interval(row, tracked, observed, ran)
     return replace(
         row,
         iterations_done=observed.progress.done if observed else None,
         iterations_total=total if observed else None,
         alpha_observed=observed.alpha if observed else None,
-        remaining_s=remaining(observed, total, alpha, row.predicted_run_s, ran),
+        remaining_s=expected,
+        remaining_low_s=low if low is None or expected is None else min(low, expected),
+        remaining_high_s=high if high is None or expected is None else max(high, expected),
+    )
+
+
+def _remaining_interval(
+    row: JobStatus, tracked: Tracked, observed: Observed | None, ran_s: float
+) -> tuple[float | None, float | None]:
+    """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
+
+    None where the job has said how much is left, or nothing is predicted.
+    """
+    if row.predicted_high is None or (observed is not None and observed.progress.total):
+        return None, None
+    span, over_s = run_of(tracked, observed, row.alpha_min, ran_s)
+    limit = max(0.0, tracked.record.time_limit - ran_s) if tracked.record.time_limit else math.inf
+    return min(left(span, over_s, 0.9), limit), min(left(span, over_s, 0.1), limit)
+
+
+def _start(row: JobStatus, tracked: Tracked, forecaster: Forecaster, now: float) -> JobStatus:
+    """The row of a waiting job with when it will start, or why nobody can say."""
+    found = forecaster.current(tracked, now)
+    if found is None:
+        return replace(row, start_unknown=forecaster.why_not(tracked, row.text))
+    return replace(
+        row,
+        start_earliest=found.earliest,
+        start_median=found.median,
+        start_latest=found.latest,
+        start_made=found.made,
     )

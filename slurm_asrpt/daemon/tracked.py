@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,16 @@ class Pin:
     original: Original
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """When a waiting job will start: with 10, 50 and 90% by then, None beyond the horizon; made: when. Seconds."""
+
+    made: float
+    earliest: float
+    median: float | None
+    latest: float | None
+
+
 @dataclass
 class Tracked:
     record: JobRecord
@@ -64,6 +74,7 @@ class Tracked:
     read: Mapping[str, int] | None = None  # the allocation that real was made from
     site_factor: int | None = None
     handed_over: bool = False
+    forecast: Forecast | None = None  # the first one since the job asks as it does
 
     @property
     def not_before(self) -> float:
@@ -87,6 +98,7 @@ class Tracked:
             "mapped": self.mapped,
             "handed_over": self.handed_over,
             "real": asdict(self.real) if self.real else None,
+            "forecast": astuple(self.forecast) if self.forecast else None,
         }
 
 
@@ -110,7 +122,7 @@ class Saved:
     def _facts(self, now: float) -> dict[str, Any]:
         """What was to come later than now ever notes, or has happened after now, is due: the clock has stepped back."""
         raw = self.raw
-        pin, original, real = raw["pin"], raw["original"], raw.get("real")
+        pin, original, real, forecast = raw["pin"], raw["original"], raw.get("real"), raw.get("forecast")
         return {
             "place": Place(raw["place"]),
             "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": Original(**pin["original"])}) if pin else None,
@@ -123,6 +135,7 @@ class Saved:
             "lease_until": float(raw["lease_until"]),
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
+            "forecast": Forecast(*forecast) if forecast else None,
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
 

@@ -53,6 +53,11 @@ class World:
         jobs = self.tracked.values()
         return [t for t in jobs if t.record.state == PENDING and (not places or t.place in places)]
 
+    def begun(self) -> dict[str, float]:
+        """Number and start time of each running job."""
+        jobs = self.tracked.values()
+        return {str(t.record.number): t.record.start_time for t in jobs if t.place is Place.RUNNING}
+
     def follow(self, records: Iterable[JobRecord], nodes: list[NodeRecord], now: float) -> None:
         """Bring the picture up to date with what Slurm says."""
         self._follow_nodes(nodes, now)

@@ -63,6 +63,8 @@ class Run:
     program: key of scripts that run the same program. features: numeric hyper-parameters by name.
     predicted_low, predicted_high: the 10-90% interval of predicted_iterations, which predicted_by (a level) answered.
     reported_total: iterations that the job said it would do. origin: who told of the run.
+    forecast_made: when its start was first foretold, 0: never; forecast_low, _median, _high: with 10, 50 and 90% it
+    would have started by then, 0: later than could be foreseen.
     """
 
     job_id: str
@@ -90,6 +92,10 @@ class Run:
     predicted_by: str = ""
     reported_total: int = 0
     origin: Origin = Origin.ASRPTD
+    forecast_made: int = 0
+    forecast_low: int = 0
+    forecast_median: int = 0
+    forecast_high: int = 0
 
     @property
     def key(self) -> Key:
@@ -152,7 +158,12 @@ def _add_marks(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE marks (name TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _add_features, _add_marks)
+def _add_forecasts(connection: sqlite3.Connection) -> None:
+    for column in ("forecast_made", "forecast_low", "forecast_median", "forecast_high"):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _add_features, _add_marks, _add_forecasts)
 """Step i leads from schema version i to i + 1; a step once released is never changed."""
 
 _COLUMNS = tuple(f.name for f in fields(Run))

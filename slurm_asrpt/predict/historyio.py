@@ -281,6 +281,7 @@ def _mapping(number: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_TEXTS, _text),
     **dict.fromkeys(("submit_time", "start_time", "end_time"), _instant),
+    **dict.fromkeys(("forecast_made", "forecast_low", "forecast_median", "forecast_high"), _instant),
     **dict.fromkeys(("exit_code", "uid", "gpus", "predicted_iterations", "iterations"), _whole),
     **dict.fromkeys(("predicted_low", "predicted_high", "reported_total"), _whole),
     "nodes": _mapping(_whole),

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from slurm_asrpt_cli import status as command
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.tables import Column, fold_nodes, print_table, safe, slurm_time
+from slurm_asrpt_cli.tables import Column, clock_interval, fold_nodes, print_table, safe, slurm_time
 
 from slurm_asrpt.core.policies.base import Phase
-from slurm_asrpt.status import JobStatus, Status, write_status
+from slurm_asrpt.status import JobStatus, Status, withdrawn_after, write_status
 
 EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
 
@@ -119,6 +119,65 @@ def test_node_lists_are_folded(nodes: dict[str, int], text: str) -> None:
     assert fold_nodes(nodes) == text
 
 
+NOON = time.mktime((2026, 11, 18, 12, 0, 0, 0, 0, -1))  # a Wednesday
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("earliest", "latest", "text"),
+    [
+        (3.1, 4.5, "15:06-16:30"),
+        (3, None, "15:00-?"),
+        (6, 14, "18:00-Tomorr 02:00"),
+        (18, 20.25, "Tomorr 06:00-08:15"),
+        (-13, 1, "Ystday 23:00-13:00"),
+        (48, 90, "Fri 12:00-Sun 06:00"),
+        (167, 168, "25 Nov 11:00-12:00"),
+    ],
+)
+def test_clock_intervals_are_slurms(earliest: float, latest: float | None, text: str) -> None:
+    end = None if latest is None else NOON + latest * HOUR
+    assert clock_interval(NOON + earliest * HOUR, end, NOON) == text
+
+
+def expected(now: float, made: float) -> JobStatus:
+    """A waiting job that is said to start between half an hour and an hour from now."""
+    return replace(
+        WAITING, start_earliest=now + 1800, start_median=now + 2000, start_latest=now + 3600, start_made=made,
+        predicted_low=1000, predicted_high=1500, predicted_run_low_s=3600.0, predicted_run_high_s=7200.0,
+    )  # fmt: skip
+
+
+def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
+    now = time.time()
+    job = expected(now, now)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    assert clock_interval(now + 1800, now + 3600, now) in run(settings).stdout
+    row = dict(zip(*(line.split("|") for line in run(settings, "--parsable").stdout.splitlines()), strict=True))
+    assert row["START_EARLIEST"] == time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now + 1800))
+    assert row["RUN_10-90"] == "01:00:00-02:00:00"
+    said = run(settings, "--explain", job.job_id).stdout
+    assert "Expected start   20" in said
+    assert "no promise" in said
+    assert "(10-90%: 01:00:00-02:00:00)" in said
+
+
+def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
+    now = time.time()
+    job = expected(now, now - withdrawn_after(60.0) - 5)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    (row,) = json.loads(run(settings, "--json").stdout)["jobs"]
+    assert (row["start_earliest"], row["start_latest"], row["start_made"]) == (None, None, None)
+    assert "Expected start   unknown: the last estimate is too old" in run(settings, "--explain", job.job_id).stdout
+
+
+def test_an_expected_start_stays_at_80_columns() -> None:
+    now = time.time()
+    columns = command._fit(command._columns(command.SHORT, [RUNNING, DELAYED, expected(now, now)]), 80)
+    assert "START" in [column.title for column in columns]
+    assert sum(column.width + 2 for column in columns[:-1]) < 70
+
+
 def test_the_table_shows_jobs_in_order(settings: Path) -> None:
     lines = run(settings).stdout.splitlines()
     title = lines[0].split()
@@ -133,13 +192,14 @@ def test_the_table_shows_jobs_in_order(settings: Path) -> None:
         "DONE",
         "RUN_TIME",
         "TIME_LEFT",
+        "START",
         "STATE",
         "NODES/REASON",
     ]
     assert [line.split()[1] for line in lines[1:]] == ["9", "17", "18_3", "8"]
     assert "waits [n1:4 n[2-3]:1]" in lines[2]
     assert "1-02:03:04" in lines[2]
-    assert lines[1].split()[-6:-2] == ["40/1600", "2%", "1-02:03:04", "00:19:30"]
+    assert lines[1].split()[-7:-3] == ["40/1600", "2%", "1-02:03:04", "00:19:30"]
     assert lines[1].endswith("n1:8")
 
 

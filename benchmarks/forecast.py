@@ -1,0 +1,221 @@
+"""Whether start-time estimates hold: python -m benchmarks.forecast --json
+
+A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
+from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
+from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
+the ``jobs`` that had one, ``raw`` the same before the margins that asrptd learns from earlier starts; ``untold`` had
+none. ``width_s`` is the median of the widths, ``wait_s`` of the waits from then on, ``ms`` the CPU time of a forecast.
+``--blind`` leaves out those who come later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, median
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from slurm_asrpt.core.cluster import ClusterView, Placement
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import make_policy, policy_names
+from slurm_asrpt.core.policies.base import Decision, Start
+from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, forecast
+from slurm_asrpt.forecast.margins import Margins
+from slurm_asrpt.forecast.margins import Start as Estimate
+from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
+from slurm_asrpt.forecast.span import Span
+from slurm_asrpt.predict.predictors.base import Lesson
+from slurm_asrpt.predict.predictors.intervals import with_intervals
+from slurm_asrpt.predict.table import answer
+from slurm_asrpt.sim.engine import simulate
+from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.predictors import chains_of, taught
+from slurm_asrpt.sim.sources import load_trace
+from slurm_asrpt.sim.workload import Cluster, Options, build
+
+GPUS = 8
+Spans = Mapping[JobId, Span]
+Told = tuple[float, Estimate, float]
+"""When an estimate was made, it, and the start."""
+
+
+class Watched:
+    """A policy of which a snapshot is taken now and then; everything else goes to the policy itself."""
+
+    def __init__(self, name: str, cluster: Cluster, spans: Spans, every_s: float, window_s: float) -> None:
+        self.name, self.cluster, self.spans, self.every_s, self.window_s = name, cluster, spans, every_s, window_s
+        self.policy = make_policy(name, fabric=cluster.fabric)
+        self.waiting: dict[JobId, Job] = {}
+        self.running: dict[JobId, tuple[Job, Placement, float]] = {}
+        self.came: list[Job] = []
+        self.due = every_s
+        self.snapshots: list[Snapshot] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def submitted(self, job: Job, now: float) -> None:
+        self.waiting[job.id] = job
+        self.came.append(job)
+        self.policy.submitted(job, now)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self.running.pop(job_id, None)
+        self.policy.finished(job_id, now)
+
+    def decide(self, view: ClusterView, now: float) -> Sequence[Decision]:
+        decisions = self.policy.decide(view, now)
+        for decision in decisions:
+            if isinstance(decision, Start):
+                del self.waiting[decision.job.id]
+                self.running[decision.job.id] = (decision.job, decision.placement, now)
+        if now >= self.due:
+            self.due = now + self.every_s
+            self.snapshots.append(self._snapshot(now))
+        return decisions
+
+    def _snapshot(self, now: float) -> Snapshot:
+        free = {node.name: node.gpus for node in self.cluster.nodes}
+        for _, placement, _ in self.running.values():
+            for name, count in placement.gpus.items():
+                free[name] -= count
+        running = tuple(
+            Running(
+                job.id,
+                placement.gpus,
+                job.request,
+                now - began,
+                self.spans[job.id].times(placement.alpha),
+                max(0.0, job.time_limit - (now - began)),
+            )
+            for job, placement, began in self.running.values()
+        )
+        waiting = tuple(Waiting(job, self.spans[job.id]) for job in self.waiting.values())
+        since = now - self.window_s
+        recent = tuple(Waiting(job, self.spans[job.id]) for job in self.came if job.submit_time > since)
+        return Snapshot(
+            now,
+            self.name,
+            {},
+            json.loads(json.dumps(self.policy.dump())),
+            self.cluster.fabric,
+            self.cluster.nodes,
+            free,
+            None,
+            None,
+            running,
+            waiting,
+            recent,
+            min(self.window_s, now),
+        )
+
+
+def workload(jobs: int, servers: int, load: float, seed: int) -> tuple[JobTable, Cluster, dict[JobId, Span]]:
+    """Jobs to play, and the intervals of their run times as the predictor that knows the jobs before them has them."""
+    cluster = Cluster(servers, GPUS)
+    trace = load_trace(f"pai-like:{2 * jobs}:{jobs / 1500:g}", seed)
+    fitting = trace.jobs["gpus"] <= cluster.total_gpus
+    trace = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
+    table = build(trace, cluster, Options(models="none", predictor="expected", load=load, retrain_s=0, seed=seed)).table
+    past = trace.jobs.iloc[: len(trace) - len(table)]
+    chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
+    lessons = [Lesson(chain, seconds) for chain, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
+    entries = with_intervals(taught("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
+    spans = {}
+    for row, chain in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
+        found = answer(chain, {}, entries.get)
+        spans[JobId(str(row))] = Span.around(found.iterations, found.low, found.high)
+    return table, cluster, spans
+
+
+def timed(snapshot: Snapshot, seed: int, samples: int) -> tuple[float, dict[JobId, Estimate]]:
+    began = time.process_time()
+    found = forecast(snapshot, seed, samples)
+    return time.process_time() - began, found
+
+
+def judge(snapshots: Sequence[Snapshot], chosen: argparse.Namespace, start: Sequence[float]) -> dict[str, Any]:
+    """The first estimate of each job against its start."""
+    work = (delayed(timed)(snapshot, number, chosen.samples) for number, snapshot in enumerate(snapshots))
+    answers: list[tuple[float, dict[JobId, Estimate]]] = Parallel(chosen.processes)(work)
+    first: dict[JobId, tuple[float, Estimate | None]] = {}
+    for snapshot, (_, found) in zip(snapshots, answers, strict=True):
+        for each in snapshot.waiting:
+            first.setdefault(each.job.id, (snapshot.now, found.get(each.job.id)))
+    told = [(made, found, start[int(job_id)]) for job_id, (made, found) in first.items() if found]
+    shown = with_margins(told)
+    return {
+        "jobs": len(told),
+        **shares(shown),
+        "raw": shares(told),
+        "open": sum(found.latest == math.inf for _, found, _ in told),
+        "untold": len(first) - len(told),
+        "wait_s": round(median(began - made for made, _, began in told)),
+        "width_s": round(median(found.latest - found.earliest for _, found, _ in shown if found.latest < math.inf)),
+        "ms": round(1000 * sum(seconds for seconds, _ in answers) / len(answers)),
+    }
+
+
+def with_margins(told: Sequence[Told]) -> list[Told]:
+    """The estimates as asrptd would have shown them: with what those of earlier starts have taught by then."""
+    shown: list[Told] = []
+    waiting: list[tuple[float, int]] = []  # starts to come, and whose
+    margins = Margins()
+    for made, found, began in sorted(told, key=lambda each: each[0]):
+        while waiting and waiting[0][0] <= made:
+            start, number = heapq.heappop(waiting)
+            margins = margins.judged(start < shown[number][1].earliest, start > shown[number][1].latest)
+        heapq.heappush(waiting, (began, len(shown)))
+        shown.append((made, margins.around(found, made), began))
+    return shown
+
+
+def shares(told: Sequence[Told]) -> dict[str, float]:
+    early = fmean(began < found.earliest for _, found, began in told)
+    late = fmean(began > found.latest for _, found, began in told)
+    return {"inside": round(1 - early - late, 4), "early": round(early, 4), "late": round(late, 4)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2500, help="of pai-like to play, after as many to learn from")
+    parser.add_argument("--servers", type=int, default=5, help="of 8 GPUs")
+    parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
+    parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
+    parser.add_argument(
+        "--window", type=float, default=86400.0, help="seconds of the past that arrivals are drawn from"
+    )
+    parser.add_argument("--samples", type=int, default=LEAST_SAMPLES)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--blind", action="store_true", help="without arrivals")
+    parser.add_argument("-j", "--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    chosen = parser.parse_args()
+    table, cluster, spans = workload(chosen.jobs, chosen.servers, chosen.load, chosen.seed)
+    watched = Watched(chosen.policy, cluster, spans, chosen.every, chosen.window)
+    start = simulate(watched, cluster.nodes, table).start.tolist()
+    busy = [snapshot for snapshot in watched.snapshots if snapshot.waiting]
+    lengths = [(spans[JobId(str(row))], n) for row, n in enumerate(table.iterations.tolist())]
+    found = {
+        "policy": chosen.policy,
+        "load": chosen.load,
+        "forecasts": len(busy),
+        "waiting": round(fmean(len(snapshot.waiting) for snapshot in busy), 1),
+        "runs_inside": round(fmean(span.low <= n <= span.high for span, n in lengths), 4),
+        **judge([replace(snapshot, recent=()) for snapshot in busy] if chosen.blind else busy, chosen, start),
+    }
+    print(json.dumps(found) if chosen.json else "\n".join(f"{key}: {value}" for key, value in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""asrpt-admin calibration: whether jobs have started when it was said."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history
+
+from slurm_asrpt.config import load_settings
+from slurm_asrpt.predict.calibration import Calibration, calibration
+from slurm_asrpt.predict.historycare import DAY_S
+
+FEW = 30
+"""Of fewer starts a share says little."""
+
+
+def calibration_command(
+    days: Annotated[int, typer.Option(min=1, max=36500, help="Of how many days.")] = 30,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How often jobs have started when asrpt-status said.
+
+    The first estimate of each job that has ended counts: 80%
+    of the starts should lie inside, 10% on either side.
+
+    \b
+    Example:
+      asrpt-admin calibration --days 7
+    """
+    with read_history(load_settings(config)) as history:
+        found = calibration(history, int(time.time()) - days * DAY_S)
+    print(json.dumps(asdict(found)) if as_json else _words(found, days))
+
+
+def _words(found: Calibration, days: int) -> str:
+    if not found.jobs:
+        return f"no job that ended in the last {days} days had been given a start time"
+    few = f"; of fewer than {FEW} jobs that says little" if found.jobs < FEW else ""
+    return (
+        f"{found.jobs} jobs of the last {days} days: {found.inside:.0%} started inside their 10-90% interval, "
+        f"{found.early:.0%} before, {found.late:.0%} after{few}"
+    )

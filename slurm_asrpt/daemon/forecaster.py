@@ -1,0 +1,190 @@
+"""Start-time estimates beside the scheduling: a process of its own computes them, cycles hand over and pick up.
+
+It gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority, and one runs at a time; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slurm_asrpt.config import DaemonSettings, Mode
+from slurm_asrpt.daemon.outlook import MOST_JOBS, make_snapshot
+from slurm_asrpt.daemon.scheduler import Scheduler
+from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
+from slurm_asrpt.errors import one_line
+from slurm_asrpt.forecast.estimate import HORIZON_S
+from slurm_asrpt.forecast.margins import Margins, Start
+from slurm_asrpt.forecast.snapshot import to_json
+from slurm_asrpt.status import withdrawn_after
+
+LOG = logging.getLogger("asrptd")
+BUDGET = 0.25
+LATE = 10
+"""After so many times ``forecast_s`` a process is given up: the machine has no time for it."""
+
+
+class Computation(Protocol):
+    """A forecast under way."""
+
+    def answer(self) -> bytes | None:
+        """Its output, None while it goes on. Raises OSError where there will be none."""
+
+    def stop(self) -> None: ...
+
+
+class Process:
+    """``python -m slurm_asrpt.forecast``, through files without names."""
+
+    def __init__(self, snapshot: bytes, budget_s: float) -> None:
+        self._out, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 read later
+        with tempfile.TemporaryFile() as question:
+            question.write(snapshot)
+            question.seek(0)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "slurm_asrpt.forecast", f"{budget_s:g}"],
+                stdin=question,
+                stdout=self._out,
+                stderr=self._errors,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
+
+    def answer(self) -> bytes | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        texts = []
+        for file in (self._out, self._errors):
+            with file:
+                file.seek(0)
+                texts.append(file.read())
+        if code:
+            raise OSError(f"exit code {code}: {texts[1][-300:].decode(errors='replace')}")
+        return texts[0]
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._out.close()
+        self._errors.close()
+
+
+@dataclass
+class _Asked:
+    """A forecast under way: when it was begun, and what each job was then."""
+
+    made: float
+    jobs: dict[str, Any]
+    work: Computation
+
+
+class Forecaster:
+    """Estimates every ``forecast_s`` seconds, 0 for none; only in mode enforce, where asrptd's word holds."""
+
+    def __init__(self, settings: DaemonSettings, begin: Callable[[bytes, float], Computation] = Process) -> None:
+        self.every_s, self._enforcing, self._begin = settings.forecast_s, settings.mode is Mode.ENFORCE, begin
+        self._asked: _Asked | None = None
+        self._due = -math.inf
+        self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
+        self._without: set[str] = set()  # jobs for which nothing came out
+        self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
+
+    def step(self, scheduler: Scheduler, now: float) -> None:
+        """After a cycle: pick up what is ready, begin anew when it is time."""
+        if not self.every_s or not self._enforcing:
+            return
+        try:
+            self._pick_up(scheduler, now)
+            if self._asked is None and now >= self._due:
+                self._ask(scheduler, now)
+        except (OSError, ValueError) as error:  # no process, no answer: estimates are a nicety, the next may come
+            LOG.warning("no start-time estimates this time: %s", one_line(error))
+            self._asked = None
+        self._keep_first(scheduler, now)
+
+    def _ask(self, scheduler: Scheduler, now: float) -> None:
+        if not scheduler.world.pending(Place.QUEUED):
+            return
+        self._due = now + self.every_s
+        snapshot = make_snapshot(scheduler, now)
+        jobs = {str(each.job.id): scheduler.world.tracked[each.job.id].admitted for each in snapshot.waiting}
+        self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
+
+    def _pick_up(self, scheduler: Scheduler, now: float) -> None:
+        asked = self._asked
+        if asked is None:
+            return
+        answer = asked.work.answer()
+        if answer is not None:
+            self._asked = None
+            margins = scheduler.parts.margins
+            found = {job_id: _shown(times, asked.made, margins) for job_id, times in json.loads(answer).items()}
+            self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
+            self._without = asked.jobs.keys() - found.keys()
+        elif now > asked.made + LATE * self.every_s:
+            asked.work.stop()
+            raise OSError(f"none within {LATE * self.every_s:g} s")
+
+    def _keep_first(self, scheduler: Scheduler, now: float) -> None:
+        """The first estimate of a job, as it asks now, is what asrpt-admin calibration judges."""
+        waited, self._waits = self._waits, {}
+        for job_id, tracked in scheduler.world.tracked.items():
+            if tracked.place is Place.RUNNING and job_id in waited:
+                scheduler.parts.margins = _judged(scheduler.parts.margins, waited[job_id], tracked.record.start_time)
+            if tracked.place is Place.PINNED and tracked.forecast is not None:
+                self._waits[job_id] = tracked.forecast
+            if tracked.place in (Place.PINNED, Place.RUNNING):
+                continue  # what was said stands
+            changed = job_id in self._known and self._known[job_id][0] != tracked.admitted
+            if tracked.place is not Place.QUEUED or changed:
+                tracked.forecast = None
+            tracked.forecast = tracked.forecast or self.current(tracked, now)
+            if tracked.forecast is not None:
+                self._waits[job_id] = tracked.forecast
+
+    def current(self, tracked: Tracked, now: float) -> Forecast | None:
+        """The estimate of a job that waits, unless it is old or the job was another one when it was made."""
+        admitted, forecast = self._known.get(tracked.record.job_id, (None, None))
+        if forecast is None or tracked.place is not Place.QUEUED or admitted != tracked.admitted:
+            return None
+        return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
+
+    def why_not(self, tracked: Tracked, why: str) -> str:
+        """Why a job that does not run has no estimate. why: what keeps it from being one of the policy's, in words."""
+        if not self._enforcing:
+            return "Slurm decides: asrptd is not in mode enforce"
+        if not self.every_s:
+            return "daemon.forecast_s is 0"
+        if tracked.place is not Place.QUEUED:
+            return why
+        if tracked.record.job_id in self._without:
+            return f"not within {HORIZON_S / 3600:g} hours, or too many jobs to tell"
+        return f"none yet; the first {MOST_JOBS} in line get one"
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.work.stop()
+            self._asked = None
+
+
+def _shown(times: Sequence[float | None], made: float, margins: Margins) -> Forecast:
+    """What a computation has found, with the margins."""
+    earliest, median, latest = (math.inf if time is None else time for time in times)
+    start = margins.around(Start(earliest, median, latest), made)
+    return Forecast(made, start.earliest, _known(start.median), _known(start.latest))
+
+
+def _known(time: float) -> float | None:
+    return time if math.isfinite(time) else None
+
+
+def _judged(margins: Margins, forecast: Forecast, start: float) -> Margins:
+    return margins.judged(start < forecast.earliest, forecast.latest is not None and start > forecast.latest)

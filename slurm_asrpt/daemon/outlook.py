@@ -1,0 +1,88 @@
+"""From what the daemon holds to the snapshot that a forecast is made from."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from slurm_asrpt.config import Settings
+from slurm_asrpt.core.cluster import ClusterView, Fabric
+from slurm_asrpt.core.job import JobId, Request
+from slurm_asrpt.core.policies import policy_settings
+from slurm_asrpt.daemon.lengths import iterations_of, run_of
+from slurm_asrpt.daemon.progresswatch import Observed
+from slurm_asrpt.daemon.scheduler import Scheduler
+from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
+from slurm_asrpt.slurm.records import JobRecord
+
+MOST_JOBS = 500
+"""So many of the first in line get a forecast."""
+
+
+def chosen_settings(settings: Settings) -> dict[str, Any]:
+    """Those of the settings that the policy takes."""
+    return settings.policy.model_dump(include=set(policy_settings(settings.policy.name)) - {"name", "fabric"})
+
+
+def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
+    """The state just after a cycle."""
+    world, settings = scheduler.world, scheduler.settings
+    holding = [t for t in world.tracked.values() if t.place in (Place.RUNNING, Place.PINNED)]
+    seen = scheduler.parts.watch.look(world.begun())
+    running = [_running(t, scheduler, seen.get(str(t.record.number)), now) for t in holding]
+    first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
+    waiting = [Waiting(t.job, iterations_of(t, world.best_alpha(t.job) or 1.0)) for t in first if t.job]
+    recent, window_s = scheduler.parts.arrivals.recent(now)
+    view = world.view
+    return Snapshot(
+        now=now,
+        policy=settings.policy.name,
+        settings=chosen_settings(settings),
+        state=scheduler.policy.dump(),
+        fabric=Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s),
+        nodes=view.nodes,
+        free=_free(scheduler, running),
+        free_cpus=view.free_cpus,
+        free_memory=view.free_memory,
+        running=tuple(running),
+        waiting=tuple(waiting),
+        recent=tuple(recent),
+        window_s=window_s,
+    )
+
+
+def _free(scheduler: Scheduler, running: list[Running]) -> dict[str, int]:
+    """GPUs that are free beside those of ``running``. A node that cleans up after a job will be there in a moment."""
+    view: ClusterView = scheduler.world.view
+    cleaning = {n.name: n.gpus - n.gpus_used for n in scheduler.world.nodes if n.completing}
+    held = Counter[str]()
+    for run in running:
+        held.update(run.gpus)
+    return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
+
+
+def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, now: float) -> Running:
+    """A job that runs, or one that Slurm is about to start."""
+    record, pin, world = tracked.record, tracked.pin, scheduler.world
+    begun = tracked.place is Place.RUNNING
+    gpus = record.gpus_by_node if begun else pin.gpus if pin else {}
+    ran_s = max(0.0, now - record.start_time) if begun else 0.0
+    span, over_s = run_of(tracked, observed, world.best_alpha(tracked.job) if tracked.job else None, ran_s)
+    return Running(
+        job_id=JobId(record.job_id),
+        gpus={name: count for name, count in gpus.items() if name in world.view.by_name},
+        request=_held(record, sum(gpus.values())),
+        ran_s=over_s,
+        span=span,
+        limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
+    )
+
+
+def _held(record: JobRecord, gpus: int) -> Request:
+    """The CPUs and memory that a job gives back."""
+    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
+    return Request(
+        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
+    )

@@ -1,0 +1,83 @@
+"""One possible future: the policy decides, jobs end and arrive, until those that wait now have started."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.forecast.snapshot import Snapshot
+
+Arrival = tuple[Job, float]
+"""A job, due at its submit time, and the iterations that it will run."""
+
+
+class Replay:
+    """One run of it.
+
+    left_s: how long each running job still holds its GPUs, seconds; iterations: what each waiting job will run.
+    arrivals: in the order of their submit times; may never end.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        left_s: list[float],
+        iterations: dict[JobId, float],
+        arrivals: Iterator[Arrival],
+    ) -> None:
+        self.view, self.policy, self.now = snapshot.view(), snapshot.make_policy(), snapshot.now
+        self.asked = set(iterations)
+        self.started: dict[JobId, float] = {}
+        self._iterations = dict(iterations)
+        self._arrivals = arrivals
+        self._next = next(arrivals, None)
+        self._number = 0  # keeps the heap from comparing jobs
+        self._running = [
+            (snapshot.now + left, number, run.job_id, run.gpus, run.request)
+            for number, (run, left) in enumerate(zip(snapshot.running, left_s, strict=True), start=-len(left_s))
+        ]
+        heapq.heapify(self._running)
+
+    def until(self, horizon: float, may_go_on: Callable[[], bool] = lambda: True) -> dict[JobId, float]:
+        """Starts of the jobs asked for, seconds, as far as they come before ``horizon``; fewer if it may not go on."""
+        while len(self.started) < len(self.asked) and (now := self._next_event()) <= horizon and may_go_on():
+            self.now = now
+            self._ends(now)
+            self._arrive(now)
+            for decision in self.policy.decide(self.view, now):
+                if isinstance(decision, Start):
+                    self._begin(decision, now)
+        return self.started
+
+    def _next_event(self) -> float:
+        soonest = min(
+            self._running[0][0] if self._running else math.inf,
+            self._next[0].submit_time if self._next else math.inf,
+        )
+        wake = self.policy.next_wakeup(self.now)
+        return wake if wake is not None and self.now < wake < soonest else soonest
+
+    def _ends(self, now: float) -> None:
+        while self._running and self._running[0][0] <= now:
+            _, _, job_id, gpus, request = heapq.heappop(self._running)
+            self.view.give(gpus, request)
+            self.policy.finished(job_id, now)
+
+    def _arrive(self, now: float) -> None:
+        while self._next is not None and self._next[0].submit_time <= now:
+            job, iterations = self._next
+            self._iterations[job.id] = iterations
+            self.policy.submitted(job, now)
+            self._next = next(self._arrivals, None)
+
+    def _begin(self, start: Start, now: float) -> None:
+        job, placement = start.job, start.placement
+        self.view.take(placement.gpus, job.request)
+        self._number += 1
+        end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit)
+        heapq.heappush(self._running, (end, self._number, job.id, placement.gpus, job.request))
+        if job.id in self.asked:
+            self.started[job.id] = now
