@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import NoReturn
 
 import typer
-from slurm_asrpt_cli import admin_doctor, admin_evaluate, admin_group, admin_history, admin_models, admin_predict
+from slurm_asrpt_cli import (
+    admin_doctor,
+    admin_evaluate,
+    admin_group,
+    admin_history,
+    admin_models,
+    admin_predict,
+    admin_switch,
+)
 from slurm_asrpt_cli.common import run_app
 
 app = typer.Typer(
@@ -25,6 +33,8 @@ app.command("predict", context_settings={"allow_interspersed_args": False})(admi
 app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
 app.command("doctor")(admin_doctor.doctor_command)
+app.command("disable")(admin_switch.disable_command)
+app.command("enable")(admin_switch.enable_command)
 
 
 def main() -> NoReturn:

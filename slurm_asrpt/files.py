@@ -55,6 +55,16 @@ def to_folders_owner(path: Path) -> None:
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
+def become_owner(path: Path) -> None:
+    """From now on root is the owner of ``path``, the daemon's user: what this process makes shuts nobody out."""
+    owner = path.stat()
+    if os.geteuid() or not owner.st_uid:
+        return
+    os.setgroups([owner.st_gid])
+    os.setgid(owner.st_gid)
+    os.setuid(owner.st_uid)
+
+
 def umask() -> int:
     """The process's umask. It can only be read by setting it, so not while other threads make files."""
     mask = os.umask(0)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from slurm_asrpt import switch
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
@@ -35,6 +36,7 @@ from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
 from slurm_asrpt.status import Status, write_status
 
 LOG = logging.getLogger("asrptd")
+DISABLED = "disabled: what waits is handed back to Slurm and nothing more is written; asrpt-admin enable goes on"
 LONGEST_PAUSE_S = 60.0
 FORGOTTEN_S = 30 * DAY_S
 """Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
@@ -146,6 +148,7 @@ class Daemon:
             self.stopping.wait(self._pause(began, wakeup, failures))
 
     def _cycle(self, now: float) -> float | None:
+        self._obey_the_switch()
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         status = build_status(self.scheduler, now)
@@ -157,6 +160,13 @@ class Daemon:
         self._tend_history(now)
         LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
         return wakeup
+
+    def _obey_the_switch(self) -> None:
+        """asrpt-admin disable counts from the next cycle on."""
+        parts, off = self.scheduler.parts, switch.is_off(self.settings.paths.state)
+        if off is not parts.disabled:
+            LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
+        parts.disabled = off
 
     def _measure(self, status: Status, now: float) -> None:
         self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
@@ -203,7 +213,8 @@ class Daemon:
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""
-        lease = self.settings.daemon.lease_s if alive and self.settings.daemon.mode is Mode.ENFORCE else 0
+        enforcing = alive and self.scheduler.parts.mode is Mode.ENFORCE
+        lease = self.settings.daemon.lease_s if enforcing else 0
         grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
         write_hook_conf(
             self.settings.paths.hook, self.settings.slurm.partitions, lease, now + grace, self.settings.group

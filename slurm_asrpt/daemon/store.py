@@ -5,14 +5,30 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, InputError
 
 FILE_NAME = "state.json"
 LOCK_NAME = "lock"
-SCHEMA = 1
+
+
+def _add_site_factor(state: dict[str, Any]) -> None:
+    for job in _jobs(state):
+        job["site_factor"] = None
+
+
+MIGRATIONS: tuple[Callable[[dict[str, Any]], None], ...] = (_add_site_factor,)
+"""Step i leads from schema i + 1 to i + 2; a step once released is never changed."""
+SCHEMA = len(MIGRATIONS) + 1
+
+
+def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was saved of each job, as far as it is anything."""
+    jobs = state.get("jobs")
+    return [job for job in jobs.values() if isinstance(job, dict)] if isinstance(jobs, dict) else []
 
 
 class Store:
@@ -53,14 +69,47 @@ class Store:
         self._last = text
 
     def load(self) -> dict[str, Any] | None:
-        """The last state, or None where there is none or it is unreadable (then it is kept aside)."""
+        """The last state, or None where there is none or it is unreadable (then it is kept aside).
+
+        Raises InputError for the state of a later release: it may know of jobs what this one would lose.
+        """
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(state, dict) and state.get("schema") == SCHEMA:
-                return state
+            if isinstance(state, dict) and isinstance(state.get("schema"), int):
+                return _migrated(state, self.path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
             pass
         self.path.replace(self.path.with_suffix(".damaged"))
         return None
+
+
+def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The state as this release writes it. Raises InputError for a later one, ValueError for none at all."""
+    schema = state["schema"]
+    if schema > SCHEMA:
+        raise InputError(
+            f"{path} has schema {schema}, this release reads up to {SCHEMA}; install the later release again, "
+            f"or run its asrpt-admin disable and move the file aside"
+        )
+    if schema < 1:
+        raise ValueError(f"schema {schema}")
+    for step in MIGRATIONS[schema - 1 :]:
+        step(state)
+    return {**state, "schema": SCHEMA}
+
+
+def held(folder: Path) -> bool:
+    """Whether a daemon holds this state folder now. Raises OSError."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

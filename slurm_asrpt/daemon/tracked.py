@@ -59,7 +59,7 @@ class Tracked:
     mapped: bool = False
     real: Placement | None = None
     read: Mapping[str, int] | None = None  # the allocation that real was made from
-    site_factor: int | None = None
+    site_factor: int | None = None  # that we have written in mode order
     handed_over: bool = False
 
     @property
@@ -83,6 +83,7 @@ class Tracked:
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
+            "site_factor": self.site_factor,
             "real": self.real._asdict() if self.real else None,
         }
 
@@ -119,6 +120,7 @@ class Saved:
             "lease_until": float(raw["lease_until"]),
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
+            "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
 
