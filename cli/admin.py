@@ -10,6 +10,7 @@ from slurm_asrpt_cli import (
     admin_evaluate,
     admin_group,
     admin_history,
+    admin_install,
     admin_models,
     admin_predict,
     admin_switch,
@@ -33,6 +34,7 @@ app.command("predict", context_settings={"allow_interspersed_args": False})(admi
 app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
 app.command("doctor")(admin_doctor.doctor_command)
+app.command("install")(admin_install.install_command)
 app.command("disable")(admin_switch.disable_command)
 app.command("enable")(admin_switch.enable_command)
 

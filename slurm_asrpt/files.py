@@ -55,14 +55,22 @@ def to_folders_owner(path: Path) -> None:
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
-def become_owner(path: Path) -> None:
-    """From now on root is the owner of ``path``, the daemon's user: what this process makes shuts nobody out."""
-    owner = path.stat()
+@contextmanager
+def as_owner(path: Path) -> Iterator[None]:
+    """Meanwhile root is the owner of ``path``, the daemon's user: what it makes shuts nobody out. Others stay."""
+    owner, groups = path.stat(), os.getgroups()
     if os.geteuid() or not owner.st_uid:
+        yield
         return
     os.setgroups([owner.st_gid])
-    os.setgid(owner.st_gid)
-    os.setuid(owner.st_uid)
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
 
 
 def umask() -> int:

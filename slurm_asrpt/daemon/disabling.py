@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.store import Store, held
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.files import become_owner
+from slurm_asrpt.files import as_owner
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.slurm.client import SlurmClient
@@ -48,18 +48,18 @@ class HandedBack:
 def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], None]) -> HandedBack:
     """Switch asrptd off and hand back what waits. tell: hears of the seconds waited for asrptd.
 
-    Root becomes the daemon's user for it. Raises AsrptError, SlurmError, OSError; the switch is off even then.
+    Root is the daemon's user for it. Raises AsrptError, SlurmError, OSError; the switch is off even then.
     """
     state, since = settings.paths.state, time.time()
     if not state.is_dir():
         raise InputError(f"{state} is not there: asrptd has not run here, so nothing is to be handed back")
-    become_owner(state)
-    told = _Told(state / AUDIT_FILE)
-    switch.turn_off(state)
-    by = "asrptd" if held(state) and _asrptd_has(settings, since, tell) else "asrpt-admin"
-    if by != "asrptd":
-        in_its_stead(settings, client, time.time())
-    return HandedBack(by, *told.since_then())
+    with as_owner(state):
+        told = _Told(state / AUDIT_FILE)
+        switch.turn_off(state)
+        by = "asrptd" if held(state) and _asrptd_has(settings, since, tell) else "asrpt-admin"
+        if by != "asrptd":
+            in_its_stead(settings, client, time.time())
+        return HandedBack(by, *told.since_then())
 
 
 def _asrptd_has(settings: Settings, since: float, tell: Callable[[float], None]) -> bool:

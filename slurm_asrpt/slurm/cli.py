@@ -28,15 +28,20 @@ class CliClient:
             self.environment["SLURM_CONF"] = settings.conf
 
     def config(self) -> SlurmConfig:
-        values = parse.parse_config(self._run("scontrol", "show", "config"))
-        if "SLURM_VERSION" not in values:
-            raise SlurmError("scontrol show config says no SLURM_VERSION")
+        values = self.settings_of_slurm()
         return SlurmConfig(
             version=values["SLURM_VERSION"],
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
         )
+
+    def settings_of_slurm(self) -> dict[str, str]:
+        """Every setting by its name in slurm.conf, as slurmctld has it. Raises SlurmError."""
+        values = parse.parse_config(self._run("scontrol", "show", "config"))
+        if "SLURM_VERSION" not in values:
+            raise SlurmError("scontrol show config says no SLURM_VERSION")
+        return values
 
     def jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))

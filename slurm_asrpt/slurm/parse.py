@@ -269,7 +269,7 @@ def json_option(version: str) -> str:
 
 def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
+    pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"[\w\[\]]+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
 
 
