@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.doctor import recent_drift
+from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import HistoryError

@@ -43,6 +43,10 @@ class CliClient:
             raise SlurmError("scontrol show config says no SLURM_VERSION")
         return values
 
+    def controller_clock(self) -> float:
+        """What the controller's clock says, in whole seconds since the epoch. Raises SlurmError."""
+        return parse.parse_config_time(self._run("scontrol", "show", "config"))
+
     def jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
 

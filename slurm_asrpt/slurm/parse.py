@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
@@ -271,6 +272,15 @@ def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
     pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"[\w\[\]]+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_config_time(text: str) -> float:
+    """When the controller answered ``scontrol show config``, by its own clock and in local time. Raises SlurmError."""
+    found = re.match(r"Configuration data as of (\S+)", text)
+    try:
+        return datetime.fromisoformat(found[1] if found else "").timestamp()
+    except ValueError:
+        raise SlurmError(f"scontrol show config says no time that can be read: {printable(text[:60])}") from None
 
 
 def parse_update_errors(transcript: str) -> list[str]:
