@@ -13,6 +13,7 @@ from slurm_asrpt_cli import (
     admin_install,
     admin_models,
     admin_predict,
+    admin_shadow,
     admin_switch,
 )
 from slurm_asrpt_cli.common import run_app
@@ -36,6 +37,7 @@ app.command("evaluate", short_help="Compare predictors on jobs that they have no
 app.command("doctor")(admin_doctor.doctor_command)
 app.command("install")(admin_install.install_command)
 app.command("disable")(admin_switch.disable_command)
+app.command("shadow-report")(admin_shadow.shadow_command)
 app.command("enable")(admin_switch.enable_command)
 
 

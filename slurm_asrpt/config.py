@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,6 +116,10 @@ class PolicySettings(Section):
     patience_s: Annotated[float, Field(gt=0)] = Field(
         604800.0, description="asrpt-gated: after waiting for so many seconds a job goes before all younger ones."
     )
+
+    def chosen(self, taken: Iterable[str]) -> dict[str, Any]:
+        """Those settings that a policy takes."""
+        return self.model_dump(include=set(taken) - {"name", "fabric"})
 
 
 class FabricSettings(Section):

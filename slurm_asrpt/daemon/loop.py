@@ -247,7 +247,7 @@ def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
     name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    chosen = settings.policy.model_dump(include=set(policy_settings(name)) - {"name", "fabric"})
+    chosen = settings.policy.chosen(policy_settings(name))
     try:
         return make_policy(name, fabric=fabric, **chosen)
     except ValueError as error:
