@@ -45,7 +45,7 @@ def shadow_command(
     \b
     Examples:
       asrpt-admin shadow-report
-      asrpt-admin shadow-report --since 30days --html week.html
+      asrpt-admin shadow-report --since 30days --html w.html
     """
     settings = load_settings(config)
     if html and not html.resolve().parent.is_dir():

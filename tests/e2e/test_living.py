@@ -4,23 +4,20 @@ import json
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_asrpt import switch
 from slurm_asrpt.daemon.store import SCHEMA
 from slurm_asrpt.install import luablock
-from slurm_asrpt.lab.cluster import up
-from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.status import read_status
 
-from .conftest import BASE_PORT, COMMANDS, Cluster, can_run_slurm, wait_for
+from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -40,21 +37,10 @@ RAN = "echo $SLURM_JOB_ID >> ran.out"
 @pytest.fixture(scope="module")
 def site() -> Iterator[Cluster]:
     """A plain Slurm of 2 x 4 GPUs with a submit script of its own, that has never heard of asrpt."""
-    why_not = can_run_slurm()
-    if why_not:
-        pytest.skip(why_not)
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-lv-", dir="/tmp"))
-    directory.chmod(0o755)
-    directory.rmdir()
     settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 120.0}}
-    spec = LabSpec(directory=directory, nodes="2x4", base_port=BASE_PORT + 60, hook=False, settings=settings)
-    cluster = Cluster(up(spec))
-    (cluster.lab.paths.etc / "job_submit.lua").write_text(SITE)
-    try:
+    with own_cluster(60, "2x4", settings, hook=False) as cluster:
+        (cluster.lab.paths.etc / "job_submit.lua").write_text(SITE)
         yield cluster
-    finally:
-        cluster.stop_daemon(signal.SIGKILL)
-        cluster.lab.down(purge=True)
 
 
 def install(site: Cluster, *words: str) -> tuple[int, dict[str, Any]]:
@@ -138,7 +124,7 @@ def ran_once(site: Cluster, jobs: list[str]) -> bool:
 
 def clean(site: Cluster) -> None:
     site.stop_daemon()
-    admin(site, "enable")
+    switch.turn_on(site.paths / "state")
     for user in ("root", "asrpt1"):
         site.lab.run(["scancel", f"--user={user}"], check=False)
     wait_for(lambda: not site.lab.run(["squeue", "-h"]).stdout.strip(), "no job is left", 30)

@@ -1,6 +1,10 @@
 """Whatever an enforcing or ordering daemon has left on waiting jobs, one that does not enforce takes off again."""
 
+import os
+import shutil
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +17,10 @@ from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict.hookconf import valid_until
 from slurm_asrpt.status import write_status
+from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
 
+NOBODY = 65534
 RIGHTS = ("min_nodes", "max_nodes", "tasks", "required_nodes", "priority")
 
 
@@ -244,3 +250,24 @@ def test_where_asrptd_has_never_run_there_is_nothing_to_hand_back(tmp_path):
     settings = parse_settings({"paths": {"state": str(tmp_path / "none")}}, "test")
     with pytest.raises(InputError, match="has not run here"):
         disable_command(settings, FakeSlurm(), lambda seconds: None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_root_leaves_nothing_that_the_daemons_user_could_not_write():
+    folder = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    folder.chmod(0o755)
+    bench = Bench(folder, FakeSlurm(now=time.time()))
+    try:
+        bench.slurm.submit(12)
+        bench.cycle(2)
+        waiting = bench.slurm.submit(4)
+        bench.cycle()
+        bench.stop()
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        assert disable_command(bench.settings, bench.slurm, lambda seconds: None).jobs == [waiting]
+        assert os.geteuid() == os.getegid() == 0
+        assert {path.stat().st_uid for path in folder.rglob("*")} == {NOBODY}
+    finally:
+        bench.history.close()
+        shutil.rmtree(folder)
