@@ -15,10 +15,13 @@ from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.config import Mode, Settings, load_settings
+from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.audit import jobs_of
+from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, printable
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.history import Run
+from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.sim import shadow, shadow_page, whatif
 from slurm_asrpt.sim.slurmdata import since_time
 from slurm_asrpt.sim.whatif_page import COLUMNS, cell
@@ -53,14 +56,14 @@ def shadow_command(
     begin = since_time(since, time.time())
     runs = _runs(settings, begin)
     with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
-        found = shadow.report(runs, _node_gpus(settings), settings.policy, lambda done, jobs, clock: tell(done))
+        found = shadow.report(runs, _servers(settings), settings.policy, lambda done, jobs, clock: tell(done))
     notes = _notes(settings, found, begin)
     if html:
         replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
     if as_json:
         print(json.dumps(shadow.document(found, notes), indent=2))
     else:
-        _show(found, [*notes, *whatif.LIMITS])
+        _show(found, [*notes, *shadow.LIMITS])
     if found.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -71,13 +74,15 @@ def _runs(settings: Settings, begin: int) -> list[Run]:
         return [run for run in history.runs(since=begin) if run.submit_time >= begin]
 
 
-def _node_gpus(settings: Settings) -> list[int]:
-    """GPUs of each server that asrptd manages, whatever its state today. Raises SlurmError, InputError."""
+def _servers(settings: Settings) -> shadow.Servers:
+    """The servers that asrptd manages, whatever their state today. Raises SlurmError, InputError."""
     managed = set(settings.slurm.partitions)
     nodes = [node for node in CliClient(settings.slurm).nodes() if node.partitions & managed and node.gpus]
     if not nodes:
         raise InputError(f"no node of partition {', '.join(managed)} has GPUs; mend slurm.partitions of asrpt.toml")
-    return [node.gpus for node in nodes]
+    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+    return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
 
 
 def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:

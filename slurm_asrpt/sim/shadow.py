@@ -1,12 +1,13 @@
 """asrpt-admin shadow-report: what mode enforce would have done to the jobs that asrptd has watched.
 
-The runs of the history come when they came and run as long as they ran; the policy of the settings, with the
-predictions that the hook gave at the time, decides when they start (``sim.whatif``, whose limits hold here, too).
+The runs of the history come when they came; the policy of the settings, with the predictions that the hook gave at the
+time, decides when and where they start. A job with a profile runs as long as its iterations take there, every other one
+as long as it ran. Else it is ``sim.whatif``, and its limits hold here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import Origin, Run
@@ -26,6 +30,15 @@ from slurm_asrpt.sim.whatif import Outcome, Past
 Floats = NDArray[np.float64]
 CHANGE = 0.05
 """A group of jobs whose mean completion changes by less than this share neither wins nor loses."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where the jobs run. node_gpus: of each server. profile_of: by name and GPUs, else the stand-in for one."""
+
+    node_gpus: Sequence[int]
+    fabric: Fabric
+    profile_of: Callable[[str, int], JobProfile]
 
 
 @dataclass(frozen=True)
@@ -59,37 +72,52 @@ class Report:
     interrupted: bool
 
 
-def report(
-    runs: Sequence[Run], node_gpus: Sequence[int], policy: PolicySettings, progress: Progress | None = None
-) -> Report:
-    """Replay runs on these servers. Raises InputError if nothing can be replayed."""
+def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
+    """Replay runs there. Raises InputError if nothing can be replayed."""
     watched = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
     if not watched:
         raise InputError(
             "asrptd has recorded no job in that time; let it run in mode shadow, or reach back with --since"
         )
-    past = _as_predicted(whatif.replay(trace_of_runs(watched), node_gpus), watched)
+    past = _as_they_ran(whatif.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
     chosen = policy.chosen(policy_settings(policy.name))
-    result = simulate_named(policy.name, past.cluster.nodes, past.table, past.cluster.fabric, chosen, progress)
-    wait = whatif.waits_of(result)
-    outcomes = [whatif.outcome(whatif.AS_IT_WAS, past, past.wait), whatif.outcome(policy.name, past, wait)]
-    frame = _compared(past, wait)
+    result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
+    wait, ran = whatif.waits_of(result), result.end - result.start
+    outcomes = [whatif.outcome(whatif.AS_IT_WAS, past, past.wait), whatif.outcome(policy.name, past, wait, ran)]
+    frame = _compared(past, wait, ran)
     users = sorted(_shares(frame, "user"), key=lambda share: (share.ratio, share.name))
     return Report(past, outcomes, users, list(_shares(frame, "size")), result.interrupted)
 
 
-def _as_predicted(past: Past, runs: Sequence[Run]) -> Past:
-    """With the predictions of the time, in seconds of the placement that the job got."""
-    told = {f"{run.job_id}@{run.start_time}": run.predicted_iterations * (run.alpha or 1.0) for run in runs}
-    predicted = np.array([told[job] for job in past.jobs["job_id"]], dtype=float)
-    notes = {
-        "predictor": "as the hook gave them",
-        "predicted_zero": float((predicted == 0).mean()),
-    }
-    return replace(past, table=replace(past.table, predicted=predicted), notes={**past.notes, **notes})
+def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
+    """With each job's own profile and iterations, and the prediction of the time."""
+    known = {f"{run.job_id}@{run.start_time}": run for run in runs}
+    ran = [known[job] for job in past.jobs["job_id"]]
+    profiles = [_profile(run, past, servers) for run in ran]
+    number = {profile: at for at, profile in enumerate(dict.fromkeys(profiles))}
+    profiled = np.array([profile.name != UNPROFILED for profile in profiles])
+    alpha = np.array([run.alpha or 1.0 for run in ran])
+    predicted = np.array([run.predicted_iterations for run in ran], dtype=float)
+    table = replace(
+        past.table,
+        profiles=tuple(number),
+        profile=np.array([number[profile] for profile in profiles]),
+        iterations=past.duration / np.where(profiled, alpha, 1.0),
+        predicted=predicted * np.where(profiled, 1.0, alpha),  # the stand-in's iterations are seconds
+    )
+    zero = float((predicted == 0).mean())
+    notes = {"predictor": "as the hook gave them", "predicted_zero": zero, "profiled": int(profiled.sum())}
+    return replace(past, table=table, notes={**past.notes, **notes})
 
 
-def _compared(past: Past, wait: Floats) -> pd.DataFrame:
+def _profile(run: Run, past: Past, servers: Servers) -> JobProfile:
+    """What the run was scheduled by, where it fits the servers and its real placement is known."""
+    profile = servers.profile_of(run.profile, run.gpus) if run.alpha > 0 else unprofiled(run.gpus)
+    job = Job(JobId("0"), "", run.gpus, profile, request=ANYWHERE)
+    return profile if fits(job, past.cluster.nodes) else unprofiled(run.gpus)
+
+
+def _compared(past: Past, wait: Floats, ran: Floats) -> pd.DataFrame:
     """A row for each job whose wait is known both in reality and here."""
     gpus = past.jobs["gpus"].to_numpy()
     frame = pd.DataFrame(
@@ -99,7 +127,8 @@ def _compared(past: Past, wait: Floats) -> pd.DataFrame:
             "gpu_s": gpus * past.duration,
             "real": past.wait,
             "wait": wait,
-            "duration": past.duration,
+            "done": wait + ran,
+            "really_done": past.wait + past.duration,
         }
     )
     return frame[frame["real"].notna() & frame["wait"].notna()]
@@ -107,14 +136,13 @@ def _compared(past: Past, wait: Floats) -> pd.DataFrame:
 
 def _shares(frame: pd.DataFrame, column: str) -> Iterator[Share]:
     for name, jobs in frame.groupby(column, sort=True):
-        real, then = jobs["real"] + jobs["duration"], jobs["wait"] + jobs["duration"]
         yield Share(
             name=str(name) if column == "user" else _size(int(str(name))),
             jobs=len(jobs),
             gpu_hours=float(jobs["gpu_s"].sum()) / 3600,
             real_wait_s=float(jobs["real"].mean()),
             wait_s=float(jobs["wait"].mean()),
-            ratio=float(then.sum() / real.sum()),
+            ratio=float(jobs["done"].sum() / jobs["really_done"].sum()),
             later=float((jobs["wait"] > jobs["real"] + 60).mean()),
         )
 
@@ -127,9 +155,17 @@ def _size(power: int) -> str:
     return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
 
 
+LIMITS = (
+    "Jobs without a profile run as long as they ran, wherever that is: for them placement gains nothing.",
+    *whatif.LIMITS[1:],
+)
+
+
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """What a reader must know of the data. left, vanished: jobs that the audit trail says so of."""
+    profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
     said = whatif.remarks(found.past)
+    said.append(f"{profiled} of {jobs} jobs have a profile, and run quicker or slower by where they are placed.")
     if left:
         said.append(
             f"{left} jobs asrptd would have left to Slurm (arrays, -w, --exclusive ...); the replay starts them too."

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_asrpt.sim.html import head, table, text
-from slurm_asrpt.sim.shadow import Report, Share
-from slurm_asrpt.sim.whatif import LIMITS
+from slurm_asrpt.sim.shadow import LIMITS, Report, Share
 from slurm_asrpt.sim.whatif_page import curves, duration, outcome_table
 
 TITLES = ("jobs", "GPU hours", "mean wait, Slurm", "mean wait, enforce", "completion ratio", "later", "verdict")

@@ -197,10 +197,13 @@ def waits_of(result: Result) -> Floats:
     return np.asarray(np.where(result.end <= result.clock, result.waits, np.nan))
 
 
-def outcome(name: str, past: Past, wait: Floats) -> Outcome:
-    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality."""
+def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> Outcome:
+    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality.
+
+    ran: seconds that each job ran here; None: as long as in reality.
+    """
     compared = ~np.isnan(past.wait) & ~np.isnan(wait)
-    mine, duration = wait[compared], past.duration[compared]
+    mine, duration = wait[compared], (past.duration if ran is None else ran)[compared]
     done = mine + duration
     real = (past.wait + past.duration)[compared]
     figures: dict[str, Any] = {
