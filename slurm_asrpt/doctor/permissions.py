@@ -11,6 +11,7 @@ from slurm_asrpt.config import DEFAULT_PATH, ENVIRONMENT_VARIABLE, Settings
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import SCRIPTS
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
@@ -53,7 +54,8 @@ def _slurm_user(config: Mapping[str, str]) -> set[int]:
 
 def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
     paths = settings.paths
-    files = [paths.hook / name for name in (luablock.MODULE, hookconf.FILE_NAME, table.FILE_NAME)]
+    names = (luablock.MODULE, hookconf.FILE_NAME, table.FILE_NAME, *SCRIPTS.values())
+    files = [paths.hook / name for name in names]
     script = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     settings_file = Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
     folders = [paths.state, paths.run, paths.hook, paths.spool, hosts_dir(paths.spool), progress_dir(paths.spool)]
