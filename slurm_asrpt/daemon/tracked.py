@@ -84,7 +84,7 @@ class Tracked:
             "mapped": self.mapped,
             "handed_over": self.handed_over,
             "site_factor": self.site_factor,
-            "real": self.real._asdict() if self.real else None,
+            "real": asdict(self.real) if self.real else None,
         }
 
 

@@ -213,6 +213,15 @@ def test_same_answer_from_a_damaged_table(
         assert found == Answer() or not trouble
 
 
+def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook], tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 3")
+    header = "asrpt-table 3 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
+    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: no blank")
+
+
 @SOME
 @given(comment=st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(HINTS), max_size=12).map(b"".join)))
 def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
