@@ -89,8 +89,10 @@ def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Pa
 
 def _ask(settings: Settings) -> dict[str, str]:
     """What Slurm says of itself; nothing, and a remark, where it does not answer."""
+    client = CliClient(settings.slurm)
     try:
-        return CliClient(settings.slurm).settings_of_slurm()
+        client.check_conf()
+        return client.settings_of_slurm()
     except SlurmError as error:
         print(f"asrpt-admin: Slurm was not asked: {one_line(error)}", file=sys.stderr)
         return {}

@@ -30,6 +30,7 @@ def look_at_slurm(settings: Settings) -> Look:
     """Everything, in four questions."""
     client = CliClient(settings.slurm)
     try:
+        client.check_conf()
         before = time.time()
         clock = client.controller_clock()
         ahead = clock - time.time(), clock + 1 - before  # it is told in whole seconds

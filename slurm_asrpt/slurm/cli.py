@@ -47,6 +47,11 @@ class CliClient:
         """What the controller's clock says, in whole seconds since the epoch. Raises SlurmError."""
         return parse.parse_config_time(self._run("scontrol", "show", "config"))
 
+    def check_conf(self) -> None:
+        """Raises SlurmError: without its file a Slurm command searches the network for one, and is silent for long."""
+        if self.settings.conf and not Path(self.settings.conf).is_file():
+            raise SlurmError(f"{self.settings.conf} is not there; mend slurm.conf of asrpt.toml")
+
     def jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
 

@@ -233,6 +233,11 @@ def test_a_time_that_cannot_be_read() -> None:
             parse_config_time(text)
 
 
+def test_a_slurm_conf_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    settings = parse_settings({"slurm": {"conf": str(tmp_path / "slurm.conf")}}, "test")
+    assert "slurm.conf is not there" in look_at_slurm(settings).trouble
+
+
 def fake_slurm(folder: Path) -> Path:
     """scontrol and squeue that answer as recorded, now."""
     folder.mkdir()
