@@ -11,8 +11,11 @@ from slurm_asrpt_cli import (
     admin_evaluate,
     admin_group,
     admin_history,
+    admin_install,
     admin_models,
     admin_predict,
+    admin_shadow,
+    admin_switch,
 )
 from slurm_asrpt_cli.common import run_app
 
@@ -34,6 +37,10 @@ app.command("explain-prediction", context_settings={"allow_interspersed_args": F
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
 app.command("calibration")(admin_calibration.calibration_command)
 app.command("doctor")(admin_doctor.doctor_command)
+app.command("install")(admin_install.install_command)
+app.command("disable")(admin_switch.disable_command)
+app.command("shadow-report")(admin_shadow.shadow_command)
+app.command("enable")(admin_switch.enable_command)
 
 
 def main() -> NoReturn:

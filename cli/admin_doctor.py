@@ -10,20 +10,26 @@ import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
 
 from slurm_asrpt.config import load_settings
-from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.doctor import State, examine, look_at_slurm
 from slurm_asrpt.errors import EXIT_FAILURE, printable
 
 
 def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Look for trouble, and say what to do about it.
 
-    Reads only. Exit status 1 if something has failed, 0 with warnings.
+    Hook, leases, clocks, Slurm's settings, permissions, table
+    and predictions; best run as root on the controller. Reads
+    only. Exit status 1 if something has failed, 0 with
+    warnings.
 
     \b
-    Example:
+    Examples:
       asrpt-admin doctor
+      asrpt-admin doctor --json
     """
-    found = examine(load_settings(config), time.time())
+    settings = load_settings(config)
+    look = look_at_slurm(settings)
+    found = examine(settings, time.time(), look)
     if as_json:
         print(json.dumps([asdict(finding) for finding in found]))
     else:

@@ -258,7 +258,8 @@ def _print(shown: Status, long: bool, header: bool) -> None:
 def _summary(shown: Status) -> Text:
     """One line above the table on a terminal."""
     free = f"{shown.gpus_free} of {shown.gpus_total} GPUs free"
-    note = ": nothing is written to Slurm, this is what asrptd would do" if shown.mode == "shadow" else ""
+    idle = shown.mode in ("shadow", "disabled")
+    note = ": nothing is written to Slurm, this is what asrptd would do" if idle else ""
     leader = f"; asrptd on {safe(shown.leader)}" if shown.leader else ""
     return Text(f"{free}, policy {safe(shown.policy)}, mode {safe(shown.mode)}{note}{leader}", style="dim")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterable
 from enum import StrEnum
 from errno import EPERM
 from pathlib import Path
@@ -128,6 +129,10 @@ class PolicySettings(Section):
         description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
         "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt and easy-backfill.",
     )
+
+    def chosen(self, taken: Iterable[str]) -> dict[str, Any]:
+        """Those settings that a policy takes."""
+        return self.model_dump(include=set(taken) - {"name", "fabric"})
 
 
 class FabricSettings(Section):

@@ -55,6 +55,24 @@ def to_folders_owner(path: Path) -> None:
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
+@contextmanager
+def as_owner(path: Path) -> Iterator[None]:
+    """Meanwhile root is the owner of ``path``, the daemon's user: what it makes shuts nobody out. Others stay."""
+    owner, groups = path.stat(), os.getgroups()
+    if os.geteuid() or not owner.st_uid:
+        yield
+        return
+    os.setgroups([owner.st_gid])
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
 def umask() -> int:
     """The process's umask. It can only be read by setting it, so not while other threads make files."""
     mask = os.umask(0)

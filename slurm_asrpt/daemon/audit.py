@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Collection
+from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,27 @@ SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanishe
 """Events that the log tells, too."""
 
 LOG = logging.getLogger("asrptd")
+
+
+def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:
+    """The jobs of each of these events since then, as far as the trail reaches back. Raises OSError."""
+    found: dict[str, set[str]] = {event: set() for event in events}
+    for path in (state / FILE_NAME, *(state / f"{FILE_NAME}.{number}" for number in range(1, KEEP + 1))):
+        if not path.exists() or path.stat().st_mtime < since:
+            continue
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if any(f'"event": "{event}"' in line for event in events):
+                    _note(line, since, found)
+    return found
+
+
+def _note(line: str, since: float, found: dict[str, set[str]]) -> None:
+    """A line torn by a crash is none."""
+    with suppress(ValueError, KeyError, TypeError):
+        entry = json.loads(line)
+        if entry["time"] >= since and entry["event"] in found:
+            found[entry["event"]].add(entry["job"])
 
 
 class Audit:

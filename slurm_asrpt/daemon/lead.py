@@ -81,6 +81,21 @@ class Lead:
             self._lock = -1
 
 
+def held(folder: Path) -> bool:
+    """Whether an asrptd leads on this state folder now. Raises OSError."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _name(now: float) -> str:
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
     return printable(f"{socket.gethostname()} pid {os.getpid()} since {since}")[:_LONGEST_NAME]

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from slurm_asrpt import switch
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names
+from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
@@ -20,14 +21,13 @@ from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
 from slurm_asrpt.daemon.metrics import Metrics
-from slurm_asrpt.daemon.outlook import chosen_settings
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.doctor import recent_drift
+from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
@@ -42,6 +42,7 @@ from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
 from slurm_asrpt.status import Status, write_status
 
 LOG = logging.getLogger("asrptd")
+DISABLED = "disabled: what waits is handed back to Slurm and nothing more is written; asrpt-admin enable goes on"
 LONGEST_PAUSE_S = 60.0
 FORGOTTEN_S = 30 * DAY_S
 """Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
@@ -182,6 +183,7 @@ class Daemon:
     def _cycle(self, now: float) -> float | None:
         self.lead.check()
         self._follow_clock(now)
+        self._obey_the_switch()
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
@@ -210,6 +212,13 @@ class Daemon:
             check_same_clock(config, time.time())
             self.scheduler.parts.audit.flush()
             self.scheduler, self._stepped = self._scheduler(config), False
+
+    def _obey_the_switch(self) -> None:
+        """asrpt-admin disable counts from the next cycle on."""
+        parts, off = self.scheduler.parts, switch.is_off(self.settings.paths.state)
+        if off is not parts.disabled:
+            LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
+        parts.disabled = off
 
     def _measure(self, status: Status, now: float) -> None:
         self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
@@ -255,7 +264,8 @@ class Daemon:
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""
-        lease = self.settings.daemon.lease_s if alive and self.settings.daemon.mode is Mode.ENFORCE else 0
+        enforcing = alive and self.scheduler.parts.mode is Mode.ENFORCE
+        lease = self.settings.daemon.lease_s if enforcing else 0
         grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
         write_hook_conf(
             self.settings.paths.hook, self.settings.slurm.partitions, lease, now + grace, self.settings.group
@@ -305,8 +315,9 @@ def _policy(settings: Settings) -> Policy:
     able = banded_policies()
     if settings.policy.fairshare_bands and name in policy_names() and name not in able:
         raise InputError(f"policy.fairshare_bands: {name} has no bands; those that do: {', '.join(able)}")
+    chosen = settings.policy.chosen(policy_settings(name))
     try:
-        return make_policy(name, fabric=fabric, **chosen_settings(settings))
+        return make_policy(name, fabric=fabric, **chosen)
     except ValueError as error:
         raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
 

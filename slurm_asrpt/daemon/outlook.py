@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
-from slurm_asrpt.config import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric
 from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.core.policies import policy_settings
@@ -19,11 +17,6 @@ from slurm_asrpt.slurm.records import JobRecord
 
 MOST_JOBS = 500
 """So many of the first in line get a forecast."""
-
-
-def chosen_settings(settings: Settings) -> dict[str, Any]:
-    """Those of the settings that the policy takes."""
-    return settings.policy.model_dump(include=set(policy_settings(settings.policy.name)) - {"name", "fabric"})
 
 
 def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
@@ -39,7 +32,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     return Snapshot(
         now=now,
         policy=settings.policy.name,
-        settings=chosen_settings(settings),
+        settings=settings.policy.chosen(policy_settings(settings.policy.name)),
         state=scheduler.policy.dump(),
         fabric=Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s),
         nodes=view.nodes,

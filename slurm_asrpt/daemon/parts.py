@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.audit import Audit
@@ -20,7 +20,7 @@ from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 @dataclass
 class Parts:
-    """Everything from outside; tests put their own in."""
+    """Everything from outside; tests put their own in. disabled: by asrpt-admin disable."""
 
     settings: Settings
     client: SlurmClient
@@ -34,3 +34,9 @@ class Parts:
     arrivals: Arrivals = field(default_factory=Arrivals)
     margins: Margins = field(default_factory=Margins)
     clock: Any = field(default=time)
+    disabled: bool = False
+
+    @property
+    def mode(self) -> Mode:
+        """What may be done now: while disabled no more than in mode shadow."""
+        return Mode.SHADOW if self.disabled else self.settings.daemon.mode

@@ -15,6 +15,7 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.clock import STEP_S
+from slurm_asrpt.daemon.handback import hand_back
 from slurm_asrpt.daemon.lengths import iterations_of
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
@@ -43,6 +44,7 @@ class Scheduler:
         if self.world.enforcing:
             self.writer.take_back_what_did_not_start(now)
         else:
+            hand_back(self.writer, now)
             self.writer.reconsider_what_slurm_has_not_started(now)
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
@@ -51,7 +53,7 @@ class Scheduler:
         if self.world.enforcing:
             self.writer.start(starts, now)
             self.writer.renew_leases(now)
-        elif self.settings.daemon.mode is Mode.ORDER:
+        elif self.parts.mode is Mode.ORDER:
             self.writer.write_order(now)
         self._save(now)
         self.parts.audit.flush()

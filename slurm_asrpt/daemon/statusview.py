@@ -34,7 +34,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
     settings = scheduler.settings
     return Status(
         written=now,
-        mode=str(settings.daemon.mode),
+        mode="disabled" if scheduler.parts.disabled else str(settings.daemon.mode),
         policy=settings.policy.name,
         interval_s=settings.daemon.interval_s,
         gpus_total=scheduler.world.view.total_gpus,

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 
 FILE_NAME = "state.json"
-SCHEMA = 1
+
+
+def _add_site_factor(state: dict[str, Any]) -> None:
+    for job in _jobs(state):
+        job["site_factor"] = None
+
+
+MIGRATIONS: tuple[Callable[[dict[str, Any]], None], ...] = (_add_site_factor,)
+"""Step i leads from schema i + 1 to i + 2; a step once released is never changed."""
+SCHEMA = len(MIGRATIONS) + 1
+
+
+def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was saved of each job, as far as it is anything."""
+    jobs = state.get("jobs")
+    return [job for job in jobs.values() if isinstance(job, dict)] if isinstance(jobs, dict) else []
+
 
 LOG = logging.getLogger("asrptd")
 
@@ -39,12 +58,15 @@ class Store:
         self._last = state_text
 
     def load(self) -> dict[str, Any] | None:
-        """The last state, or None where there is none or it is unreadable (then it is kept aside)."""
+        """The last state, or None where there is none or it is unreadable (then it is kept aside).
+
+        Raises InputError for the state of a later release: it may know of jobs what this one would lose.
+        """
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
-            if isinstance(state, dict) and state.get("schema") == SCHEMA:
+            if isinstance(state, dict) and isinstance(state.get("schema"), int):
                 self.saved_at = float(state.get("time", 0.0))
-                return state
+                return _migrated(state, self.path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, RecursionError):
@@ -53,3 +75,18 @@ class Store:
         self.path.replace(aside)
         LOG.error("%s is damaged: kept as %s; the queue's order is made anew from what Slurm says", self.path, aside)
         return None
+
+
+def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The state as this release writes it. Raises InputError for a later one, ValueError for none at all."""
+    schema = state["schema"]
+    if schema > SCHEMA:
+        raise InputError(
+            f"{path} has schema {schema}, this release reads up to {SCHEMA}; install the later release again, "
+            f"or run its asrpt-admin disable and move the file aside"
+        )
+    if schema < 1:
+        raise ValueError(f"schema {schema}")
+    for step in MIGRATIONS[schema - 1 :]:
+        step(state)
+    return {**state, "schema": SCHEMA}

@@ -72,7 +72,7 @@ class Tracked:
     mapped: bool = False
     real: Placement | None = None
     read: Mapping[str, int] | None = None  # the allocation that real was made from
-    site_factor: int | None = None
+    site_factor: int | None = None  # that we have written in mode order
     handed_over: bool = False
     forecast: Forecast | None = None  # the first one since the job asks as it does
 
@@ -97,6 +97,7 @@ class Tracked:
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
+            "site_factor": self.site_factor,
             "real": asdict(self.real) if self.real else None,
             "forecast": astuple(self.forecast) if self.forecast else None,
         }
@@ -136,6 +137,7 @@ class Saved:
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
             "forecast": Forecast(*forecast) if forecast else None,
+            "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
 

@@ -46,7 +46,7 @@ class World:
 
     @property
     def enforcing(self) -> bool:
-        return self.settings.daemon.mode is Mode.ENFORCE
+        return self.parts.mode is Mode.ENFORCE
 
     def pending(self, *places: Place) -> list[Tracked]:
         """Pending jobs that stand in one of these places; without any, all."""
@@ -198,7 +198,8 @@ class World:
             tracked.place, tracked.pin, tracked.real = Place.APART, None, None
             tracked.begin, tracked.lease_until = None, 0.0
         if tracked.place is Place.PINNED and self.enforcing and tracked.original is None:
-            tracked.place, tracked.pin = Place.APART, None  # decided in mode shadow or order, never written
+            self.withdraw(tracked, Place.APART, None, now)  # decided in mode shadow or order, never written
+            tracked.pin = None
         if tracked.place is Place.PINNED:
             return False
         try:
@@ -258,7 +259,11 @@ class World:
 
     def requeued(self, now: float) -> list[Tracked]:
         """Waiting jobs on which Slurm still holds a pin of ours: requeued, or left or held since."""
-        stale = [t for t in self.pending(Place.APART, Place.LEFT, Place.QUEUED) if t.original is not None]
+        return self.carrying_pins(now, Place.APART, Place.LEFT, Place.QUEUED)
+
+    def carrying_pins(self, now: float, *places: Place) -> list[Tracked]:
+        """Waiting jobs in these places, without any in all, on which Slurm still holds a pin of ours."""
+        stale = [t for t in self.pending(*places) if t.original is not None]
         for tracked in stale:
             if waits_for_slurm(tracked.record) is None:  # before a new lease covers what Slurm or the owner has set
                 self.follow_begin(tracked, now)
@@ -282,23 +287,26 @@ class World:
         if shown <= now:
             if tracked.lease_until > now + LEASE_SLACK_S:  # StartTime=now
                 tracked.begin = 0.0
-        elif self._is_lease(tracked, shown, now):
+        elif self.is_lease(tracked, shown, now):
             tracked.lease_until = tracked.lease_until or shown
         else:
             tracked.begin = shown
 
-    def _is_lease(self, tracked: Tracked, shown: float, now: float) -> bool:
+    def is_lease(self, tracked: Tracked, shown: float, now: float) -> bool:
         """Whether a begin time in the future is the lease that we or the hook have written."""
-        if not self.enforcing:
-            return False
         if tracked.lease_until:
             late = tracked.lease_spread + LEASE_SLACK_S
             ours = (tracked.lease_before, tracked.lease_until)
             return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
         if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
             return False
-        since = max(now, tracked.not_before, tracked.record.submit_time)  # Slurm may have been read after now
-        return shown <= since + self.settings.daemon.lease_s + LEASE_SLACK_S
+        record, lease = tracked.record, self.settings.daemon.lease_s
+        if not self.enforcing:  # there was no daemon to renew it, so it is the hook's to the second, or none
+            tagged = tracked.tag is not None and not tracked.tag.left
+            hooked = abs(shown - record.submit_time - lease) <= LEASE_SLACK_S
+            return tagged and hooked and shown > tracked.not_before + LEASE_SLACK_S
+        since = max(now, tracked.not_before, record.submit_time)  # Slurm may have been read after now
+        return shown <= since + lease + LEASE_SLACK_S
 
     # jobs that run
 

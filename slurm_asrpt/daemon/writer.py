@@ -82,12 +82,17 @@ class Writer:
         pinned = [t for t in self.world.pending(Place.PINNED) if t.pin is not None]
         late = [t for t in pinned if t.pin and (now - t.pin.at > patience or _is_limit(t.record.reason))]
         reasons = {t.record.job_id: t.record.reason for t in late}
-        fenced = [t for t in self._fence(late + self.world.requeued(now), now) if t.original is not None]
+        for tracked in self.take_pins_off(late + self.world.requeued(now), now):
+            if tracked.record.job_id in reasons:
+                self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+
+    def take_pins_off(self, jobs: list[Tracked], now: float) -> list[Tracked]:
+        """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
+        fenced = [t for t in self._fence(jobs, now) if t.original is not None]
         for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
             if not error:
                 self._forget_pin(tracked)
-            if tracked.record.job_id in reasons:
-                self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+        return fenced
 
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
         """Modes shadow and order: Slurm goes its own way, and GPUs must not stay promised to a job for ever."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
+from slurm_asrpt import shipped
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import SCRIPTS
 from slurm_asrpt.lab import conf
 from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.spec import LabSpec
 
-LUA_MODULE = "job_submit_asrpt.lua"
-SCRIPTS = {"Prolog": "asrpt-prolog", "TaskProlog": "asrpt-task-prolog", "Epilog": "asrpt-epilog"}
 DEFAULT_SPOOL = "/var/spool/asrpt"
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 _PROGRAM = """\
 #!/usr/bin/python3 -sEP
@@ -29,13 +28,13 @@ PROGRAMS = {"asrpt-train": "slurm_asrpt.lab.train", "asrpt-report": "slurm_asrpt
 
 def hooks_folder(spec: LabSpec) -> Path:
     """The folder of the hook's files: named, else the checkout's, else the installed one. Raises InputError."""
-    candidates = [_PACKAGE.parent / "plugin_hooks", Path(sys.prefix) / "share" / "slurm-asrpt" / "plugin_hooks"]
-    if spec.hooks_dir:
-        candidates = [spec.hooks_dir]
+    candidates = [spec.hooks_dir] if spec.hooks_dir else shipped.folders(shipped.HOOKS)
     for folder in candidates:
-        if (folder / LUA_MODULE).is_file():
+        if (folder / luablock.MODULE).is_file():
             return folder
-    raise InputError(f"{candidates[0] / LUA_MODULE}: not found; name its folder with --hooks-dir, or give --no-hook")
+    raise InputError(
+        f"{candidates[0] / luablock.MODULE}: not found; name its folder with --hooks-dir, or give --no-hook"
+    )
 
 
 def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
@@ -43,7 +42,7 @@ def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
     if not spec.hook:
         return {}
     folder = hooks_folder(spec)
-    shutil.copyfile(folder / LUA_MODULE, paths.etc / LUA_MODULE)
+    shutil.copyfile(folder / luablock.MODULE, paths.etc / luablock.MODULE)
     (paths.etc / "job_submit.lua").write_text(conf.lua_conf(paths), encoding="utf-8")
     return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
 
@@ -59,7 +58,7 @@ def _copy_script(source: Path, paths: LabPaths) -> Path:
 def install_programs(paths: LabPaths) -> None:
     """A copy of the package and the programs that jobs run: test users may not be able to read the checkout."""
     target = paths.library / "slurm_asrpt"
-    shutil.copytree(_PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(shipped.PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     commands = paths.library / "slurm_asrpt_cli"
     commands.mkdir(exist_ok=True)
     shutil.copyfile(_commands_folder() / "report.py", commands / "report.py")
@@ -74,5 +73,5 @@ def install_programs(paths: LabPaths) -> None:
 
 def _commands_folder() -> Path:
     """Where the commands' modules are: ``cli`` in a checkout."""
-    checkout = _PACKAGE.parent / "cli"
-    return checkout if checkout.is_dir() else _PACKAGE.parent / "slurm_asrpt_cli"
+    checkout = shipped.PACKAGE.parent / "cli"
+    return checkout if checkout.is_dir() else shipped.PACKAGE.parent / "slurm_asrpt_cli"

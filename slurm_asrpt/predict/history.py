@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import EXIT_BAD_INPUT, AsrptError
 from slurm_asrpt.files import check_trusted_file, rulers
 from slurm_asrpt.slurm.tag import Tag
 
@@ -35,6 +35,12 @@ class DamagedError(HistoryError):
 
 class ReadOnlyError(HistoryError):
     """The file was opened for reading only, because it could not be written then."""
+
+
+class LaterError(HistoryError):
+    """The file is of a later release: to start again would not help."""
+
+    exit_code = EXIT_BAD_INPUT
 
 
 class Source(StrEnum):
@@ -197,7 +203,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema up to date, step by step, each in its own transaction. Raises HistoryError for a newer one."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
-        raise HistoryError(f"the history has schema {version}, this release knows {len(MIGRATIONS)}; update it")
+        raise LaterError(f"the history has schema {version}, this release knows {len(MIGRATIONS)}; update it")
     for step in range(version, len(MIGRATIONS)):
         connection.execute("BEGIN IMMEDIATE")
         try:

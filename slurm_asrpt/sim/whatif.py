@@ -41,13 +41,17 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Past:
-    """Jobs to replay. wait: under Slurm, seconds, shape (jobs,), nan where unknown. notes: for reports, JSON values."""
+    """Jobs to replay. wait: under Slurm, seconds, shape (jobs,), nan where unknown. notes: for reports, JSON values.
+
+    jobs: the columns of the trace, row by row as in ``table``.
+    """
 
     table: JobTable
     cluster: Cluster
     wait: Floats
     duration: Floats
     notes: Mapping[str, Any]
+    jobs: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def replay(
         "wait_unknown": int(jobs["wait_s"].isna().sum()),
         "limits": list(LIMITS),
     }
-    return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes)
+    return Past(table, cluster, jobs["wait_s"].to_numpy(), jobs["duration_s"].to_numpy(), notes, jobs)
 
 
 def _predictor_text(history: float, retrain_s: float) -> str:
@@ -180,7 +184,7 @@ def compare(
         )
         if result.interrupted:
             return outcomes, True
-        outcomes.append(outcome(name, past, _waits(result)))
+        outcomes.append(outcome(name, past, waits_of(result)))
     return outcomes, False
 
 
@@ -188,14 +192,18 @@ def _told(progress: Callable[[str, int, int], None], name: str) -> Callable[[int
     return lambda done, jobs, clock: progress(name, done, jobs)
 
 
-def _waits(result: Result) -> Floats:
+def waits_of(result: Result) -> Floats:
+    """Seconds that each job waited; nan where it never started."""
     return np.asarray(np.where(result.end <= result.clock, result.waits, np.nan))
 
 
-def outcome(name: str, past: Past, wait: Floats) -> Outcome:
-    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality."""
+def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> Outcome:
+    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality.
+
+    ran: seconds that each job ran here; None: as long as in reality.
+    """
     compared = ~np.isnan(past.wait) & ~np.isnan(wait)
-    mine, duration = wait[compared], past.duration[compared]
+    mine, duration = wait[compared], (past.duration if ran is None else ran)[compared]
     done = mine + duration
     real = (past.wait + past.duration)[compared]
     figures: dict[str, Any] = {

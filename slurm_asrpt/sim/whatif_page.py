@@ -55,7 +55,7 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     if interrupted:
         parts.append("<p><strong>Interrupted: policies are missing.</strong></p>\n")
     parts += [f"<p>{text(line)}</p>\n" for line in remarks(past)]
-    parts += [_table(outcomes), "<h2>How many jobs waited at most so long</h2>\n", _curves(outcomes)]
+    parts += [outcome_table(outcomes), "<h2>How many jobs waited at most so long</h2>\n", curves(outcomes)]
     parts.append("<h2>What this does not show</h2>\n<ul>")
     parts += [f"<li>{text(line)}</li>\n" for line in LIMITS]
     parts.append(
@@ -66,7 +66,8 @@ def page(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> str:
     return "".join(parts)
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
+def outcome_table(outcomes: Sequence[Outcome]) -> str:
+    """A row for each, the first one marked as real."""
     titles = '<th class="text"></th>' + "".join(f"<th>{text(title)}</th>" for title in COLUMNS.values())
     rows = [
         f"<tr{'' if number else REAL}>{_name(each.name)}"
@@ -81,7 +82,7 @@ def _name(name: str) -> str:
     return f'<td class="text">{text(name)}</td>'
 
 
-def _curves(outcomes: Sequence[Outcome]) -> str:
+def curves(outcomes: Sequence[Outcome]) -> str:
     """Cumulative distributions of the waits; the axis is logarithmic, from one second."""
     most = max([10.0, *(float(each.wait.max()) for each in outcomes if len(each.wait))])
     shapes = [_axes(most)]

@@ -29,9 +29,7 @@ class CliClient:
 
     def config(self) -> SlurmConfig:
         answer = self._run("scontrol", "show", "config")
-        values = parse.parse_config(answer)
-        if "SLURM_VERSION" not in values:
-            raise SlurmError("scontrol show config says no SLURM_VERSION")
+        values = _values(answer)
         return SlurmConfig(
             version=values["SLURM_VERSION"],
             cluster=values.get("ClusterName", ""),
@@ -43,6 +41,15 @@ class CliClient:
             slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
             private_jobs="jobs" in values.get("PrivateData", "").split(","),
         )
+
+    def settings_of_slurm(self) -> dict[str, str]:
+        """Every setting by its name in slurm.conf, as slurmctld has it. Raises SlurmError."""
+        return _values(self._run("scontrol", "show", "config"))
+
+    def check_conf(self) -> None:
+        """Raises SlurmError: without its file a Slurm command searches the network for one, and is silent for long."""
+        if self.settings.conf and not Path(self.settings.conf).is_file():
+            raise SlurmError(f"{self.settings.conf} is not there; mend slurm.conf of asrpt.toml")
 
     def jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
@@ -111,3 +118,11 @@ def _checked(value: str) -> str:
     if not _SAFE.fullmatch(value):
         raise SlurmError(f"refusing to write {value!r} to scontrol")
     return value
+
+
+def _values(answer: str) -> dict[str, str]:
+    """Raises SlurmError for what is no answer of ``scontrol show config``."""
+    values = parse.parse_config(answer)
+    if "SLURM_VERSION" not in values:
+        raise SlurmError("scontrol show config says no SLURM_VERSION")
+    return values

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
@@ -328,14 +329,23 @@ def json_option(version: str) -> str:
 
 def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
+    pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"[\w\[\]]+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
 
 
 def parse_config_time(text: str) -> float:
-    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say."""
-    found = re.search(r"^Configuration data as of ([0-9]{1,12})$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say.
+
+    CliClient asks for seconds since the epoch; what was recorded elsewhere has local time.
+    """
+    found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
+    said = found[1] if found else ""
+    if re.fullmatch(r"[0-9]{1,12}", said):
+        return float(said)
+    try:
+        return datetime.fromisoformat(said).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def uid_in(text: str) -> int:

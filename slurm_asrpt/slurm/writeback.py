@@ -39,9 +39,9 @@ def lease(job_id: str, seconds: float) -> Update:
     return Update(job_id, {"StartTime": f"now+{max(1, round(seconds))}"})
 
 
-def hand_over(job_id: str) -> Update:
-    """Slurm may start the job now, as it likes."""
-    return Update(job_id, {"StartTime": "now"})
+def hand_over(job_id: str, seconds: float = 0.0) -> Update:
+    """Slurm may start the job as it likes: now, or after so many seconds where its owner wants that."""
+    return lease(job_id, seconds) if seconds > 0 else Update(job_id, {"StartTime": "now"})
 
 
 def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:

@@ -156,6 +156,10 @@ def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifacto
         return first > second > third > 0
 
     wait_for(descending, "SiteFactors stand in the policy's order", 10)
+    cluster.admin("disable")
+    assert site_factors(cluster, jobs) == [0, 0, 0]
+    cluster.admin("enable")
+    wait_for(descending, "and stand there again", 10)
     cluster.cancel(blocker)
     done = cluster.wait_all(jobs, "COMPLETED", timeout=40)
     starts = [done[job_id].start_time for job_id in jobs]

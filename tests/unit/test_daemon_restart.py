@@ -5,8 +5,9 @@ import json
 import pytest
 
 from slurm_asrpt.daemon.lead import Lead
-from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.store import SCHEMA, Store
 from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.errors import InputError
 
 
 def order(bench):
@@ -87,7 +88,7 @@ def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
     assert len(bench.audit("start", job_id)) == 2
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', "\x00\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 0}', '{"schema": "2"}', "\x00\xff"])
 def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, caplog):
     blocker, jobs = queue_up(bench)
     bench.stop()
@@ -195,3 +196,29 @@ def test_an_unchanged_state_is_not_written_again(tmp_path):
     store.save({"jobs": {"1": {}}}, 2.0)
     assert store.load()["jobs"] == {"1": {}}
     lead.close()
+
+
+def test_the_state_of_an_older_release_is_taken_up(bench):
+    """Schema 1 did not know the order that had been written."""
+    queue_up(bench)
+    before = order(bench)
+    bench.stop()
+    state = json.loads(state_file(bench).read_text())
+    for job in state["jobs"].values():
+        del job["site_factor"]
+    state_file(bench).write_text(json.dumps({**state, "schema": 1}))
+    bench.start()
+    bench.cycle()
+    assert order(bench) == before
+    assert not bench.audit("job-state-lost")
+    assert json.loads(state_file(bench).read_text())["schema"] == SCHEMA
+
+
+def test_the_state_of_a_later_release_is_refused_and_left_where_it_is(bench):
+    queue_up(bench)
+    bench.stop()
+    text = json.dumps({"schema": SCHEMA + 1, "jobs": {}})
+    state_file(bench).write_text(text)
+    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}; install"):
+        bench.start()
+    assert state_file(bench).read_text() == text

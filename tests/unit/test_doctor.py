@@ -10,7 +10,8 @@ import pytest
 
 from slurm_asrpt.config import GroupSettings, Settings, parse_settings
 from slurm_asrpt.daemon.metrics import DRIFT_EVERY_S, Metrics
-from slurm_asrpt.doctor import STALE_TABLE_S, State, examine, recent_drift
+from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.predict.hookconf import write_hook_conf
@@ -57,11 +58,11 @@ def healthy(settings: Settings) -> Settings:
 
 
 def states(settings: Settings) -> dict[str, State]:
-    return {finding.check: finding.state for finding in examine(settings, NOW)}
+    return {finding.check: finding.state for finding in examine(settings, NOW, None)}
 
 
 def remedies(settings: Settings) -> str:
-    return " ".join(finding.remedy for finding in examine(settings, NOW))
+    return " ".join(finding.remedy for finding in examine(settings, NOW, None))
 
 
 def test_all_is_well(healthy: Settings) -> None:
@@ -71,6 +72,7 @@ def test_all_is_well(healthy: Settings) -> None:
 
 def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
     assert states(settings) == {
+        "switch": State.OK,
         "hook": State.FAILURE,
         "table": State.WARNING,
         "model": State.WARNING,
@@ -91,7 +93,9 @@ def test_each_damage_is_found(healthy: Settings) -> None:
     models, hook = models_folder(healthy), healthy.paths.hook
     table = (hook / "table.txt").read_bytes()
     (hook / "table.txt").write_bytes(table.replace(b"1", b"2", 3))
-    assert State.WARNING in [f.state for f in examine(healthy, NOW) if f.check == "model"]  # not the active model's
+    assert State.WARNING in [
+        f.state for f in examine(healthy, NOW, None) if f.check == "model"
+    ]  # not the active model's
     (hook / "table.txt").write_bytes(table[:-1])
     assert states(healthy)["table"] is State.FAILURE
     (hook / "hook.conf").write_bytes((hook / "hook.conf").read_bytes().replace(b"600", b"700"))

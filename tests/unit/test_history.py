@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt.errors import EXIT_BAD_INPUT
 from slurm_asrpt.predict import history as module
 from slurm_asrpt.predict.history import History, HistoryError, Origin, Run, Sample, Source
 
@@ -124,8 +125,9 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     for read_only in (False, True):
-        with pytest.raises(HistoryError, match="schema 99"):
+        with pytest.raises(HistoryError, match="schema 99") as refused:
             History(path, read_only=read_only)
+        assert read_only or refused.value.exit_code == EXIT_BAD_INPUT  # systemd does not start asrptd again
 
 
 @pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])

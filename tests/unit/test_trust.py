@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.daemon import loop
+from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
@@ -100,7 +102,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     made: list[Daemon] = []
 
     def make() -> Daemon:
-        made.append(Daemon(make_settings(tmp_path)))
+        settings, stopping = make_settings(tmp_path), Event()
+        loop.prepare(settings)
+        lead = wait_to_lead(settings.paths.state, stopping)
+        assert lead is not None
+        made.append(Daemon(settings, lead, stopping))
         return made[-1]
 
     yield make

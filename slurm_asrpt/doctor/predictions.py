@@ -1,12 +1,11 @@
-"""asrpt-admin doctor: what is wrong, or soon will be, and what to do about it. Reads only."""
+"""The predictions: what the hook reads of asrptd, the table, the model, and whether it still fits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from slurm_asrpt.config import Settings
+from slurm_asrpt.doctor.findings import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
@@ -19,27 +18,6 @@ from slurm_asrpt.predict.retrain import models_folder
 RECENT_RUNS = 500
 """Runs looked at for drift."""
 STALE_TABLE_S = 7 * 86400.0
-
-
-class State(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found. remedy: what to do, "" where nothing is."""
-
-    check: str
-    state: State
-    text: str
-    remedy: str = ""
-
-
-def examine(settings: Settings, now: float) -> list[Finding]:
-    """All checks. now: seconds since the epoch."""
-    return [finding for check in CHECKS for finding in check(settings, now)]
 
 
 def _hook(settings: Settings, now: float) -> Iterator[Finding]:

@@ -1,0 +1,64 @@
+"""asrptd: that it lives, that what waits is leased, that its clock is the controller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurm_asrpt import switch
+from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
+from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.errors import AsrptError, one_line
+from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.status import read_status
+
+CLOCK_S = 2.0
+"""Slurm counts whole seconds, and so do leases."""
+
+
+def switched(settings: Settings, now: float) -> Iterator[Finding]:
+    """Somebody may have forgotten that asrptd is disabled."""
+    try:
+        off = switch.is_off(settings.paths.state)
+    except OSError as error:
+        yield warning("switch", f"{settings.paths.state}: {error.strerror}", "run as the daemon's user or root")
+        return
+    if off:
+        yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
+    else:
+        yield ok("switch", f"enabled, mode {settings.daemon.mode}")
+
+
+def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """Every job in asrptd's queue has a lease, and none is about to run out."""
+    try:
+        status = read_status(settings.paths.run)
+    except AsrptError as error:
+        yield warning("leases", one_line(error), "start asrptd")
+        return
+    if status.mode != Mode.ENFORCE:
+        yield ok("leases", f"none are written (mode {status.mode})")
+        return
+    queued = {row.job_id for row in status.jobs if row.rank}
+    ends = {job.job_id: job.eligible_time for job in look.jobs if job.state == PENDING and job.job_id in queued}
+    least = settings.daemon.lease_s / 2 - 3 * settings.daemon.interval_s  # renewed at half, in the next cycle
+    weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
+    if weak:
+        text = (
+            f"{len(weak)} of {len(ends)} waiting jobs have a short lease or none, such as {weak[0]}: Slurm starts them"
+        )
+        yield failure("leases", text, "asrptd's log: grep lease-refused; systemctl status asrptd")
+    else:
+        yield ok("leases", f"{len(ends)} waiting jobs are leased")
+
+
+def clock(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """Leases end by the controller's clock and are renewed by this one's."""
+    low, high = look.ahead_s
+    off = max(low, -high, 0.0)
+    if off <= CLOCK_S:
+        yield ok("clock", "the controller's agrees with this machine's")
+        return
+    text = f"the controller's is {off:.0f} s {'ahead of' if low > 0 else 'behind'} this machine's"
+    kind = failure if off > settings.daemon.lease_s / 4 else warning
+    yield kind("clock", text, "synchronise both (chronyc tracking), or run asrptd on the controller")

@@ -1,0 +1,90 @@
+"""The submit hook: that slurmctld has it, that it is ours, and that it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm_asrpt.config import Settings
+from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
+from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import words
+from slurm_asrpt.shipped import HOOKS, shipped
+from slurm_asrpt.slurm import lua
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.tag import parse_tag
+
+RECENT_S = 3600.0
+"""Jobs submitted since then tell whether the hook works."""
+
+
+def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """slurmctld loads Lua, and no other plugin changes a job after it."""
+    plugins = words(look.config, "JobSubmitPlugins")
+    if "lua" not in plugins:
+        wanted = ",".join([*plugins, "lua"])
+        yield failure("lua", "slurm.conf loads no Lua", f"JobSubmitPlugins={wanted}, restart slurmctld")
+        return
+    later = plugins[plugins.index("lua") + 1 :]
+    if lua.plugin(look.config) is None:
+        text = f"no {lua.PLUGIN} in PluginDir of this machine"
+        yield warning("lua", text, "run this on the controller; there, install Slurm's Lua plugin")
+    elif later:
+        remedy = f"JobSubmitPlugins={','.join([p for p in plugins if p != 'lua'] + ['lua'])}"
+        yield warning("lua", f"{', '.join(later)} may change a job after it was tagged", remedy)
+    else:
+        yield ok("lua", "the plugin is there and comes last")
+
+
+def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """job_submit.lua calls our module, that of this release, and has been touched since it changed."""
+    script = Path(look.config.get("SLURM_CONF", "")).parent / "job_submit.lua"
+    try:
+        text = script.read_bytes()
+        found = luablock.block_in(text) or luablock.included_by_hand(text)
+    except OSError as error:
+        yield warning("include", f"{script}: {error.strerror}", "run this on the controller; asrpt-admin install")
+        return
+    except InputError as error:
+        yield failure("include", f"{script}: {error}", "asrpt-admin install --apply")
+        return
+    if not found:
+        yield failure("include", f"{script} does not call our module", "asrpt-admin install --apply")
+        return
+    yield _module(settings, script)
+
+
+def _module(settings: Settings, script: Path) -> Finding:
+    module = settings.paths.hook / luablock.MODULE
+    if not module.is_file():
+        return ok("include", f"{script} loads our module from a folder of its own")
+    if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
+        return warning("include", f"{module} is not that of this release", "asrpt-admin install --apply")
+    if module.stat().st_mtime > script.stat().st_mtime + 1:
+        text = f"{module} is newer than {script}, so slurmctld may still have the one before"
+        return warning("include", text, f"touch {script}")
+    return ok("include", f"{script} calls our module")
+
+
+def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """That jobs are tagged is the only proof that the hook runs."""
+    managed = set(settings.slurm.partitions)
+    recent = [job for job in look.jobs if job.submit_time >= now - RECENT_S and _for_us(job, managed)]
+    untagged = [job.job_id for job in recent if parse_tag(job.admin_comment) is None]
+    if not recent:
+        yield ok("tags", "no GPU job of the last hour to tell by")
+    elif len(untagged) == len(recent):
+        text = f"none of {len(recent)} GPU jobs of the last hour bears a tag: slurmctld does not run the hook"
+        yield failure("tags", text, "grep asrpt in slurmctld's log; asrpt-admin install --check")
+    elif untagged:
+        text = f"{len(untagged)} of {len(recent)} GPU jobs of the last hour bear no tag, such as {untagged[-1]}"
+        yield warning("tags", text, "grep asrpt in slurmctld's log; another tool may write AdminComment")
+    else:
+        yield ok("tags", f"all {len(recent)} GPU jobs of the last hour bear a tag")
+
+
+def _for_us(job: JobRecord, managed: set[str]) -> bool:
+    asked = (job.tres_per_job, job.tres_per_node, job.tres_per_task, job.tres_per_socket)
+    return set(job.partition.split(",")) <= managed and any("gpu" in text for text in asked)

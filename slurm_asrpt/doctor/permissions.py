@@ -1,0 +1,62 @@
+"""Who could change what asrptd and slurmctld's Lua believe."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from slurm_asrpt.config import DEFAULT_PATH, ENVIRONMENT_VARIABLE, Settings
+from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
+from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.spool import hosts_dir, progress_dir
+
+
+def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """Only root and SlurmUser can write what is trusted; asrptd is one of them."""
+    trusted, bad = {0} | _slurm_user(look.config), False
+    for path in _paths(settings, look.config):
+        try:
+            found = path.stat()
+        except OSError:
+            continue  # missing or hidden: other checks tell
+        if found.st_uid not in trusted:
+            name = look.config.get("SlurmUser", "SlurmUser").partition("(")[0]
+            text = f"{path} belongs to user {found.st_uid}, neither root nor SlurmUser"
+            yield failure("permissions", text, f"chown {name} {path}")
+            bad = True
+        elif found.st_mode & 0o022:
+            yield failure(
+                "permissions", f"{path}: others can write it (mode {found.st_mode & 0o777:o})", f"chmod go-w {path}"
+            )
+            bad = True
+    state = settings.paths.state
+    if state.is_dir() and state.stat().st_mode & 0o077:
+        yield warning("permissions", f"{state}: others can look into it", f"chmod 700 {state}")
+    elif not bad:
+        yield ok("permissions", "only root and SlurmUser can write what is trusted")
+
+
+def _slurm_user(config: Mapping[str, str]) -> set[int]:
+    """``slurm(64030)``."""
+    name, _, rest = config.get("SlurmUser", "").partition("(")
+    if rest.rstrip(")").isdigit():
+        return {int(rest.rstrip(")"))}
+    try:
+        return {pwd.getpwnam(name).pw_uid}
+    except KeyError:
+        return set()
+
+
+def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
+    paths = settings.paths
+    names = (luablock.MODULE, hookconf.FILE_NAME, table.FILE_NAME, *SCRIPTS.values())
+    files = [paths.hook / name for name in names]
+    script = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    settings_file = Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
+    folders = [paths.state, paths.run, paths.hook, paths.spool, hosts_dir(paths.spool), progress_dir(paths.spool)]
+    return [*folders, *files, script, settings_file]

@@ -1,0 +1,126 @@
+"""asrpt-admin install: what is where on a controller, what is missing, and all of it taken away again.
+
+Files and folders are put there; slurm.conf is only read, through scontrol, and its lines are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slurm_asrpt.config import load_settings
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.parts import File, FirstFile, Folder, Include, Part
+from slurm_asrpt.install.site import UNITS, Site
+from slurm_asrpt.install.slurmlines import SCRIPTS, Line, State, scripts_of, wanted_lines, words
+from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.slurm import lua
+from slurm_asrpt.spool import hosts_dir, progress_dir
+
+MODULE, INCLUDE = "submit hook", "its include"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the installation. changed: by this call. note: what was kept, or why it stays."""
+
+    what: str
+    where: str
+    state: State
+    changed: bool = False
+    note: str = ""
+
+
+def check(site: Site) -> list[Step]:
+    """How each part stands. Raises OSError, InputError."""
+    return [Step(part.what, str(part.path), part.state()) for part in parts(site)]
+
+
+def apply(site: Site) -> list[Step]:
+    """Put there what is missing or differs. Raises OSError, AsrptError; what was done before that stays done."""
+    steps = []
+    for part in parts(site):
+        steps.append(_put(part))
+        new_module = any(step.changed for step in steps if step.what == MODULE)
+        if isinstance(part, Include) and new_module and not steps[-1].changed:
+            part.touch()
+    return steps
+
+
+def _put(part: Part) -> Step:
+    state = part.state()
+    if state is State.PRESENT:
+        return Step(part.what, str(part.path), state)
+    kept = part.put()
+    return Step(part.what, str(part.path), part.state(), True, f"the one before: {kept}" if kept else "")
+
+
+def remove(site: Site) -> list[Step]:
+    """Take away all that may go, the include first. Raises OSError, AsrptError."""
+    return [_take(part) for part in reversed(parts(site))]
+
+
+def _take(part: Part) -> Step:
+    step = Step(part.what, str(part.path), State.MISSING)
+    if not part.path.exists():
+        return step
+    why = part.take()
+    return replace(step, state=State.KEPT, note=why) if why else replace(step, changed=True)
+
+
+def lines(site: Site) -> list[Line]:
+    """What slurm.conf should say; nothing where Slurm was not asked."""
+    return wanted_lines(site.config, site.settings.paths.hook) if site.config else []
+
+
+def parts(site: Site) -> list[Part]:
+    """Everything, in the order in which it is put there: nothing names what is not there yet."""
+    return [*_folders(site), *_hook(site), _include(site), _settings(site), *_units(site)]
+
+
+def _folders(site: Site) -> Iterator[Folder]:
+    paths = site.settings.paths
+    for what, path, mode in (
+        ("state folder", paths.state, 0o700),
+        ("hook folder", paths.hook, 0o755),
+        ("spool folder", paths.spool, 0o755),
+        ("spool folder", hosts_dir(paths.spool), 0o755),
+        ("spool folder", progress_dir(paths.spool), 0o755),
+    ):
+        yield Folder(what, site.at(path), mode, site.owner)
+
+
+def _hook(site: Site) -> Iterator[Part]:
+    paths, owner = site.settings.paths, site.owner
+    hook = site.at(paths.hook)
+    yield File(MODULE, hook / luablock.MODULE, site.module())
+    for key, name in SCRIPTS.items():
+        named = (key,) if str(paths.hook / name) in scripts_of(site.config, key) else ()
+        yield File(key, hook / name, site.script(name), 0o755, named)
+    yield FirstFile("hook's settings", hook / hookconf.FILE_NAME, lambda: _hook_conf(site), owner, taken=True)
+    empty = table.render_table({})
+    yield FirstFile("hook's table", hook / table.FILE_NAME, lambda: empty, owner, taken=True)
+
+
+def _hook_conf(site: Site) -> bytes:
+    """What a stopped asrptd leaves: jobs are tagged and not leased."""
+    settings = site.settings
+    return hookconf.render_hook_conf(settings.slurm.partitions, 0, time.time(), settings.group)
+
+
+def _include(site: Site) -> Include:
+    plugin = lua.plugin(site.config)
+    needed = not site.config or "lua" in words(site.config, "JobSubmitPlugins")
+    return Include(INCLUDE, site.at(site.lua), site.block(), plugin, needed)
+
+
+def _settings(site: Site) -> FirstFile:
+    check: Callable[[Path], object] = load_settings
+    return FirstFile("settings", site.at(site.settings_path), site.new_settings, None, taken=False, check=check)
+
+
+def _units(site: Site) -> Iterator[File]:
+    for name in UNITS:
+        yield File("systemd unit", site.at(site.units) / name, site.unit(name))

@@ -1,0 +1,51 @@
+"""Our lines in a site's job_submit.lua: put in, found and taken out again. Bytes in, bytes out.
+
+A file may end in ``return slurm.SUCCESS``, as Slurm's own example does, and nothing may follow that in Lua: our lines
+go before it. Whether the outcome loads is for Slurm's own Lua to say (``slurm.lua``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from slurm_asrpt.errors import InputError
+
+MODULE = "job_submit_asrpt.lua"
+_BEGIN, _END = b"-- >>> slurm-asrpt", b"-- <<< slurm-asrpt"
+_BLOCK = re.compile(rb"^-- >>> slurm-asrpt.*?^-- <<< slurm-asrpt[^\n]*\n?", re.MULTILINE | re.DOTALL)
+_LAST_RETURN = re.compile(
+    rb"^[ \t]*return\b(?![^\n]*\bend\b)[^\n]*(?:\n[ \t]*(?:--(?!\[=*\[)[^\n]*)?)*\Z", re.MULTILINE
+)
+STUB = b"""\
+-- slurm-asrpt has gone. slurmctld does not start without this file while slurm.conf says JobSubmitPlugins=lua.
+function slurm_job_submit() return slurm.SUCCESS end
+function slurm_job_modify() return slurm.SUCCESS end
+"""
+
+
+def block_in(text: bytes) -> bytes:
+    """Our lines as they stand there, empty without any. Raises InputError where one of their ends is missing."""
+    found = _BLOCK.findall(text)
+    if len(found) > 1 or text.count(_BEGIN) != len(found) or text.count(_END) != len(found):
+        raise InputError("the lines between '>>> slurm-asrpt' and '<<< slurm-asrpt' are damaged; take them out by hand")
+    return found[0] if found else b""
+
+
+def without_block(text: bytes) -> bytes:
+    """What is the site's own. Raises InputError."""
+    return text.replace(block_in(text), b"")
+
+
+def with_block(text: bytes, block: bytes) -> bytes:
+    """The site's own lines and then ours, but before a last ``return``. Raises InputError."""
+    site = without_block(text)
+    last = _LAST_RETURN.search(site)
+    head, tail = (site[: last.start()], site[last.start() :]) if last else (site, b"")
+    line_break = b"\n" if head and not head.endswith(b"\n") else b""
+    return head + line_break + block + tail
+
+
+def included_by_hand(text: bytes) -> bool:
+    """Whether the site loads our module in lines of its own."""
+    lines = without_block(text).splitlines()
+    return any(MODULE.encode() in line.partition(b"--")[0] for line in lines)

@@ -1,0 +1,117 @@
+"""Where slurm-asrpt goes on a machine, and its files made out for that place."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt.config import DEFAULT_PATH, PathSettings, Settings
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.install import luablock
+from slurm_asrpt.shipped import ETC, HOOKS, shipped
+
+UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
+DEFAULT_UNITS = Path("/etc/systemd/system")
+DEFAULT_SLURM = Path("/etc/slurm")
+_DEFAULTS = PathSettings()
+_PLAIN = re.compile(r"/[A-Za-z0-9._/+-]*")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place to install to.
+
+    settings_path: of asrpt.toml. slurm: the folder of slurm.conf. units: of systemd's units. programs: of asrptd.
+    user: who asrptd runs as. root: everything goes below it (an image being built); "/" else.
+    config: what scontrol show config says; empty where Slurm was not asked.
+    Raises InputError for a path that could mean something else in a script.
+    """
+
+    settings: Settings
+    settings_path: Path
+    slurm: Path
+    units: Path
+    programs: Path
+    user: str
+    root: Path
+    config: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        paths = self.settings.paths
+        for path in (self.settings_path, self.slurm, self.programs, paths.state, paths.run, paths.hook, paths.spool):
+            if not _PLAIN.fullmatch(str(path)):
+                raise InputError(f"{path}: give a full path of letters, digits and . _ / + -; it goes to scripts")
+        if not re.fullmatch(r"[a-z_][a-z0-9_.-]*\$?", self.user):
+            raise InputError(f"{self.user}: no name of a user; name the one that asrptd shall run as with --user")
+
+    def at(self, path: Path) -> Path:
+        """Where a path really is."""
+        return self.root / path.relative_to("/")
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """The ids of the daemon's user; None where files cannot be given to it (an image, or not root)."""
+        if os.geteuid() or self.root != Path("/"):
+            return None
+        try:
+            entry = pwd.getpwnam(self.user)
+        except KeyError:
+            raise InputError(f"no user {self.user} on this machine; name SlurmUser with --user") from None
+        return entry.pw_uid, entry.pw_gid
+
+    @property
+    def lua(self) -> Path:
+        return self.slurm / "job_submit.lua"
+
+    # what the files say here
+
+    def block(self) -> bytes:
+        """Our lines of job_submit.lua."""
+        return self._placed(shipped(HOOKS, "job_submit.lua"))
+
+    def module(self) -> bytes:
+        return shipped(HOOKS, luablock.MODULE)
+
+    def script(self, name: str) -> bytes:
+        """A prolog or epilog."""
+        return self._placed(shipped(HOOKS, name))
+
+    def new_settings(self) -> bytes:
+        """asrpt.toml as it is shipped: mode shadow."""
+        return shipped(ETC, "asrpt.toml")
+
+    def _placed(self, text: bytes) -> bytes:
+        paths = self.settings.paths
+        hook, spool = str(paths.hook).encode(), str(paths.spool).encode()
+        return text.replace(str(_DEFAULTS.hook).encode(), hook).replace(str(_DEFAULTS.spool).encode(), spool)
+
+    def unit(self, name: str) -> bytes:
+        """One of UNITS."""
+        text = shipped(ETC, f"systemd/{name}").decode()
+        text = text.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
+        text = text.replace("User=slurm\nGroup=slurm\n", f"User={self.user}\nGroup={self._group()}\n")
+        text = re.sub("(?m)^ReadWritePaths=.*$", lambda found: self._writable(found[0]), text)
+        text = re.sub("(?m)^ReadOnlyPaths=.*$", lambda found: self._placed(found[0].encode()).decode(), text)
+        if self.settings_path != DEFAULT_PATH:
+            text = text.replace("[Service]\n", f"[Service]\nEnvironment=ASRPT_CONFIG={self.settings_path}\n")
+        if self.programs.parts[:2] in (("/", "home"), ("/", "root")):
+            text = text.replace("ProtectHome=yes", "ProtectHome=read-only")  # it is run from there
+        return text.encode()
+
+    def _writable(self, line: str) -> str:
+        """The folders that systemd does not make by itself."""
+        paths = self.settings.paths
+        line = line.replace(str(_DEFAULTS.hook), str(paths.hook)).replace(str(_DEFAULTS.spool), str(paths.spool))
+        moved = [path for path in (paths.state, paths.run) if path not in (_DEFAULTS.state, _DEFAULTS.run)]
+        return " ".join([line, *(f"-{path}" for path in moved)])
+
+    def _group(self) -> str:
+        try:
+            return grp.getgrgid(pwd.getpwnam(self.user).pw_gid).gr_name
+        except KeyError:
+            return self.user

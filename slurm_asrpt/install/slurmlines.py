@@ -1,0 +1,106 @@
+"""The lines that slurm.conf needs, beside what ``scontrol show config`` says. Values in, values out.
+
+slurm.conf is its site's: it is never written, the lines are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+SCRIPTS = {"Prolog": "asrpt-prolog", "Epilog": "asrpt-epilog", "TaskProlog": "asrpt-task-prolog"}
+_NONE = frozenset({"", "(null)", "none"})
+
+
+class State(StrEnum):
+    """How something stands. KEPT: there, and left there by --remove."""
+
+    PRESENT = "present"
+    MISSING = "missing"
+    DIFFERS = "differs"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of slurm.conf. needed: without it asrptd cannot work; else something is lost, as why says."""
+
+    text: str
+    state: State
+    why: str
+    needed: bool = False
+
+
+def wanted_lines(config: Mapping[str, str], hook: Path) -> list[Line]:
+    """What slurm.conf should say. config: what Slurm says; hook: the folder of our scripts."""
+    return [_plugins(config), *_scripts(config, hook), *_resources(config), *_accounting(config)]
+
+
+def words(config: Mapping[str, str], key: str) -> list[str]:
+    """The comma-separated words of a setting, none where it is not set."""
+    value = config.get(key, "")
+    return [] if value in _NONE else [word.strip() for word in value.split(",") if word.strip()]
+
+
+def scripts_of(config: Mapping[str, str], key: str) -> list[str]:
+    """The paths that Slurm has for a prolog or epilog; later releases number them: ``Prolog[0]``."""
+    values = (value for name, value in config.items() if name.partition("[")[0] == key)
+    return [value for value in values if value not in _NONE]
+
+
+def _plugins(config: Mapping[str, str]) -> Line:
+    plugins = words(config, "JobSubmitPlugins")
+    state = State.PRESENT if "lua" in plugins else State.DIFFERS if plugins else State.MISSING
+    text = "JobSubmitPlugins=" + ",".join(plugins if "lua" in plugins else [*plugins, "lua"])
+    return Line(text, state, "loads job_submit.lua, which tags and leases jobs", needed=True)
+
+
+_WHY = {
+    "Prolog": "makes the folder in which a job reports how far it is",
+    "Epilog": "lets asrptd read and delete that folder",
+    "TaskProlog": "puts each rank where it was planned",
+}
+
+
+def _scripts(config: Mapping[str, str], hook: Path) -> Iterator[Line]:
+    for key, name in SCRIPTS.items():
+        ours, there = str(hook / name), scripts_of(config, key)
+        if ours in there or any(_calls(path, name) for path in there):
+            yield Line(f"{key}={ours}", State.PRESENT, _WHY[key])
+        elif there:
+            yield Line(f"{key}={there[0]}", State.DIFFERS, f"call {ours} in it: {_WHY[key]}")
+        else:
+            yield Line(f"{key}={ours}", State.MISSING, _WHY[key])
+
+
+def _calls(path: str, name: str) -> bool:
+    """Whether a script of the site's names ours."""
+    try:
+        return Path(path).name == name or name.encode() in Path(path).read_bytes()
+    except OSError:
+        return False
+
+
+def _resources(config: Mapping[str, str]) -> Iterator[Line]:
+    types = words(config, "GresTypes")
+    state = State.PRESENT if "gpu" in types else State.DIFFERS if types else State.MISSING
+    text = "GresTypes=" + ",".join(types if "gpu" in types else [*types, "gpu"])
+    yield Line(text, state, "makes GPUs a resource that jobs ask for", needed=True)
+    kind = config.get("SelectType", "")
+    good = kind in ("select/cons_tres", "select/cray_aries")
+    why = "gives out GPUs, not whole nodes"
+    yield Line("SelectType=select/cons_tres", State.PRESENT if good else State.DIFFERS, why, needed=True)
+
+
+def _accounting(config: Mapping[str, str]) -> Iterator[Line]:
+    """Only where there is a slurmdbd."""
+    if config.get("AccountingStorageType") != "accounting_storage/slurmdbd":
+        return
+    wishes = {"AccountingStorageTRES": "gres/gpu", "AccountingStoreFlags": "job_comment"}
+    why = "tells asrpt-admin history import of GPUs", "keeps the tags, so that history import knows the groups"
+    for (key, word), reason in zip(wishes.items(), why, strict=True):
+        there = words(config, key)
+        text = f"{key}=" + ",".join(there if word in there else [*there, word])
+        yield Line(text, State.PRESENT if word in there else State.MISSING, reason)

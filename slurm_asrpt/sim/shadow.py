@@ -1,0 +1,188 @@
+"""asrpt-admin shadow-report: what mode enforce would have done to the jobs that asrptd has watched.
+
+The runs of the history come when they came; the policy of the settings, with the predictions that the hook gave at the
+time, decides when and where they start. A job with a profile runs as long as its iterations take there, every other one
+as long as it ran. Else it is ``sim.whatif``, and its limits hold here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.policies import policy_settings
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.history import Origin, Run
+from slurm_asrpt.sim import whatif
+from slurm_asrpt.sim.engine import Progress, simulate_named
+from slurm_asrpt.sim.evaluation import trace_of_runs
+from slurm_asrpt.sim.whatif import Outcome, Past
+
+Floats = NDArray[np.float64]
+CHANGE = 0.05
+"""A group of jobs whose mean completion changes by less than this share neither wins nor loses."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where the jobs run. node_gpus: of each server. profile_of: by name and GPUs, else the stand-in for one."""
+
+    node_gpus: Sequence[int]
+    fabric: Fabric
+    profile_of: Callable[[str, int], JobProfile]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The jobs of one user or size. Times: means in seconds, under Slurm as it was and under the policy.
+
+    ratio: of the completion times. later: share of the jobs that would have started over a minute later.
+    """
+
+    name: str
+    jobs: int
+    gpu_hours: float
+    real_wait_s: float
+    wait_s: float
+    ratio: float
+    later: float
+
+    @property
+    def verdict(self) -> str:
+        return "wins" if self.ratio < 1 - CHANGE else "loses" if self.ratio > 1 + CHANGE else "same"
+
+
+@dataclass(frozen=True)
+class Report:
+    """outcomes: Slurm as it was, then the policy. users: who wins most first. sizes: the smallest first."""
+
+    past: Past
+    outcomes: Sequence[Outcome]
+    users: Sequence[Share]
+    sizes: Sequence[Share]
+    interrupted: bool
+
+
+def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
+    """Replay runs there. Raises InputError if nothing can be replayed."""
+    watched = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
+    if not watched:
+        raise InputError(
+            "asrptd has recorded no job in that time; let it run in mode shadow, or reach back with --since"
+        )
+    past = _as_they_ran(whatif.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
+    chosen = policy.chosen(policy_settings(policy.name))
+    result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
+    wait, ran = whatif.waits_of(result), result.end - result.start
+    outcomes = [whatif.outcome(whatif.AS_IT_WAS, past, past.wait), whatif.outcome(policy.name, past, wait, ran)]
+    frame = _compared(past, wait, ran)
+    users = sorted(_shares(frame, "user"), key=lambda share: (share.ratio, share.name))
+    return Report(past, outcomes, users, list(_shares(frame, "size")), result.interrupted)
+
+
+def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
+    """With each job's own profile and iterations, and the prediction of the time."""
+    known = {f"{run.job_id}@{run.start_time}": run for run in runs}
+    ran = [known[job] for job in past.jobs["job_id"]]
+    profiles = [_profile(run, past, servers) for run in ran]
+    number = {profile: at for at, profile in enumerate(dict.fromkeys(profiles))}
+    profiled = np.array([profile.name != UNPROFILED for profile in profiles])
+    alpha = np.array([run.alpha or 1.0 for run in ran])
+    predicted = np.array([run.predicted_iterations for run in ran], dtype=float)
+    table = replace(
+        past.table,
+        profiles=tuple(number),
+        profile=np.array([number[profile] for profile in profiles]),
+        iterations=past.duration / np.where(profiled, alpha, 1.0),
+        predicted=predicted * np.where(profiled, 1.0, alpha),  # the stand-in's iterations are seconds
+    )
+    zero = float((predicted == 0).mean())
+    notes = {"predictor": "as the hook gave them", "predicted_zero": zero, "profiled": int(profiled.sum())}
+    return replace(past, table=table, notes={**past.notes, **notes})
+
+
+def _profile(run: Run, past: Past, servers: Servers) -> JobProfile:
+    """What the run was scheduled by, where it fits the servers and its real placement is known."""
+    profile = servers.profile_of(run.profile, run.gpus) if run.alpha > 0 else unprofiled(run.gpus)
+    job = Job(JobId("0"), "", run.gpus, profile, request=ANYWHERE)
+    return profile if fits(job, past.cluster.nodes) else unprofiled(run.gpus)
+
+
+def _compared(past: Past, wait: Floats, ran: Floats) -> pd.DataFrame:
+    """A row for each job whose wait is known both in reality and here."""
+    gpus = past.jobs["gpus"].to_numpy()
+    frame = pd.DataFrame(
+        {
+            "user": past.jobs["user"].to_numpy(),
+            "size": np.ceil(np.log2(gpus)).astype(int),
+            "gpu_s": gpus * past.duration,
+            "real": past.wait,
+            "wait": wait,
+            "done": wait + ran,
+            "really_done": past.wait + past.duration,
+        }
+    )
+    return frame[frame["real"].notna() & frame["wait"].notna()]
+
+
+def _shares(frame: pd.DataFrame, column: str) -> Iterator[Share]:
+    for name, jobs in frame.groupby(column, sort=True):
+        yield Share(
+            name=str(name) if column == "user" else _size(int(str(name))),
+            jobs=len(jobs),
+            gpu_hours=float(jobs["gpu_s"].sum()) / 3600,
+            real_wait_s=float(jobs["real"].mean()),
+            wait_s=float(jobs["wait"].mean()),
+            ratio=float(jobs["done"].sum() / jobs["really_done"].sum()),
+            later=float((jobs["wait"] > jobs["real"] + 60).mean()),
+        )
+
+
+def _size(power: int) -> str:
+    """``1 GPU``, ``2 GPUs``, ``3-4 GPUs``, ``5-8 GPUs``."""
+    if power == 0:
+        return "1 GPU"
+    least, most = 2 ** (power - 1) + 1, 2**power
+    return f"{least}-{most} GPUs" if least < most else f"{most} GPUs"
+
+
+LIMITS = (
+    "Jobs without a profile run as long as they ran, wherever that is: for them placement gains nothing.",
+    *whatif.LIMITS[1:],
+)
+
+
+def remarks(found: Report, left: int, vanished: int) -> list[str]:
+    """What a reader must know of the data. left, vanished: jobs that the audit trail says so of."""
+    profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
+    said = whatif.remarks(found.past)
+    said.append(f"{profiled} of {jobs} jobs have a profile, and run quicker or slower by where they are placed.")
+    if left:
+        said.append(
+            f"{left} jobs asrptd would have left to Slurm (arrays, -w, --exclusive ...); the replay starts them too."
+        )
+    if vanished:
+        said.append(f"{vanished} jobs ended while asrptd was away, and are missing.")
+    return said
+
+
+def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
+    """What --json prints."""
+    return {
+        "kind": "asrpt-admin shadow-report",
+        "notes": dict(found.past.notes),
+        "remarks": list(notes),
+        "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
+        "users": [{**vars(share), "verdict": share.verdict} for share in found.users],
+        "sizes": [{**vars(share), "verdict": share.verdict} for share in found.sizes],
+        "interrupted": found.interrupted,
+    }

@@ -1,0 +1,260 @@
+"""asrpt-admin doctor: what it finds in Slurm, in the hook's place there, and in permissions."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slurm_asrpt_cli.admin import app
+from typer.testing import CliRunner
+
+from slurm_asrpt import switch
+from slurm_asrpt.config import Mode, Settings, parse_settings
+from slurm_asrpt.doctor import Look, State, examine, look_at_slurm
+from slurm_asrpt.install import luablock
+from slurm_asrpt.shipped import HOOKS, shipped
+from slurm_asrpt.slurm.lua import PLUGIN
+from slurm_asrpt.slurm.parse import parse_config, parse_config_time
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.tag import Tag
+from slurm_asrpt.status import JobStatus, Status, write_status
+from tests.fake_slurm import node
+
+NOW = 1_800_000_000.0
+RECORDED = Path(__file__).parents[1] / "recorded"
+TAG = Tag("0123456789abcdef").format()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
+    for name, path in paths.items():
+        Path(path).mkdir(mode=0o700 if name == "state" else 0o755)
+    return parse_settings({"paths": paths, "daemon": {"mode": "enforce"}}, "test")
+
+
+def status_of(settings: Settings, mode: str, *queued: str) -> None:
+    rows = [
+        JobStatus(job, "train", "u", "gpu", 1, "", "", 0, None, NOW, None, "delayed", "gpus", "", {}, rank, {})
+        for rank, job in enumerate(queued, start=1)
+    ]
+    write_status(settings.paths.run, Status(NOW, mode, "asrpt", 5.0, 8, 8, rows))
+
+
+def job(job_id: str, lease: float = 600.0, tag: str = TAG, age: float = 60.0, **more: object) -> JobRecord:
+    record = JobRecord(
+        job_id, "train", "u", 1001, "gpu", "PENDING", "BeginTime", NOW - age, tres_per_job="gres:gpu:1",
+        eligible_time=NOW + lease, priority=1, admin_comment=tag,
+    )  # fmt: skip
+    return replace(record, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def look(settings: Settings, tmp_path: Path) -> Look:
+    """A sound installation on the lab whose answers were recorded."""
+    config = parse_config((RECORDED / "22.05" / "config.txt").read_text())
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / PLUGIN).touch()
+    (tmp_path / "job_submit.lua").write_bytes(shipped(HOOKS, "job_submit.lua"))
+    (settings.paths.hook / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
+    config |= {"SLURM_CONF": str(tmp_path / "slurm.conf"), "PluginDir": str(tmp_path / "plugins")}
+    config["SlurmUser"] = f"me({os.getuid()})"
+    status_of(settings, "enforce", "1", "2")
+    return Look(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
+
+
+def found(settings: Settings, look: Look, check: str) -> list[tuple[State, str]]:
+    """What a check says, with its remedy."""
+    findings = [f for f in examine(settings, NOW, look) if f.check == check]
+    assert all(f.remedy for f in findings if f.state is not State.OK)
+    return [(f.state, f"{f.text} -> {f.remedy}") for f in findings]
+
+
+def with_config(look: Look, **changes: str) -> Look:
+    return replace(look, config={**look.config, **changes})
+
+
+OURS = ("hook", "table", "model", "drift")
+
+
+def test_a_sound_installation_is_found_sound(settings: Settings, look: Look) -> None:
+    findings = [f for f in examine(settings, NOW, look) if f.check not in OURS]
+    assert {f.state for f in findings} == {State.OK}, findings
+    assert len(findings) == 11
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_the_answers_of_each_release_are_read(settings: Settings, look: Look, release: str) -> None:
+    text = (RECORDED / release / "config.txt").read_text()
+    config = parse_config(text) | {key: look.config[key] for key in ("SLURM_CONF", "PluginDir", "SlurmUser")}
+    findings = [f for f in examine(settings, NOW, replace(look, config=config)) if f.check not in OURS]
+    assert {f.state for f in findings} == {State.OK}, findings
+    assert parse_config_time(text) > 1_700_000_000
+
+
+def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None:
+    (only,) = [f for f in examine(settings, NOW, Look(trouble="scontrol failed: away")) if f.check == "slurm"]
+    assert (only.state, only.text) == (State.FAILURE, "scontrol failed: away")
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "state", "words"),
+    [
+        ({"SLURM_VERSION": "21.08.8"}, "slurm", State.FAILURE, "older than 22.05"),
+        ({"JobSubmitPlugins": "(null)"}, "lua", State.FAILURE, "JobSubmitPlugins=lua"),
+        ({"JobSubmitPlugins": "lua,throttle"}, "lua", State.WARNING, "JobSubmitPlugins=throttle,lua"),
+        ({"PluginDir": "/nowhere"}, "lua", State.WARNING, "run this on the controller"),
+        ({"SLURM_CONF": "/nowhere/slurm.conf"}, "include", State.WARNING, "on the controller"),
+        ({"GresTypes": "(null)"}, "slurm.conf", State.FAILURE, "GresTypes=gpu"),
+        ({"SelectType": "select/linear"}, "slurm.conf", State.FAILURE, "cons_tres"),
+        ({"Prolog": "(null)"}, "slurm.conf", State.WARNING, "asrpt-prolog"),
+        ({"PreemptType": "preempt/qos"}, "preemption", State.WARNING, "PreemptMode=OFF"),
+        ({"PrologFlags": "Alloc,NoHold"}, "prolog", State.WARNING, "NoHold"),
+        ({"MinJobAge": "5 sec"}, "memory", State.WARNING, "MinJobAge=300"),
+        ({"MaxJobCount": "2"}, "room", State.WARNING, "2 of at most 2"),
+        ({"SchedulerParameters": "sched_min_interval=20000000"}, "pace", State.FAILURE, "may take 20 s"),
+        ({"SchedulerParameters": "sched_interval=-1"}, "pace", State.FAILURE, "may take 30 s"),
+        (
+            {"SchedulerParameters": "sched_interval=-1", "SchedulerType": "sched/builtin"},
+            *("pace", State.FAILURE, "nothing starts"),
+        ),
+        (
+            {"PriorityType": "priority/multifactor", "PriorityWeightAge": "4000000000"},
+            *("priority", State.WARNING, "add up to 4e+09"),
+        ),
+        (
+            {"PriorityType": "priority/multifactor", "PrioritySiteFactorPlugin": "site_factor/example"},
+            *("priority", State.WARNING, "overwrites"),
+        ),
+        ({"SlurmUser": "nobody(65534)"}, "permissions", State.FAILURE, "chown nobody"),
+    ],
+)
+def test_settings_that_fight(settings, look, changes, check, state, words) -> None:
+    if check == "permissions" and os.getuid() == 0:
+        os.chown(settings.paths.state, 4711, -1)
+    findings = found(settings, with_config(look, **changes), check)
+    assert state in [s for s, _ in findings]
+    assert any(words in text for _, text in findings)
+
+
+def test_quick_schedulers_are_no_trouble(settings: Settings, look: Look) -> None:
+    for parameters in ("defer,sched_min_interval=2000000", "sched_interval=-1,bf_interval=5", "(null)"):
+        assert found(settings, with_config(look, SchedulerParameters=parameters), "pace") == []
+
+
+def test_mode_order_needs_multifactor(settings: Settings, look: Look) -> None:
+    daemon = settings.daemon.model_copy(update={"mode": Mode.ORDER})
+    assert found(settings.model_copy(update={"daemon": daemon}), look, "priority")[0][0] is State.FAILURE
+
+
+def test_leases_that_are_not_renewed(settings: Settings, look: Look) -> None:
+    for lease in (-5.0, 30.0, 280.0):
+        weak = replace(look, jobs=[job("1"), job("2", lease=lease)])
+        assert found(settings, weak, "leases")[0][0] is State.FAILURE
+    assert found(settings, replace(look, jobs=[job("1"), job("2", lease=290.0)]), "leases")[0][0] is State.OK
+    not_queued = replace(look, jobs=[job("1"), job("3", lease=-5.0)])
+    assert found(settings, not_queued, "leases")[0][0] is State.OK
+    status_of(settings, "disabled", "1", "2")
+    assert found(settings, weak, "leases")[0] == (State.OK, "none are written (mode disabled) -> ")
+    (settings.paths.run / "status.json").unlink()
+    assert found(settings, weak, "leases")[0][0] is State.WARNING
+
+
+@pytest.mark.parametrize(
+    ("ahead", "state"),
+    [((-1.2, 1.1), State.OK), ((5.0, 6.0), State.WARNING), ((-300.0, -299.0), State.FAILURE)],
+)
+def test_clocks(settings: Settings, look: Look, ahead: tuple[float, float], state: State) -> None:
+    ((is_state, text),) = found(settings, replace(look, ahead_s=ahead), "clock")
+    assert is_state is state
+    assert state is not State.FAILURE or "299 s behind" in text
+
+
+def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Look) -> None:
+    bare = job("7", tag="", age=10)
+    cases = {
+        State.FAILURE: [bare],
+        State.WARNING: [bare, job("1")],
+        State.OK: [job("1"), replace(bare, submit_time=NOW - 7200), replace(bare, partition="gpu,other")],
+    }
+    for state, jobs in cases.items():
+        assert found(settings, replace(look, jobs=jobs), "tags")[0][0] is state
+
+
+def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:
+    script, module = tmp_path / "job_submit.lua", settings.paths.hook / luablock.MODULE
+    os.utime(script, (1000, 1000))
+    assert "touch" in found(settings, look, "include")[0][1]
+    module.write_text("return {}")
+    assert "not that of this release" in found(settings, look, "include")[0][1]
+    script.write_text("function slurm_job_submit() end\n")
+    assert found(settings, look, "include")[0][0] is State.FAILURE
+    script.write_text("-- >>> slurm-asrpt\n")
+    assert "by hand" in found(settings, look, "include")[0][1]
+
+
+def test_gpus(settings: Settings, look: Look) -> None:
+    nodes = list(look.nodes)
+    cases = {
+        "no node is in partition gpu": [replace(n, partitions=frozenset({"other"})) for n in nodes],
+        "no node of the managed partitions has GPUs": [replace(n, gpus=0) for n in nodes],
+        "some have none": [replace(nodes[0], gpu_type="h100"), nodes[1]],
+        "plans nothing there": [replace(nodes[0], other_gres=True), nodes[1]],
+    }
+    for words, changed in cases.items():
+        ((state, text),) = found(settings, replace(look, nodes=changed), "gpus")
+        assert state is not State.OK
+        assert words in text
+
+
+def test_what_others_can_write_is_not_trusted(settings: Settings, look: Look) -> None:
+    module = settings.paths.hook / luablock.MODULE
+    module.chmod(0o664)
+    assert f"chmod go-w {module}" in found(settings, look, "permissions")[0][1]
+    module.chmod(0o644)
+    settings.paths.state.chmod(0o755)
+    assert found(settings, look, "permissions")[0][0] is State.WARNING
+
+
+def test_that_it_is_disabled_is_not_forgotten(settings: Settings, look: Look) -> None:
+    switch.turn_off(settings.paths.state)
+    assert found(settings, look, "switch") == [
+        (State.WARNING, "asrptd is disabled and writes nothing to Slurm -> asrpt-admin enable")
+    ]
+
+
+def test_a_slurm_conf_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    settings = parse_settings({"slurm": {"conf": str(tmp_path / "slurm.conf")}}, "test")
+    assert "slurm.conf is not there" in look_at_slurm(settings).trouble
+
+
+def fake_slurm(folder: Path) -> Path:
+    """scontrol and squeue that answer as recorded, now."""
+    folder.mkdir()
+    data = RECORDED / "22.05"
+    config = f"date '+Configuration data as of %Y-%m-%dT%H:%M:%S'; tail -n +2 {data}/config.txt"
+    scontrol = f'case "$*" in *config*) {config} ;; *node*) cat {data}/nodes.txt ;; esac'
+    squeue = f'case "$*" in *version*) echo slurm-wlm 22.05.8 ;; *) cat {data}/squeue.json ;; esac'
+    for name, text in {"scontrol": scontrol, "squeue": squeue}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_the_command(settings: Settings, tmp_path: Path) -> None:
+    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
+    lines = ["[slurm]", f"bin_dir = {json.dumps(str(fake_slurm(tmp_path / 'bin')))}", "[paths]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in paths.items()]
+    (tmp_path / "asrpt.toml").write_text("\n".join(lines))
+    look = look_at_slurm(parse_settings({"slurm": {"bin_dir": str(tmp_path / "bin")}}, "test"))
+    assert (len(look.nodes), len(look.jobs) > 0, look.trouble) == (4, True, "")
+    assert look.ahead_s[0] <= 0 <= look.ahead_s[1]
+    done = CliRunner().invoke(app, ["doctor", "--json", "--config", str(tmp_path / "asrpt.toml")])
+    assert done.exit_code == 1  # no heartbeat
+    checks = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
+    assert {"slurm": "ok", "clock": "ok", "hook": "failure"}.items() <= checks.items()
+    plain = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "asrpt.toml")]).stdout
+    assert "-> start asrptd" in plain
