@@ -28,11 +28,12 @@ from slurm_asrpt.predict.history import HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
-from slurm_asrpt.status import Status, write_status
+from slurm_asrpt.status import write_status
 
 LOG = logging.getLogger("asrptd")
 LONGEST_PAUSE_S = 60.0
@@ -61,6 +62,7 @@ class Daemon:
             LOG.error("%s", printable(trouble))
         self.recorder = Recorder(self.history, settings.paths.spool, self.profiles)
         self._tended = 0.0
+        self._showing = Seldom(time.monotonic)
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
 
@@ -148,18 +150,30 @@ class Daemon:
     def _cycle(self, now: float) -> float | None:
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
-        status = build_status(self.scheduler, now)
-        write_status(self.settings.paths.run, status)
-        self._measure(status, now)
+        if self._showing.due:
+            with self._showing.spending():
+                self._show(now)
+        self.scheduler.laps.done("show")
+        self._measure(now)
         self._tell_problems()
         if now >= self._tended + DAY_S:
             self._sweep(now)
         self._tend_history(now)
-        LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
+        LOG.debug(
+            "cycle of %d jobs took %.3f s: %s",
+            len(self.scheduler.world.tracked),
+            time.time() - now,
+            self.scheduler.laps,
+        )
         return wakeup
 
-    def _measure(self, status: Status, now: float) -> None:
-        self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
+    def _show(self, now: float) -> None:
+        status = build_status(self.scheduler, now)
+        write_status(self.settings.paths.run, status)
+        self.metrics.jobs(job.state for job in status.jobs)
+
+    def _measure(self, now: float) -> None:
+        self.metrics.cycle(time.time() - now, self.scheduler.laps.seconds)
         if self.metrics.wants_drift(now):
             try:
                 self.metrics.drift(recent_drift(self.settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ class Store:
     def close(self) -> None:
         os.close(self._lock)
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Durable before it returns; nothing is written where nothing changed."""
-        text = json.dumps({"schema": SCHEMA, **state})
+    def save(self, state: Mapping[str, Any], jobs: Mapping[str, str]) -> None:
+        """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text."""
+        rows = ", ".join(f"{json.dumps(job_id)}: {text}" for job_id, text in jobs.items())
+        text = json.dumps({"schema": SCHEMA, **state}).removesuffix("}") + f', "jobs": {{{rows}}}}}'
         if text == self._last:
             return
         temporary = self.path.with_suffix(".new")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
@@ -61,14 +63,21 @@ class Tracked:
     read: Mapping[str, int] | None = None  # the allocation that real was made from
     site_factor: int | None = None
     handed_over: bool = False
+    _dumped: tuple[Any, str] = ((), "")
 
     @property
     def not_before(self) -> float:
         """The owner's own begin time; 0 for none."""
         return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
 
-    def dump(self) -> dict[str, Any]:
-        """What a restart must not lose, as JSON values."""
+    def dump(self) -> str:
+        """What a restart must not lose, as JSON text; of most jobs it is the same from cycle to cycle."""
+        facts = _SAVED(self)
+        if facts != self._dumped[0]:
+            self._dumped = (facts, json.dumps(self._facts()))
+        return self._dumped[1]
+
+    def _facts(self) -> dict[str, Any]:
         return {
             "submit_time": self.record.submit_time,
             "tag": self.tag.format() if self.tag else "",
@@ -85,6 +94,12 @@ class Tracked:
             "handed_over": self.handed_over,
             "real": self.real._asdict() if self.real else None,
         }
+
+
+_SAVED = attrgetter(
+    *("record.submit_time", "tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread"),
+    *("begin", "retry_at", "failures", "mapped", "handed_over", "real"),
+)
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,13 @@ def submit(lab: Lab, job: DemoJob) -> str:
 
 
 @contextmanager
-def asrptd(lab: Lab, mode: str, policy: str = PAPER) -> Iterator[None]:
-    """The daemon beside the lab; ended by SIGTERM, by force if that takes too long. Raises MachineError."""
-    command = [str(Path(sys.executable).parent / "asrptd"), "--mode", mode, "--policy", policy]
+def asrptd(lab: Lab, mode: str, policy: str = PAPER, log_level: str = "info") -> Iterator[int]:
+    """The daemon beside the lab, its process id; ended by SIGTERM, by force if that takes too long.
+
+    Raises MachineError.
+    """
+    program = str(Path(sys.executable).parent / "asrptd")
+    command = [program, "--mode", mode, "--policy", policy, "--log-level", log_level]
     path = lab.directory / "log" / (f"asrptd-{mode}.log" if mode == "shadow" else f"asrptd-{mode}-{policy}.log")
     with path.open("ab") as log:
         # a session of its own: Ctrl-C is ours to hear, and we end the daemon in good order
@@ -105,7 +109,7 @@ def asrptd(lab: Lab, mode: str, policy: str = PAPER) -> Iterator[None]:
         time.sleep(2.0)
         if daemon.poll() is not None:
             raise MachineError(f"asrptd ended at once: {tail(path)}")
-        yield
+        yield daemon.pid
     finally:
         with interrupts_deferred():
             _end(daemon)

@@ -90,7 +90,7 @@ def test_arguments_and_environment(client, program, tmp_path):
     program("squeue", script + """; echo '{"jobs":[]}'""")
     assert client.jobs() == []
     seen = (tmp_path / "seen").read_text(encoding="utf-8")
-    assert seen == "--json --states=all /lab/slurm.conf standard C.UTF-8\n"
+    assert seen == "--json --states=all /lab/slurm.conf %s C.UTF-8\n"
 
 
 @pytest.mark.parametrize(
