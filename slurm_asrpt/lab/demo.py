@@ -124,17 +124,19 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def play(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str) -> dict[str, JobRecord]:
+def play(
+    lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float = LONGEST_ROUND_S
+) -> dict[str, JobRecord]:
     """Submit the jobs at their times and wait until all have ended; Slurm's last records of them by name.
 
-    What has not ended after LONGEST_ROUND_S is cancelled, so that it does not run into the next round.
+    What has not ended after ``longest_s`` is cancelled, so that it does not run into the next round.
     """
     task = progress.add_task(title, total=len(jobs))
     start = time.monotonic()
     names: dict[str, str] = {}
     records: dict[str, JobRecord] = {}  # kept: Slurm forgets ended jobs after a few minutes
     waiting = list(jobs)
-    while time.monotonic() - start < LONGEST_ROUND_S:
+    while time.monotonic() - start < longest_s:
         while waiting and waiting[0].submit_s <= time.monotonic() - start:
             job = waiting.pop(0)
             names[submit(lab, job)] = job.name

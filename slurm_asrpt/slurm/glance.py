@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.seldom import Seldom
-from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord
+from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
 
 MANY = 500
 """Fewer jobs are read in full each time."""
@@ -70,8 +70,10 @@ def caught_up(record: JobRecord, before: bytes, line: bytes) -> tuple[JobRecord,
     moved = changes.get("nodes", record.nodes) != record.nodes
     if moved:
         changes["gpus_by_node"] = {}  # no column says where its GPUs are
-    lacks = bool(moved and changes["nodes"]) or len(now) < len(_PASSING)
-    return replace(record, **changes), not lacks and line[_PASSING_BYTES:] == before[_PASSING_BYTES:]
+    other = line[_PASSING_BYTES:] != before[_PASSING_BYTES:]
+    lacks = other or len(now) < len(_PASSING) or bool(moved and changes["nodes"])
+    ended = changes["state"] != PENDING and changes["state"] not in RUNNING_STATES  # then it has no CPUs
+    return replace(record, **changes), ended or not lacks
 
 
 def _columns(line: bytes) -> dict[str, str]:
@@ -132,15 +134,16 @@ class Queue:
         glance: Callable[[], bytes],
         read: Callable[[], list[JobRecord]],
         clock: Callable[[], float] = time.monotonic,
+        many: int = MANY,
     ) -> None:
-        self._glance, self._read, self._clock = glance, read, clock
+        self._glance, self._read, self._clock, self._many = glance, read, clock, many
         self._reading = Seldom(clock)
         self._known: dict[int, _Known] = {}
 
     def jobs(self) -> list[JobRecord]:
         """Raises SlurmError."""
         try:
-            lines = parse_glance(self._glance()) if len(self._known) >= MANY else {}
+            lines = parse_glance(self._glance()) if len(self._known) >= self._many else {}
             known = {number: _follow(job, lines[number]) for number, job in self._known.items() if number in lines}
         except SlurmError:  # a squeue that says it otherwise: it is asked the long way then, and may fail there
             return self._read_all({})

@@ -20,7 +20,7 @@ TIMES = ("SubmitTime", "EligibleTime", "StartTime", "EndTime")
 
 def record(number: int, **fields: Any) -> JobRecord:
     base = JobRecord(
-        str(number), "train", "anna", 1001, "gpu", PENDING, "BeginTime", 1000.0, number, 2000.0, priority=7
+        str(number), "train", "anna", 1001, "gpu", PENDING, "BeginTime", 1000.0, number, 2000.0, priority=7, cpus=4
     )
     return dataclasses.replace(base, **fields)
 
@@ -31,7 +31,8 @@ def line(job: JobRecord, **columns: str) -> bytes:
     shown = {name: str(int(seconds)) if seconds else "N/A" for name, seconds in times.items()}
     shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
     shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8), "NodeList": job.nodes}
-    shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes, **columns}
+    shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes}
+    shown |= {"NumCPUs": str(job.cpus), **columns}
     cells = (shown.get(name, "x").encode()[:width].ljust(width) for name, width in WIDTHS)
     return b"".join(cells) + b"\n"
 
@@ -110,8 +111,9 @@ def test_what_passes_while_a_job_waits_needs_no_more_than_a_glance(changes: dict
 
 
 def test_an_end_is_explained(slurm: Slurm) -> None:
-    slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0)
-    assert slurm.look() == slurm.jobs
+    """Slurm says that an ended job has no CPUs: nobody needs to know."""
+    slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0, cpus=0)
+    assert slurm.look(after=9.0) == {**slurm.jobs, 5: dataclasses.replace(slurm.jobs[5], cpus=4)}
     assert slurm.reads == 1
 
 
