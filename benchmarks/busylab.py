@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 import tempfile
 import threading
 import time
@@ -42,7 +43,8 @@ console = Console(stderr=True)
 
 @contextmanager
 def big_lab(spec: LabSpec) -> Iterator[Lab]:
-    """A lab of this spec, in a folder of its own."""
+    """A lab of this spec, in a folder of its own; SIGTERM takes it down, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="asrpt-bench-"))
     directory.rmdir()
     found = up(LabSpec(**{**vars(spec), "directory": directory}))

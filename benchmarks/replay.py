@@ -25,9 +25,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
@@ -43,38 +43,55 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.samples import PHILLY
-from slurm_asrpt.sim.traces import read_trace
+from slurm_asrpt.sim.traces import Trace, read_trace
 from slurm_asrpt.slurm.records import JobRecord
 
 HOURS_S = 7200.0
+FABRIC = Fabric(1.25e9, 300e9)
+"""That of a lab, unless told otherwise."""
 SHORTEST_S = 1.0
 """In the lab; Slurm needs as long to start and end a job."""
 
 
-def busiest(jobs: pd.DataFrame) -> pd.DataFrame:
+class Submitted(NamedTuple):
+    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, as hexadecimal digits."""
+
+    submit_s: float
+    gpus: int
+    run_s: float
+    vc: str
+
+    @property
+    def work(self) -> float:
+        """GPU-seconds."""
+        return self.gpus * self.run_s
+
+
+def busiest(trace: Trace) -> list[Submitted]:
     """The two hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most two hours."""
-    jobs = jobs.assign(run_s=jobs["duration_s"].clip(upper=HOURS_S)).sort_values("submit_s", kind="stable")
-    submit = jobs["submit_s"].to_numpy()
-    work = np.concatenate([[0.0], np.cumsum(jobs["gpus"] * jobs["run_s"] * (jobs["gpus"] > 1))])
+    columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
+    jobs = [Submitted(at, gpus, min(HOURS_S, run), vc) for at, gpus, run, vc in zip(*columns, strict=True)]
+    jobs.sort(key=lambda job: job.submit_s)
+    submit = np.array([job.submit_s for job in jobs])
+    work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in jobs])])
     ends = np.searchsorted(submit, submit + HOURS_S)
-    first = int(np.argmax(work[ends] - work[np.arange(len(submit))]))
-    return jobs.iloc[first : ends[first]]
+    first = int(np.argmax(work[ends] - work[np.arange(len(jobs))]))
+    return jobs[first : ends[first]]
 
 
-def as_lab_jobs(window: pd.DataFrame, spec: LabSpec, fabric: Fabric, compress: float) -> list[DemoJob]:
+def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> list[DemoJob]:
     """Jobs for the lab: same tenant, size and order of magnitude of run time, same model, so they recur."""
     nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
     profiles = {name: load_profile(name, []) for name in library_names()}
-    best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, fabric) for name, p in profiles.items()}
+    best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, FABRIC) for name, p in profiles.items()}
     made = []
-    for number, row in enumerate(window.itertuples(index=False)):
-        fitting = [name for name, profile in profiles.items() if profile.gpus == row.gpus]
-        draw = random.Random(f"{row.queue} {row.gpus} {round(math.log2(row.run_s + 1))}")
-        name = draw.choice(fitting)
-        iterations = max(1, round(max(SHORTEST_S, row.run_s / compress) / best[name]))
-        user = spec.user_names[int(row.queue, 16) % len(spec.user_names)]
-        submit_s = (row.submit_s - window["submit_s"].iloc[0]) / compress
-        made.append(DemoJob(f"{name}-{number}", user, row.gpus, name, iterations, submit_s, iterations * best[name]))
+    for number, job in enumerate(window):
+        fitting = [name for name, profile in profiles.items() if profile.gpus == job.gpus]
+        name = random.Random(f"{job.vc} {job.gpus} {round(math.log2(job.run_s + 1))}").choice(fitting)
+        iterations = max(1, round(max(SHORTEST_S, job.run_s / compress) / best[name]))
+        user = spec.user_names[int(job.vc, 16) % len(spec.user_names)]
+        submit_s = (job.submit_s - window[0].submit_s) / compress
+        made.append(DemoJob(f"{name}-{number}", user, job.gpus, name, iterations, submit_s, iterations * best[name]))
     return made
 
 
@@ -109,12 +126,11 @@ def replay(options: argparse.Namespace) -> dict[str, object]:
         slurm_conf_extra=SLURM_CONF,
         settings={"daemon": {"interval_s": 1.0, "lease_s": 60}},
     )
-    window = busiest(read_trace(options.trace).jobs)
+    window = busiest(read_trace(options.trace))
     gpus = sum(node.gpus for node in spec.node_list)
-    load = float((window["gpus"] * window["run_s"]).sum()) / (gpus * HOURS_S)
+    load = sum(job.work for job in window) / (gpus * HOURS_S)
     stretch = options.load / load if options.load else 1.0
-    window = window.assign(run_s=window["run_s"] * stretch)
-    jobs = as_lab_jobs(window, spec, Fabric(1.25e9, 300e9), options.compress)
+    jobs = as_lab_jobs([job._replace(run_s=job.run_s * stretch) for job in window], spec, options.compress)
     longest_s = 2 * HOURS_S / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
     began, cpu = time.monotonic(), time.process_time()
     with big_lab(spec) as lab:
@@ -123,7 +139,7 @@ def replay(options: argparse.Namespace) -> dict[str, object]:
     return {
         "trace": options.trace.name,
         "jobs": len(jobs),
-        "gpus_asked": int(window["gpus"].sum()),
+        "gpus_asked": sum(job.gpus for job in window),
         "nodes": options.nodes,
         "compress": options.compress,
         "load": round(load * stretch, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,12 +11,15 @@ REST = 9.0
 
 
 class Seldom:
-    """``due`` unless the last time is less than REST times as long ago as it took. clock: in seconds."""
+    """``due`` unless the last time is less than REST times as long ago as it took, and than ``most_s``.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.last = float("-inf")
-        self._next = float("-inf")
+    clock: in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], most_s: float = math.inf) -> None:
+        self._clock, self._most_s = clock, most_s
+        self.last = -math.inf
+        self._next = -math.inf
 
     @property
     def due(self) -> bool:
@@ -27,4 +31,4 @@ class Seldom:
         began = self._clock()
         yield
         self.last = self._clock()
-        self._next = self.last + REST * (self.last - began)
+        self._next = self.last + min(self._most_s, REST * (self.last - began))

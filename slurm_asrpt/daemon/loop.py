@@ -37,6 +37,8 @@ from slurm_asrpt.status import write_status
 
 LOG = logging.getLogger("asrptd")
 LONGEST_PAUSE_S = 60.0
+LONGEST_UNSHOWN_S = 10.0
+"""asrpt-status takes a status of half a minute ago for a sign that asrptd is gone."""
 FORGOTTEN_S = 30 * DAY_S
 """Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
 SHORTEST_PAUSE = 0.2
@@ -62,7 +64,7 @@ class Daemon:
             LOG.error("%s", printable(trouble))
         self.recorder = Recorder(self.history, settings.paths.spool, self.profiles)
         self._tended = 0.0
-        self._showing = Seldom(time.monotonic)
+        self._showing = Seldom(time.monotonic, LONGEST_UNSHOWN_S)
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.scheduler: Scheduler  # as soon as Slurm has answered
 

@@ -25,6 +25,17 @@ def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
     assert work.due
 
 
+def test_a_rest_can_be_bounded() -> None:
+    clock = Clock()
+    work = Seldom(clock, most_s=5.0)
+    with work.spending():
+        clock.now += 60.0
+    clock.now += 4.9
+    assert not work.due
+    clock.now += 0.2
+    assert work.due
+
+
 def test_what_has_failed_stays_due() -> None:
     clock = Clock()
     work = Seldom(clock)
