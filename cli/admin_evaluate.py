@@ -17,7 +17,7 @@ from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.evaluate import Case, Score, cases_of, judge
+from slurm_asrpt.predict.evaluate import Case, Score, assess, cases_of
 from slurm_asrpt.predict.predictors import TEACHING, predictor_names
 from slurm_asrpt.sim.evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
 from slurm_asrpt.sim.sources import KNOWN, column_titles, load_trace, no_jobs
@@ -176,7 +176,7 @@ def _advance(tell: Told, name: str, before: int, done: int) -> None:
 
 def _row(name: str, task: Task, cases: list[Case], trace: Trace, judged: int, tell: Callable[[int], None]) -> Row:
     def judge_every(every_s: float | None, before: int) -> Score:
-        return judge(name, cases, task.first, every_s, task.trees, task.seed, lambda done: tell(before + done))
+        return assess(name, cases, task.first, every_s, task.trees, task.seed, lambda done: tell(before + done))
 
     row, done = Row(name, judge_every(None, 0)), judged
     if task.every_s is not None:

@@ -15,7 +15,7 @@ from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, find_user, re
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.predict.explain import Explained, differences, explain
+from slurm_asrpt.predict.dissect import Dissected, differences, dissect
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import parse_comment
 from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
@@ -44,51 +44,51 @@ def group_command(
         raise InputError(f"--diff compares two scripts, not {len(scripts)}; name two")
     settings = load_settings(config)
     uid, _ = find_user(user)
-    found = [_explain(path, name, uid, settings) for path in scripts]
+    found = [_dissect(path, name, uid, settings) for path in scripts]
     if diff:
         _show_diff(scripts, found, as_json)
     elif as_json:
         print(json.dumps([{"script": str(path)} | asdict(e) for path, e in zip(scripts, found, strict=True)]))
     else:
-        for path, explained in zip(scripts, found, strict=True):
-            _show(path, explained)
+        for path, dissected in zip(scripts, found, strict=True):
+            _show(path, dissected)
 
 
-def _explain(path: Path, name: str | None, uid: int, settings: Settings) -> Explained:
+def _dissect(path: Path, name: str | None, uid: int, settings: Settings) -> Dissected:
     script = read_file(path)
     hints = parse_comment(os.fsencode(directives(script).get("comment", "")))
     job = os.fsencode(name or job_name(script, path))
-    return explain(uid, job, script, hints.dataset.encode(), gpus_asked(script), settings.group)
+    return dissect(uid, job, script, hints.dataset.encode(), gpus_asked(script), settings.group)
 
 
-def _show(path: Path, explained: Explained) -> None:
+def _show(path: Path, dissected: Dissected) -> None:
     rows = {
-        "group": explained.group,
-        "job name": explained.job_name,
-        "dataset hint": explained.dataset,
-        "program": ", ".join(explained.programs),
-        "features": render_features(explained.features),
+        "group": dissected.group,
+        "job name": dissected.job_name,
+        "dataset hint": dissected.dataset,
+        "program": ", ".join(dissected.programs),
+        "features": render_features(dissected.features),
     }
     print(f"{printable(str(path))}:")
-    for key, value in [*rows.items(), *((f"key {level}", key) for level, key in explained.keys.items())]:
+    for key, value in [*rows.items(), *((f"key {level}", key) for level, key in dissected.keys.items())]:
         if value:
             print(f"  {key + ':':<14}{printable(value)}")
     print("  what counts, and what does not:")
-    for line in explained.lines:
+    for line in dissected.lines:
         print(f"    {printable(line.counts) or '(nothing)'}")
         for rule, words in groupby(line.set_aside, key=itemgetter(0)):
             print(f"      {rule}: {printable(' '.join(word for _, word in words))}")
 
 
-def _show_diff(paths: list[Path], found: list[Explained], as_json: bool) -> None:
+def _show_diff(paths: list[Path], found: list[Dissected], as_json: bool) -> None:
     one, two = found
     reasons = differences(one, two)
     if as_json:
-        groups = {str(path): explained.group for path, explained in zip(paths, found, strict=True)}
+        groups = {str(path): dissected.group for path, dissected in zip(paths, found, strict=True)}
         print(json.dumps({"same": one.group == two.group, "groups": groups, "differences": reasons}))
         return
-    for path, explained in zip(paths, found, strict=True):
-        print(f"{explained.group}  {printable(str(path))}")
+    for path, dissected in zip(paths, found, strict=True):
+        print(f"{dissected.group}  {printable(str(path))}")
     if one.group == two.group:
         print("one group: what they differ in, if in anything, does not count")
         return

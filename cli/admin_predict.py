@@ -19,6 +19,7 @@ from slurm_asrpt_cli.admin_common import (
     read_history,
     show_table,
 )
+from slurm_asrpt_cli.common import with_options
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
@@ -33,12 +34,27 @@ from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import parse_tag
 
-Script = Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="The script, as it would be given to sbatch.")]
-Arguments = Annotated[list[str] | None, typer.Argument(help="The script's arguments.")]
-Name = Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")]
-User = Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")]
-Comment = Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")]
-Gpus = Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")]
+
+@dataclass(frozen=True)
+class AsSbatch:
+    """What of a submission is not in its script; None and 0: as the script says."""
+
+    args: list[str]
+    name: str | None
+    user: str | None
+    comment: str | None
+    gpus: int
+
+
+def _as_sbatch(
+    args: Annotated[list[str] | None, typer.Argument(help="The script's arguments.")] = None,
+    name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")] = 0,
+) -> AsSbatch:
+    return AsSbatch(args or [], name, user, comment, gpus)
+
 
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 SHOWN_RUNS = 20
@@ -54,23 +70,15 @@ class Submission:
     hints: Hints
 
 
-def _submission(
-    settings: Settings,
-    script: Path,
-    args: list[str] | None,
-    name: str | None,
-    user: str | None,
-    comment: str | None,
-    gpus: int,
-) -> Submission:
+def _submission(settings: Settings, script: Path, given: AsSbatch) -> Submission:
     """Raises InputError."""
     text = read_file(script)
-    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if comment is None else comment))
-    uid, user_name = find_user(user)
-    name = name or job_name(text, script)
-    words = [os.fsencode(arg) for arg in args or []]
+    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
+    uid, user_name = find_user(given.user)
+    name = given.name or job_name(text, script)
+    words = [os.fsencode(arg) for arg in given.args]
     job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
-    subject = Subject(job.group, job.program, uid, gpus or gpus_asked(text), job.features)
+    subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
     return Submission(subject, name, user_name, hints)
 
 
@@ -95,13 +103,10 @@ class Prediction:
     table: str
 
 
+@with_options(_as_sbatch)
 def predict_command(
-    jobscript: Script,
-    args: Arguments = None,
-    name: Name = None,
-    user: User = None,
-    comment: Comment = None,
-    gpus: Gpus = 0,
+    given: AsSbatch,
+    jobscript: Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="The script, as it would be given to sbatch.")],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -116,7 +121,7 @@ def predict_command(
         train.sh --lr 0.1
     """
     settings = load_settings(config)
-    submission = _submission(settings, jobscript, args, name, user, comment, gpus)
+    submission = _submission(settings, jobscript, given)
     target = settings.paths.hook / table.FILE_NAME
     found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
     _show(_prediction(submission, found, target), as_json)
@@ -175,13 +180,10 @@ def _interval(low: int, high: int) -> str:
     return f"{low} to {high}" if high else ""
 
 
+@with_options(_as_sbatch)
 def explain_command(
+    given: AsSbatch,
     job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job id, or a script as given to sbatch.")],
-    args: Arguments = None,
-    name: Name = None,
-    user: User = None,
-    comment: Comment = None,
-    gpus: Gpus = 0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,10 +200,10 @@ def explain_command(
     """
     settings = load_settings(config)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
-        _nothing_of_a_script(args, name, user, comment, gpus)
+        _nothing_of_a_script(given)
         subject = _of_job(settings, job)
     else:
-        subject = _submission(settings, Path(job), args, name, user, comment, gpus).subject
+        subject = _submission(settings, Path(job), given).subject
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)
@@ -211,13 +213,11 @@ def explain_command(
         _show_evidence(subject, found)
 
 
-def _nothing_of_a_script(
-    args: list[str] | None, name: str | None, user: str | None, comment: str | None, gpus: int
-) -> None:
+def _nothing_of_a_script(given: AsSbatch) -> None:
     """Raises InputError for what would be ignored with a job id."""
-    if args:
-        raise InputError(f"{args[0]}: options go before the job id, and nothing after it")
-    if gpus or any(value is not None for value in (name, user, comment)):
+    if given.args:
+        raise InputError(f"{given.args[0]}: options go before the job id, and nothing after it")
+    if given.gpus or any(value is not None for value in (given.name, given.user, given.comment)):
         raise InputError("--user, --job-name, --comment and --gpus go with a script only")
 
 

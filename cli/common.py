@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 
 from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_INTERRUPTED, AsrptError, one_line, printable
 
+T = TypeVar("T")
 UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
+
+
+def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator: a command's first parameter gives way to the options of ``make`` and gets what ``make`` returns.
+
+    The command's own required arguments come before those of ``make``, its other options after them.
+    """
+    shared = dict(inspect.signature(make, eval_str=True).parameters)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        first, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given = {name: values.pop(name) for name in shared}
+            command(**{first.name: make(**given)}, **values)
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        needed = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
+        rest = [parameter for parameter in own if parameter not in needed]
+        together = [parameter.replace(kind=keyword) for parameter in (*needed, *shared.values(), *rest)]
+        run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
+        return run
+
+    return decorate
 
 
 def run_app(app: typer.Typer) -> NoReturn:

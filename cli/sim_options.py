@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import sys
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from slurm_asrpt_cli.common import with_options
 from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
 
 from slurm_asrpt.errors import InputError
@@ -83,26 +83,23 @@ def retrain_seconds(text: str) -> float:
         raise InputError(f"--retrain: {error}") from None
 
 
-def with_scenario(command: Callable[..., None], needed: bool = True) -> Callable[..., None]:
-    """Give a command the trace and the workload's options in place of its first parameter, ``scenario``.
+def _perhaps(**given: Any) -> Scenario | None:
+    return None if given["trace"] is None else _scenario(**given)
 
-    needed: else TRACE may be left out, and the command then gets None.
-    """
-    shared = dict(inspect.signature(_scenario, eval_str=True).parameters)
-    first, *own = inspect.signature(command, eval_str=True).parameters.values()
-    if not needed:
-        shared["trace"] = shared["trace"].replace(default=None, annotation=OptionalTrace)
 
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        given = {name: values.pop(name) for name in shared}
-        command(**{first.name: None if given["trace"] is None else _scenario(**given)}, **values)
+def _without_trace() -> inspect.Signature:
+    signature = inspect.signature(_scenario, eval_str=True)
+    shared = dict(signature.parameters)
+    shared["trace"] = shared["trace"].replace(default=None, annotation=OptionalTrace)
+    return signature.replace(parameters=list(shared.values()))
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    together = [parameter.replace(kind=keyword) for parameter in (*shared.values(), *own)]
-    run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
-    return run
+
+_perhaps.__signature__ = _without_trace()  # type: ignore[attr-defined]
+
+with_scenario = with_options(_scenario)
+"""Give a command the trace and the workload's options in place of its first parameter, the scenario."""
+with_perhaps_a_scenario = with_options(_perhaps)
+"""The same where TRACE may be left out: the command then gets None."""
 
 
 def say(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, say, with_scenario
+from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
 from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
 from slurm_asrpt_cli.tables import UNKNOWN, safe
 
@@ -25,7 +25,7 @@ BACKENDS = ("local", "dask", "slurm")
 
 def add_commands(app: typer.Typer) -> None:
     """Put sweep and report into asrpt-sim."""
-    app.command()(with_scenario(sweep, needed=False))
+    app.command()(with_perhaps_a_scenario(sweep))
     app.command()(report)
 
 

@@ -22,9 +22,10 @@ local format, lower, reverse, concat = string.format, string.lower, string.rever
 local MAX_CONF_BYTES = 65536
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
-local PART_BYTES, LONG_PART_BYTES, LONG = 2048, 512, 16384 -- what counts of a script at either end, and of one over LONG
+local PART_BYTES = 2048 -- what counts of a script at either end
+local LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512 -- and of one over LONG
 local PART_LINES = 500 -- how far it is looked for
-local HEAD_BYTES, TAIL_BYTES = 32768, 8192
+local HEAD_BYTES, TAIL_BYTES, LIKELY_TAIL_BYTES = 32768, 8192, 2048
 local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
 local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
@@ -66,21 +67,27 @@ local SETUP, SILENT, FIRST = "setup", "ignored", "first"
 
 local OPERATORS = {}
 for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do", "%S+") do
-  OPERATORS[word] = true
+  OPERATORS[word] = "begins"
+end
+OPERATORS["\\"] = "goes on"
+
+-- Whether a pattern matches anywhere that start, a plain text, is: far quicker than to try it at each byte.
+local function any(text, start, pattern)
+  local pos = find(text, start, 1, true)
+  while pos and not find(text, pattern, pos) do
+    pos = find(text, start, pos + 1, true)
+  end
+  return pos
 end
 
 local function fold_dates(text)
-  if not find(text, "%d%d%d%d[-_/.]?%d%d") then
-    return text
-  end
-  -- find is several times quicker than a gsub that changes nothing
-  if find(text, "20%d%d[-_/.]?[01]%d") then
+  if any(text, "20", "^20%d%d[-_/.]?[01]%d") then
     text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
   end
   if find(text, "@", 1, true) then
     text = gsub(text, "@[-_T]?[0-2]%d[-_:.h]?[0-5]%d[-_:.m]?[0-5]?%d?", "@")
   end
-  if find(text, "1[5-9]%d%d%d%d%d%d%d%d") then
+  if any(text, "1", "^1[5-9]%d%d%d%d%d%d%d%d") then
     text = gsub(text, "1[5-9]%d%d%d%d%d%d%d%d", "@")
   end
   return text
@@ -111,14 +118,25 @@ local function open_quote(value)
   return (c == 34 or c == 39) and (#value == 1 or byte(value, #value) ~= c) and c or nil
 end
 
--- Takes lines and arguments word by word. out: what counts.
+local function base_name(word)
+  return find(word, "/", 1, true) and match(word, "^.*/(.*)$") or word
+end
+
+-- Takes lines and arguments word by word; made once for the rules, and begun anew for each job. The loop in line runs for
+-- each word and asks the cheap and the frequent questions first.
 local function reader(rules)
   local keys, commands, strip = rules.keys, rules.commands, rules.strip_comments
-  local out, n, mark = {}, 0, 0
-  local features, launched, plain = {}, {}, {}
-  local launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
-  local equal_signs, arrows = true, true -- whether the line has any
-  local core
+  local out, n, mark, features, launched, plain -- out: the n words that count
+  local launcher, skip, drop, quote, held, first, action, silent, through
+  local waiting -- what takes the next word, if anything before it waits for one; gives false where it leaves the word
+  local equal_signs, arrows -- whether the line has any
+  local core, dropped
+
+  local function start()
+    out, n, mark, features, launched, plain = {}, 0, 0, {}, {}, {}
+    launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+    waiting = nil
+  end
 
   local function emit(word)
     n = n + 1
@@ -126,9 +144,12 @@ local function reader(rules)
   end
 
   local function begin()
-    if held then emit(held) end
-    if first then emit(first) end
-    launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
+    if waiting then
+      if held then emit(held) end
+      if first then emit(first) end
+      drop, held, first, action, waiting = 0, nil, nil, nil, nil
+    end
+    launcher, skip, quote, silent, through = START, 0, nil, false, false
   end
 
   local function finish()
@@ -152,31 +173,26 @@ local function reader(rules)
     launcher, skip, through = spec, spec.skip, true
   end
 
-  local function base_name(word)
-    return match(word, "^.*/(.*)$") or word
+  local function drop_words(count)
+    drop = count
+    waiting = count > 0 and dropped or waiting
   end
 
-  local function command(word)
-    local name = base_name(word)
-    local found = commands[name]
-    if not found and #name <= 32 then
-      found = commands[match(name, "^(.-)[0-9.]*$")]
+  local function redirects(word)
+    local found = find(word, "^[0-9&]?>")
+    if found and find(word, "^[0-9&]?>[>|]?$") then
+      drop_words(1)
     end
-    if type(found) == "table" then
-      enter(found)
-    elseif found == FIRST then
-      first = word
-    elseif found == SILENT then
-      silent = true
-    else
-      program(word, not found and name)
-    end
+    return found
   end
 
   -- the word after one that may begin a launcher of two words
   local function second(word)
+    if arrows and redirects(word) then
+      return true
+    end
     local before = first
-    first = nil
+    first, waiting = nil, nil
     local name = base_name(before)
     local found = commands[name .. " " .. word]
     if type(found) == "table" then
@@ -185,12 +201,42 @@ local function reader(rules)
       program(before, name)
       core(word, byte(word))
     end
+    return true
+  end
+
+  function dropped(_, _, open)
+    drop, quote = drop - 1, open
+    if drop == 0 then
+      waiting = first and second
+    end
+    return true
+  end
+
+  local function command(word)
+    local name = base_name(word)
+    local found = commands[name]
+    if not found and #name <= 32 and find(name, "[0-9.]", #name) then
+      found = commands[match(name, "^(.-)[0-9.]*$")]
+    end
+    if type(found) == "table" then
+      enter(found)
+    elseif found == FIRST then
+      first, waiting = word, second
+    elseif found == SILENT then
+      silent = true
+    else
+      program(word, not found and name)
+    end
   end
 
   -- what a name, or its last part after a dot, stands for
-  local function action_of(key)
-    local last = not keys[key] and match(key, "^.*%.(.*)$")
-    return keys[last or key]
+  local function action_of(name)
+    local what = keys[name]
+    if not what and find(name, "[-.A-Z]") then
+      name = option_key(name)
+      what = keys[name] or keys[match(name, "^.*%.(.*)$") or name]
+    end
+    return what
   end
 
   local function set_aside(what, value, word)
@@ -204,40 +250,10 @@ local function reader(rules)
     end
   end
 
-  local function option(word)
-    local equals = find(word, "=", 1, true)
-    local key = option_key(sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1))
-    if launcher and launcher ~= START then
-      drop = equals and 0 or launcher.values[key] or 0
-      quote = equals and open_quote(sub(word, equals + 1))
-      return
-    end
-    launcher = nil
-    local what = action_of(key)
-    if not what then
-      emit(word)
-    elseif equals then
-      set_aside(what, sub(word, equals + 1), word)
-    else
-      action = what
-      held = what ~= IGNORED and word or nil
-    end
-  end
-
-  local function assignment(word, equals)
-    local from = byte(word) ~= 43 and 1 or byte(word, 2) ~= 43 and 2 or 3
-    local what = action_of(option_key(sub(word, from, equals - 1)))
-    if what then
-      set_aside(what, sub(word, equals + 1), word)
-    else
-      emit(word)
-    end
-  end
-
   -- whether the word is what the option before it waits for
-  local function is_value(word, c, open)
+  local function value(word, c, open)
     local what = action
-    action = nil
+    action, waiting = nil, nil
     if what == IGNORED then
       local taken = c ~= 45 or find(word, "^%-[0-9.]") ~= nil
       quote = taken and open or nil
@@ -253,28 +269,52 @@ local function reader(rules)
     return number ~= nil
   end
 
-  function core(word, c)
-    if silent then
+  local function option(word)
+    local equals = equal_signs and find(word, "=", 1, true)
+    local name = sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1)
+    if launcher and launcher ~= START then
+      if equals then
+        quote = open_quote(sub(word, equals + 1))
+      else
+        drop_words(launcher.values[option_key(name)] or 0)
+      end
       return
     end
+    launcher = nil
+    local what = action_of(name)
+    if not what then
+      emit(word)
+    elseif equals then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      action, waiting = what, value
+      held = what ~= IGNORED and word or nil
+    end
+  end
+
+  local function assignment(word, equals)
+    local from = byte(word) ~= 43 and 1 or byte(word, 2) ~= 43 and 2 or 3
+    local what = action_of(sub(word, from, equals - 1))
+    if what then
+      set_aside(what, sub(word, equals + 1), word)
+    else
+      emit(word)
+    end
+  end
+
+  function core(word, c)
     local open
     if c == 34 or c == 39 then
       open = open_quote(word)
       word = sub(word, 2, open and -1 or -2)
       c = byte(word)
     end
-    if drop > 0 then
-      drop, quote = drop - 1, open
+    if waiting and waiting(word, c, open) then
       return
-    elseif action and is_value(word, c, open) then
-      return
-    elseif arrows and find(word, "^[0-9&]?>") then
-      drop = find(word, "^[0-9&]?>[>|]?$") and 1 or 0
-      return
-    elseif first then
-      return second(word)
     elseif c == 45 then
       return option(word)
+    elseif arrows and c and c < 63 and redirects(word) then
+      return
     end
     local equals = equal_signs and find(word, "=", 2, true)
     if equals then
@@ -292,22 +332,20 @@ local function reader(rules)
     local continued = false
     local ends = find(text, ";", 1, true)
     equal_signs, arrows = find(text, "=", 1, true), find(text, ">", 1, true)
-    local simple = not (equal_signs or arrows or ends)
     for word in gmatch(text, "%S+") do
-      local c = byte(word)
-      if strip and c == 35 then break end
-      continued = word == "\\"
-      if continued then -- the next line goes on with the command
-      elseif quote then
+      local c, operator = byte(word), OPERATORS[word]
+      if c == 35 and strip then break end
+      continued = operator == "goes on"
+      if quote then
         if byte(word, #word) == quote then quote = nil end
-      elseif OPERATORS[word] then
-        begin()
-      elseif simple and c > 45 and drop == 0 and not (launcher or action or silent or first) then
-        emit(word) -- as core would, in a hurry
+      elseif operator then
+        if not continued then begin() end
       elseif ends and byte(word, #word) == 59 then
-        core(sub(word, 1, -2), c)
+        if not silent then core(sub(word, 1, -2), c) end
         begin()
-      else
+      elseif c > 62 and not (launcher or waiting or silent or equal_signs and find(word, "=", 2, true)) then
+        emit(word) -- as core would, in a hurry
+      elseif not silent then
         core(word, c)
       end
     end
@@ -327,10 +365,11 @@ local function reader(rules)
     return before
   end
 
-  return {
-    line = line, finish = finish, arguments = arguments, out = out, features = features,
-    programs = function() return #launched > 0 and launched or plain end,
-  }
+  local function result()
+    return out, features, #launched > 0 and launched or plain
+  end
+
+  return { start = start, line = line, finish = finish, arguments = arguments, result = result }
 end
 
 local function counts(line, rules)
@@ -347,6 +386,9 @@ end
 
 -- Where the next word begins; anchored, the pattern runs at its quickest.
 local function past_blanks(text, pos)
+  if (byte(text, pos) or 0) > 32 then
+    return pos
+  end
   local _, last = find(text, "^%s*", pos)
   return (last or #text) + 1 -- nil beyond the end, from Lua 5.2 on
 end
@@ -365,7 +407,8 @@ local function head_lines(text, left, rules, take)
     if not (strip and byte(text, pos) == 35) then
       local line = sub(text, pos, stop - 1)
       if counts(line, rules) then
-        line = match(sub(line, 1, left), "^.*%S")
+        line = #line > left and sub(line, 1, left) or line
+        line = byte(line, #line) > 32 and line or match(line, "^.*%S")
         left = left - #line - LINE_COST
         take(line)
       end
@@ -376,8 +419,8 @@ local function head_lines(text, left, rules, take)
 end
 
 -- Gives the lines that count from the back to take, in their order, no further than from.
-local function tail_lines(script, from, left, rules, take)
-  local start = math.max(from, #script - TAIL_BYTES)
+local function tail_lines(script, from, part, rules, take, reach)
+  local start, left = math.max(from, #script - reach), part
   local text = sub(script, start + 1)
   local back, size = reverse(text), #text
   local pos, walked, lines = 1, 0, {}
@@ -395,6 +438,9 @@ local function tail_lines(script, from, left, rules, take)
       lines[#lines + 1] = line
     end
     pos = (stop or size) + 1
+  end
+  if left > 0 and walked < PART_LINES and start > from and reach < TAIL_BYTES then
+    return tail_lines(script, from, part, rules, take, TAIL_BYTES) -- seldom; to turn all of it round costs too much
   end
   for i = #lines, 1, -1 do
     take(lines[i])
@@ -433,18 +479,21 @@ end
 
 -- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
 function M.describe(uid, name, script, args, dataset, rules)
-  local words = reader(rules)
-  local part = #script > LONG and LONG_PART_BYTES or PART_BYTES
-  local from = head_lines(script, part, rules, words.line)
+  rules.reader = rules.reader or reader(rules)
+  local words = rules.reader
+  words.start()
+  local long = #script > LONG
+  local from = head_lines(script, long and LONG_HEAD_BYTES or PART_BYTES, rules, words.line)
   if from < #script then
-    tail_lines(script, from, part, rules, words.line)
+    tail_lines(script, from, long and LONG_TAIL_BYTES or PART_BYTES, rules, words.line, LIKELY_TAIL_BYTES)
   end
   words.finish()
+  local out, found, programs = words.result()
   local fold = rules.fold_dates and fold_dates or tostring
-  local text, parts = fold(concat(words.out, " ")), {}
+  local text, parts = fold(concat(out, " ")), {}
   if rules.arguments then
-    for i = words.arguments(args) + 1, #words.out do
-      local word = fold(words.out[i])
+    for i = words.arguments(args) + 1, #out do
+      local word = fold(out[i])
       parts[#parts + 1] = format("%.0f:", #word) .. word
     end
   end
@@ -453,14 +502,16 @@ function M.describe(uid, name, script, args, dataset, rules)
   end
   local arguments = concat(parts)
   local head = format("asrpt-group 2\n%.0f\n%.0f:%.0f:%.0f:", uid, #name, #dataset, #arguments)
-  local features, features_text = fitting(words.features, rules)
+  local features, features_text = fitting(found, rules)
   return {
     group = hash(concat({ head, name, dataset, arguments, text })),
-    program = program_key(uid, words.programs()),
+    program = program_key(uid, programs),
     features = features,
     features_text = features_text,
   }
 end
+
+local CLUSTER_KEY = hash("asrpt-cluster 1\n")
 
 -- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
 function M.keys_of(job, uid, gpus)
@@ -470,7 +521,7 @@ function M.keys_of(job, uid, gpus)
     chain[3] = { "p", job.program }
   end
   chain[#chain + 1] = { "u", hash(format("asrpt-user 1\n%.0f", uid)) }
-  chain[#chain + 1] = { "c", hash("asrpt-cluster 1\n") }
+  chain[#chain + 1] = { "c", CLUSTER_KEY }
   return chain
 end
 
@@ -585,12 +636,14 @@ end
 -- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
 -- The daemon's heartbeat changes the first part only: rules that state has read already are not read again.
 function M.parse_conf(text, state)
-  local head, check, rest = match(text, "^(asrpt%-hook 2\n.-\n)check=([0-9a-f]+)\n#\n(.*)$")
+  local stop = find(text, "\n#\n", 1, true) or 0
+  local head, check = match(sub(text, 1, stop), "^(asrpt%-hook 2\n.*\n)check=([0-9a-f]+)\n$")
   if not head or hash(head) ~= check then
     error("hook.conf is damaged (header or check sum)", 0)
   end
   local conf = read_lines({}, sub(head, #"asrpt-hook 2\n" + 1))
   need(conf, "partitions", "lease_s", "valid_until", "rules")
+  local rest = sub(text, stop + 3)
   if rest ~= state.rules_text then
     if hash(rest) ~= conf.rules then
       error("hook.conf is damaged (check sum of the rules)", 0)
@@ -615,81 +668,50 @@ end
 local RECORD = 67
 local MAX_ITERATIONS = 1e12
 local UNIT_FEATURES = { e = "epochs", s = "steps" }
--- Numbers, not strings, are compared: < on strings follows the locale of slurmctld. Two halves, both exact.
-local function key_of(group)
-  return tonumber(sub(group, 1, 8), 16), tonumber(sub(group, 9, 16), 16)
+
+local WINDOW, MOST_WINDOWS = 8, 64 -- records in a read, and reads for a key before the table counts as damaged
+
+local function damaged(what)
+  error("table.txt is damaged: " .. what, 0)
 end
 
-local function below(high, low, than_high, than_low)
-  return high < than_high or high == than_high and low < than_low
-end
-
-local function damaged(index)
-  error("table.txt is damaged: record " .. format("%.0f", index), 0)
-end
-
--- Of a record that is passed by only the key is read.
-local function key_at(file, index)
-  file:seek("set", index * RECORD)
-  local key = match(file:read(17) or "", "^([0-9a-f]+) $")
-  if not key or #key ~= 16 then
-    damaged(index)
-  end
-  return key_of(key)
-end
-
-local function entry_at(file, index)
-  file:seek("set", index * RECORD)
+-- The home of a key is exact: each product is below 2^52.
+local function read_header(file)
   local line = file:read(RECORD) or ""
-  local key, n, low, high, unit = match(line, "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n$")
+  local slots, records, a, b = match(line, "^asrpt%-table 3 ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
+  local other = match(line, "^asrpt%-table ([0-9]+) ")
+  if other and #other <= 3 and other ~= "3" then
+    damaged("format " .. other .. ", not 3")
+  elseif #line ~= RECORD or not slots or #slots > 12 or #records > 12 or #a ~= 6 or #b ~= 6 then
+    damaged("header")
+  elseif file:seek("end") ~= (tonumber(records) + 1) * RECORD then
+    damaged("size")
+  end
+  return { slots = tonumber(slots), a = tonumber(a), b = tonumber(b) }
+end
+
+local function entry_in(window, at)
+  local key, n, low, high, unit = match(window, "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n", at)
   if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 then
-    damaged(index)
+    damaged("record")
   end
   return { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
 end
 
-local function read_header(file)
-  local line = file:read(RECORD) or ""
-  local count = match(line, "^asrpt%-table 2 ([0-9]+) *\n$")
-  if #line ~= RECORD or not count or #count > 12 then
-    error("table.txt is damaged: header", 0)
-  end
-  if file:seek("end") ~= (tonumber(count) + 1) * RECORD then
-    error("table.txt is damaged: size", 0)
-  end
-  return tonumber(count)
-end
-
--- Group ids are spread evenly, so the first steps guess where a record stands from its value: four or five reads for
--- a million groups. A table made to defeat that is halved from the ninth step on.
-local function probe(wanted, low, high, least, most, step)
-  if step > 8 or most == least then
-    return low + math.floor((high - low) / 2)
-  end
-  local guess = low - 1 + math.floor((high - low + 2) * ((wanted - least) / (most - least)))
-  return math.max(low, math.min(high, guess))
-end
-
--- A record out of order between its neighbours met so far means a damaged table, not an unseen key.
-local function search(file, count, key)
-  local high, low = key_of(key)
-  local first, last, step = 1, count, 0
-  local least_high, least_low, most_high, most_low = -1, 0, 4294967296, 0
-  while first <= last do
-    step = step + 1
-    local middle = probe(high, first, last, least_high, most_high, step)
-    local found_high, found_low = key_at(file, middle)
-    if not (below(least_high, least_low, found_high, found_low) and below(found_high, found_low, most_high, most_low)) then
-      error("table.txt is damaged: order", 0)
-    elseif below(found_high, found_low, high, low) then
-      first, least_high, least_low = middle + 1, found_high, found_low
-    elseif below(high, low, found_high, found_low) then
-      last, most_high, most_low = middle - 1, found_high, found_low
-    else
-      return entry_at(file, middle)
+-- A hash table: the record stands at its home, or behind it, before the next blank one. Mostly a single read.
+local function search(file, header, key)
+  local home = (tonumber(sub(key, 1, 8), 16) * header.a + tonumber(sub(key, 9), 16) * header.b) % 4294967291
+  file:seek("set", (home % header.slots + 1) * RECORD)
+  for _ = 1, MOST_WINDOWS do
+    local window = file:read(WINDOW * RECORD) or ""
+    local at = find(window, key, 1, true)
+    if at then
+      return entry_in(window, at)
+    elseif find(window, "  ", 1, true) then
+      return nil
     end
   end
-  return nil
+  damaged("no blank")
 end
 
 local function whole(value, factor)
@@ -698,9 +720,9 @@ end
 
 -- The first entry of the chain that can answer; one per epoch or step needs to know how many of them the job wants.
 local function answer(file, chain, features)
-  local count = read_header(file)
+  local header = read_header(file)
   for i = 1, #chain do
-    local entry = search(file, count, chain[i][2])
+    local entry = search(file, header, chain[i][2])
     local factor = entry and (entry.unit == "-" and 1 or features[UNIT_FEATURES[entry.unit]]) or 0
     if factor > 0 then
       local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
@@ -765,8 +787,9 @@ local function gpu_request(desc)
   local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
   local found = { gpus = 0 }
   for field, times in pairs({ tres_per_job = 1, tres_per_node = nodes, tres_per_socket = nodes, tres_per_task = tasks }) do
-    if given(desc[field]) then
-      scan_tres(desc[field], found, times)
+    local text = desc[field]
+    if given(text) then
+      scan_tres(text, found, times)
     end
   end
   return found

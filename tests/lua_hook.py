@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import parse_features
-from slurm_asrpt.predict.group import Submission
+from slurm_asrpt.predict.group import Identity
 from slurm_asrpt.predict.hookconf import render_hook_conf
 from slurm_asrpt.predict.table import Answer
 
@@ -42,13 +42,13 @@ class LuaHook:
 
     def describe(
         self, uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, rules: GroupSettings
-    ) -> Submission:
+    ) -> Identity:
         if rules is not self._rules:
             self._rules = rules
             self.ask("rules", render_hook_conf([], 0, 0, rules))
         answer = self.ask("describe", uid, name, script, dataset, *args).decode()
         group, program, features = answer.split(" ")
-        return Submission(group, program, parse_features(features))
+        return Identity(group, program, parse_features(features))
 
     def lookup(self, path: Path, keys: Sequence[str], features: Mapping[str, float]) -> tuple[Answer, str]:
         """What the hook finds; the level is the key's number in ``keys``, from 1."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
@@ -32,7 +31,8 @@ class Node:
     gpu_type: str = ""
 
 
-class Placement(NamedTuple):  # a simulation makes one for each job on several servers
+@dataclass(slots=True)  # not frozen: a simulation makes one for each job on several servers, at half the price
+class Placement:
     """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
 
     gpus: GPUs per node, in node-table order.
@@ -53,7 +53,7 @@ class ClusterView:
     """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
 
     masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
-        masks[f] is set if the i-th node of the table has f GPUs free.
+        masks[f] is set if the i-th node of the table has f GPUs free. bits: the bit of each node.
     overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
     version: counts the changes; the same view with the same version is the same state.
 
@@ -78,20 +78,17 @@ class ClusterView:
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
         self.version = 0
-        self._bits = {node.name: (1 << i, node.gpus) for i, node in enumerate(self.nodes)}
+        self.bits = {node.name: 1 << i for i, node in enumerate(self.nodes)}
+        self._places = {node.name: (self.bits[node.name], node.gpus) for node in self.nodes}
         self.masks = [0] * (max((node.gpus for node in self.nodes), default=0) + 1)
         for name, count in self.free.items():
             self._check(name, count)
-            self.masks[count] |= self._bits[name][0]
+            self.masks[count] |= self.bits[name]
         self.singles: dict[int, tuple[JobProfile, Fabric, dict[int, Placement]]] = {}  # freeindex's; shared by copies
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
-
-    def bit(self, name: str) -> int:
-        """The bit of a node in the masks."""
-        return self._bits[name][0]
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
@@ -102,25 +99,24 @@ class ClusterView:
         self._move(gpus, request, +1)
 
     def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        free, masks, bits = self.free, self.masks, self._bits  # a simulation does this twice for each job
-        moved = 0
+        free, masks, places = self.free, self.masks, self._places  # a simulation does this twice for each job
         name = ""
         try:
             for name, count in gpus.items():
                 before = free[name]
                 after = before + sign * count
-                bit, size = bits[name]
+                bit, size = places[name]
                 if not 0 <= after <= size:
                     self._check(name, after)
                 free[name] = after
                 masks[before] ^= bit
                 masks[after] |= bit
-                moved += count
         except (KeyError, ValueError):  # all or nothing
-            self.total_free += sign * moved
-            self._move(dict(takewhile(lambda item: item[0] != name, gpus.items())), ANYWHERE, -sign)
+            moved = dict(takewhile(lambda item: item[0] != name, gpus.items()))
+            self.total_free += sign * sum(moved.values())
+            self._move(moved, ANYWHERE, -sign)
             raise
-        self.total_free += sign * moved
+        self.total_free += sign * sum(gpus.values())
         self.version += 1
         if self.free_cpus is not None or self.free_memory is not None:
             self._move_stocks(gpus, request, sign)

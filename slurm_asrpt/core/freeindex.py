@@ -47,9 +47,7 @@ class Plan:
             return None
         if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
-        if self._filed < len(self._starts):
-            self._file()
-        return _by_masks(self._cluster, self._masks, job, strategy, fabric)
+        return _by_masks(self._cluster, self.masks(), job, strategy, fabric)
 
     def usable(self, job: Job) -> int:
         """Free GPUs beside the starts on servers that the job may use."""
@@ -62,17 +60,22 @@ class Plan:
             return job.request is ANYWHERE or job.request == ANYWHERE
         return plain(job, self.view())  # the starts can make nodes short of memory, too
 
+    def masks(self) -> list[int]:
+        """``ClusterView.masks`` after the starts; to read only."""
+        if self._filed < len(self._starts):
+            self._file()
+        return self._masks
+
     def _file(self) -> None:
         """Bring the masks up to date, which ordinary requests need and nothing else."""
         if not self._filed:
             self._masks = self._masks.copy()
-        masks = self._masks
+        masks, free, bits = self._masks, self._cluster.free, self._cluster.bits
         for placement, _ in self._starts[self._filed :]:
             for name, count in placement.gpus.items():
-                bit = self._cluster.bit(name)
-                before = count
-                while not masks[before] & bit:
-                    before += 1
+                bit, before = bits[name], free[name]
+                while not masks[before] & bit:  # an earlier start has taken some
+                    before -= 1
                 masks[before] ^= bit
                 masks[before - count] |= bit
         self._filed = len(self._starts)
@@ -109,10 +112,10 @@ def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy,
         return _on_one_node(view, bit, job.profile, fabric)
     chosen = _CHOICES[strategy](masks, job.gpus)
     chosen.sort()
-    free = tuple([free for _, free in chosen])
+    places, free = zip(*chosen, strict=True)
     counts = free if sum(free) == job.gpus else _split(free, job.gpus)
     nodes = view.nodes
-    return None if counts is None else placement_on([nodes[i] for i, _ in chosen], counts, job.profile, fabric)
+    return None if counts is None else placement_on([nodes[i] for i in places], counts, job.profile, fabric)
 
 
 def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
@@ -122,10 +125,10 @@ def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabri
         if len(view.singles) >= _KINDS:
             view.singles.clear()
         known = view.singles[id(profile)] = (profile, fabric, {})
-    found = known[2].get(bit)
+    at = bit.bit_length() - 1
+    found = known[2].get(at)
     if found is None:
-        node = view.nodes[bit.bit_length() - 1]
-        found = known[2][bit] = placement_on([node], (profile.gpus,), profile, fabric)
+        found = known[2][at] = placement_on([view.nodes[at]], (profile.gpus,), profile, fabric)
     return found
 
 

@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.predict.history import History, HistoryError, Run, Source
+from slurm_asrpt.predict.history import History, HistoryError, Run, Source, tagged
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
 
@@ -84,7 +84,7 @@ class Recorder:
             reported = None  # of an earlier run: the file outlives a requeue
         iterations, source = self._iterations(tracked, reported)
         gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
-        return Run(
+        run = Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
             submit_time=int(record.submit_time),
@@ -93,23 +93,16 @@ class Recorder:
             exit_code=record.exit_code,
             user=record.user,
             uid=record.uid,
-            group_id=tag.group,
             job_name=record.name,
             partition=record.partition,
             gpus=sum(gpus.values()),
             nodes=gpus,
-            profile=tag.profile,
-            program=tag.program,
-            features=tag.features,
-            predicted_iterations=tag.iterations,
-            predicted_low=tag.low,
-            predicted_high=tag.high,
-            predicted_by=tag.level,
             iterations=iterations,
             iterations_source=source,
             alpha=placement.alpha if placement else 0.0,
             reported_total=reported.total if reported else 0,
         )
+        return tagged(run, tag)
 
     def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.

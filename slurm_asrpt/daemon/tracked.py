@@ -92,7 +92,7 @@ class Tracked:
             "failures": self.failures,
             "mapped": self.mapped,
             "handed_over": self.handed_over,
-            "real": self.real._asdict() if self.real else None,
+            "real": asdict(self.real) if self.real else None,
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from slurm_asrpt.config import Mode
@@ -108,6 +109,8 @@ class World:
 
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
+        if tracked is not None:
+            record = _still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
         if tracked is not None and (requeued_at or record.state == PENDING):
             self._cut(tracked, requeued_at or now, now)
@@ -302,6 +305,17 @@ class World:
         self.parts.audit.record(now, "running", record.job_id, **facts)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
+
+
+def _still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
+    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
+
+    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
+    time.
+    """
+    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
+        return record
+    return replace(record, start_time=before.start_time, restarts=before.restarts)
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:

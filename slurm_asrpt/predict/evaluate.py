@@ -53,7 +53,7 @@ def _lesson(run: Run) -> Lesson:
     return Lesson(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
 
 
-def judge(
+def assess(
     name: str,
     cases: Sequence[Case],
     first: int,

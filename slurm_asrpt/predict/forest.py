@@ -18,30 +18,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_asrpt.predict.history import Sample
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 
-def _silent(done: int) -> None:
+def silent(done: int) -> None:
     pass
 
 
-def fit_table(samples: Sequence[Sample], trees: int, seed: int, progress: Progress = _silent) -> dict[str, int]:
-    """Predicted iterations (>= 1) of every group in ``samples``; same samples and seed, same table.
-
-    progress: called after each tree with the number of trees.
-    """
-    groups, users, iterations = ([getattr(s, name) for s in samples] for name in ("group", "user", "iterations"))
-    return fit_columns(groups, users, iterations, trees, seed, progress)
-
-
 def fit_columns(
-    groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = _silent
+    groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = silent
 ) -> dict[str, int]:
-    """``fit_table`` of columns: the group, the user (any value that can be hashed) and the iterations of each row."""
+    """Predicted iterations (>= 1) of every group; same rows and seed, same predictions.
+
+    groups, users (any values that can be hashed), iterations: of each row. progress: called after each tree with the
+    number of trees.
+    """
     if not len(groups):
         return {}
     (code, names), (user, _) = (pd.factorize(np.asarray(column, dtype=object)) for column in (groups, users))
@@ -53,7 +46,7 @@ def fit_columns(
 
 
 def fit_rows(
-    groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = _silent
+    groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = silent
 ) -> dict[str, int]:
     """As ``fit_columns``, by scikit-learn's forest on the rows: the paper's to the letter, and many times slower.
 

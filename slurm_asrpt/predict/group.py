@@ -42,7 +42,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Submission:
+class Identity:
     """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers."""
 
     group: str
@@ -69,15 +69,15 @@ def _lane(values: Sequence[int], start: int, factor: int, prime: int) -> int:
 
 def describe(
     uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, settings: GroupSettings
-) -> Submission:
+) -> Identity:
     """What a job is made into. name: Slurm's job name; args: the script's arguments without its own path."""
     reader = Reader(make_rules(settings))
     for _ in read_script(script, reader):
         pass
-    return submission(uid, name, reader, args, dataset)
+    return identity(uid, name, reader, args, dataset)
 
 
-def submission(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dataset: bytes) -> Submission:
+def identity(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dataset: bytes) -> Identity:
     """Like describe, of a script that ``reader`` has read; it reads the arguments too."""
     settings = reader.rules.settings
     fold = fold_dates if settings.fold_dates else bytes
@@ -87,7 +87,7 @@ def submission(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dat
     arguments = b"".join(b"%d:%s" % (len(word), word) for word in counted)
     head = b"asrpt-group 2\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
     group = digest(head + name + dataset + arguments + text)
-    return Submission(group, program_key(uid, reader.programs), fitting(reader.features, reader.rules.order))
+    return Identity(group, program_key(uid, reader.programs), fitting(reader.features, reader.rules.order))
 
 
 def counted_name(name: bytes, settings: GroupSettings) -> bytes:
@@ -114,12 +114,6 @@ def fitting(features: Mapping[str, float], order: Sequence[str]) -> dict[str, fl
         if name in features and len(render_features(more := kept | {name: features[name]})) <= MAX_BYTES:
             kept = more
     return kept
-
-
-def group_id(
-    uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, settings: GroupSettings
-) -> str:
-    return describe(uid, name, script, args, dataset, settings).group
 
 
 def parse_comment(comment: bytes) -> Hints:

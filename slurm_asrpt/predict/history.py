@@ -7,12 +7,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.slurm.tag import Tag
 
 FILE_NAME = "history.sqlite"
 COMPLETED = "COMPLETED"
@@ -88,6 +89,21 @@ class Run:
     @property
     def key(self) -> Key:
         return self.job_id, self.start_time
+
+
+def tagged(run: Run, tag: Tag) -> Run:
+    """``run`` with what the hook said of its job."""
+    return replace(
+        run,
+        group_id=tag.group,
+        profile=tag.profile,
+        program=tag.program,
+        features=tag.features,
+        predicted_iterations=tag.iterations,
+        predicted_low=tag.low,
+        predicted_high=tag.high,
+        predicted_by=tag.level,
+    )
 
 
 @dataclass(frozen=True)

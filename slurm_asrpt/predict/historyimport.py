@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.history import COMPLETED, History, Key, Origin, Run, Source, row_of
+from slurm_asrpt.predict.history import COMPLETED, History, Key, Origin, Run, Source, row_of, tagged
 from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.predict.historyio import Row, Skipped, named_group, stand_in, stranger, uid_of
 from slurm_asrpt.sim import slurmdata
@@ -40,7 +40,7 @@ from slurm_asrpt.sim.traces.sacct import (
     read_raw,
 )
 from slurm_asrpt.sim.traces.times import instants
-from slurm_asrpt.slurm.tag import Tag, parse_tag
+from slurm_asrpt.slurm.tag import parse_tag
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S
@@ -217,24 +217,11 @@ def _of_sacct(row: Any) -> Row:
         iterations_source=Source.ELAPSED,
         origin=Origin.SACCT,
     )
-    return _tagged(run, tag) if tag else run
-
-
-def _tagged(run: Run, tag: Tag) -> Run:
-    """``run`` with what the hook said of it; seconds are no iterations of a job with a profile."""
-    if tag.profile:
+    if tag is None:
+        return run
+    if tag.profile:  # seconds are no iterations of a job with a profile
         run = replace(run, iterations=0, iterations_source=Source.NONE)
-    return replace(
-        run,
-        group_id=tag.group,
-        profile=tag.profile,
-        program=tag.program,
-        features=tag.features,
-        predicted_iterations=tag.iterations,
-        predicted_low=tag.low,
-        predicted_high=tag.high,
-        predicted_by=tag.level,
-    )
+    return tagged(run, tag)
 
 
 def _unusable(row: Any) -> str:

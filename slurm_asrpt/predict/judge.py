@@ -48,7 +48,7 @@ def relative_error(predicted: Sequence[float], runs: Sequence[Sample]) -> float 
     return sum(errors) / sum(run.iterations for run in runs)
 
 
-def predictions(entries: Entries, runs: Sequence[Sample]) -> list[float]:
+def predicted(entries: Entries, runs: Sequence[Sample]) -> list[float]:
     """What the hook would predict for each run with these entries: 0 for one that no entry answers."""
     return [
         float(answer(keys_of(r.group, r.program, r.user, r.gpus, r.features), r.features, entries.get).iterations)
@@ -66,10 +66,10 @@ def judge(
     """
     past = [sample for sample in samples if sample.end_time <= until]
     since = [sample for sample in samples if sample.end_time > until]
-    old = relative_error(predictions(entries, since), since)
+    old = relative_error(predicted(entries, since), since)
     if old is None or len(past) < ENOUGH:  # what the old one learned from may have been forgotten since
         return Verdict(len(since))
-    return Verdict(len(since), name, relative_error(predictions(fit(past), since), since), old)
+    return Verdict(len(since), name, relative_error(predicted(fit(past), since), since), old)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from slurm_asrpt.config import PredictSettings, Settings
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import replace_file, to_folders_owner
 from slurm_asrpt.predict import table
+from slurm_asrpt.predict.forest import Progress, silent
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.historycare import tend
@@ -35,8 +36,6 @@ from slurm_asrpt.predict.model import (
 )
 from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
 from slurm_asrpt.predict.table import parse_table, render_table
-
-Progress = Callable[[int], None]
 
 
 class RetrainError(AsrptError):
@@ -56,9 +55,7 @@ class RetrainReport:
     refused: str
 
 
-def retrain(
-    settings: Settings, now: float, progress: Progress = lambda done: None, force: bool = False
-) -> RetrainReport:
+def retrain(settings: Settings, now: float, progress: Progress = silent, force: bool = False) -> RetrainReport:
     """Learn from the history; replace model and table unless the new model is worse than the active one.
 
     progress: called with the number of trees grown, from 0 again for the second fit. force: activate it anyway.

@@ -1,23 +1,32 @@
 """``table.txt``: predicted iterations by key, as the hook reads them by seek and read.
 
-Fixed-width records of 67 bytes, sorted: a header ``asrpt-table 2 <count>`` padded with blanks, then
+Records of 67 bytes: a header ``asrpt-table 3 <slots> <records> <a> <b>`` padded with blanks, then
 ``<16 hex digits> <n> <low> <high> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to high
 is the 10-90% interval; unit is ``-``, or ``e`` or ``s`` where the figures are per epoch or step that a job asks for.
+
+Where a key's record stands follows from the key: a hash table with linear probing and every second slot blank. So one
+short read, seldom two, finds a key or that there is none; pages that were not read lately are what a look-up costs.
+The place depends on a and b too, and they on all records: nobody can choose keys that crowd.
 
 A submission has a chain of keys (``predict.keys``); the first one with an entry answers. None: unseen, 0 iterations.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from slurm_asrpt.files import replace_file
 
@@ -26,10 +35,14 @@ RECORD = 67
 MAX_ITERATIONS = 10**12
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
-_HEADER = re.compile(rb"asrpt-table 2 ([0-9]{1,12}) *\n")
+_WINDOW, _MOST_WINDOWS = 8, 64
+"""Records in a read, and reads for a key before the table counts as damaged."""
+
+_HEADER = re.compile(rb"asrpt-table 3 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
+_OTHER = re.compile(rb"asrpt-table ([0-9]{1,3}) ")
 _RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
-_KEY_FIELD = re.compile(rb"[0-9a-f]{16} ")
 _KEY = re.compile(r"[0-9a-f]{16}")
+_BLANK = np.frombuffer(b" " * (RECORD - 1) + b"\n", dtype=np.uint8)
 
 Chain = Iterable[tuple[str, str]]
 
@@ -79,10 +92,44 @@ def _whole(value: float, factor: float) -> int:
     return math.floor(min(max(value * factor, 1.0), float(MAX_ITERATIONS)) + 0.5)
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """What the header says. a, b: of six digits, so that home is exact in the hook's doubles."""
+
+    slots: int
+    records: int
+    a: int
+    b: int
+
+    def home(self, key: str) -> int:
+        """The slot that a key would like."""
+        return (int(key[:8], 16) * self.a + int(key[8:], 16) * self.b) % 4294967291 % self.slots
+
+
 def render_table(predictions: Mapping[str, Entry]) -> bytes:
     """The bytes of table.txt. Raises ValueError for a key or unit that its format does not know."""
-    header = f"asrpt-table 2 {len(predictions)}".ljust(RECORD - 1) + "\n"
-    return (header + "".join(_render(key, predictions[key]) for key in sorted(predictions))).encode("ascii")
+    keys = sorted(predictions)
+    lines = "".join(_render(key, predictions[key]) for key in keys).encode("ascii")
+    layout = _layout_for(lines)
+    homes = np.array([layout.home(key) for key in keys], dtype=np.int64)
+    order = np.argsort(homes, kind="stable")
+    places = _probed(homes[order])
+    rows = np.tile(_BLANK, (max(layout.slots, int(places.max(initial=0)) + 2), 1))
+    rows[places] = np.frombuffer(lines, dtype=np.uint8).reshape(-1, RECORD)[order]
+    header = f"asrpt-table 3 {layout.slots} {len(rows)} {layout.a} {layout.b}".ljust(RECORD - 1) + "\n"
+    return header.encode("ascii") + rows.tobytes()
+
+
+def _layout_for(lines: bytes) -> _Layout:
+    slots = 2 * len(lines) // RECORD + 1
+    a, b = (500_000 + word % 500_000 for word in struct.unpack("<2I", hashlib.sha256(lines).digest()[:8]))
+    return _Layout(slots, slots, a, b)
+
+
+def _probed(homes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of records with these homes, ascending: the home, or the next place that is free."""
+    index = np.arange(len(homes))
+    return index + np.maximum.accumulate(homes - index)
 
 
 def _render(key: str, entry: Entry) -> str:
@@ -114,59 +161,38 @@ def lookup(path: Path, chain: Chain, features: Mapping[str, float]) -> tuple[Ans
 
 
 def _search(file: BinaryIO, key: str) -> Entry | None:
-    wanted = int(key, 16)
-    low, high = 1, _count(file)
-    least, most, step = -1 << 32, 1 << 64, 0
-    while low <= high:
-        step += 1
-        middle = _probe(wanted, low, high, least, most, step)
-        found = _key(file, middle)
-        if not least < found < most:
-            raise ValueError("order")
-        if found == wanted:
-            return _record(file, middle)
-        if found < wanted:
-            low, least = middle + 1, found
-        else:
-            high, most = middle - 1, found
-    return None
+    layout, wanted = _layout(file), key.encode("ascii")
+    home = layout.home(key)
+    for place in range(home, home + _WINDOW * _MOST_WINDOWS, _WINDOW):
+        file.seek((place + 1) * RECORD)
+        window = file.read(_WINDOW * RECORD)
+        at = window.find(wanted)
+        if at >= 0:
+            return _record(window, at)
+        if b"  " in window:  # a blank record
+            return None
+    raise ValueError("no blank")
 
 
-def _probe(wanted: int, low: int, high: int, least: int, most: int, step: int) -> int:
-    """Where to look next: first by the value's place between its neighbours, later by halving."""
-    bottom, top = least >> 32, most >> 32
-    if step > 8 or top == bottom:
-        return low + (high - low) // 2
-    guess = low - 1 + math.floor((high - low + 2) * (((wanted >> 32) - bottom) / (top - bottom)))
-    return max(low, min(high, guess))
+def _record(window: bytes, at: int) -> Entry:
+    match = _RECORD.match(window, at)
+    if not match:
+        raise ValueError("record")
+    return _entry(match)
 
 
-def _count(file: BinaryIO) -> int:
+def _layout(file: BinaryIO) -> _Layout:
     file.seek(0)
     line = file.read(RECORD)
-    match = _HEADER.fullmatch(line)
+    match, other = _HEADER.fullmatch(line), _OTHER.match(line)
+    if other and other[1] != b"3":
+        raise ValueError(f"format {other[1].decode()}, not 3")
     if not match or len(line) != RECORD:
         raise ValueError("header")
-    if file.seek(0, os.SEEK_END) != (int(match[1]) + 1) * RECORD:
+    found = _Layout(*map(int, match.groups()))
+    if file.seek(0, os.SEEK_END) != (found.records + 1) * RECORD:
         raise ValueError("size")
-    return int(match[1])
-
-
-def _key(file: BinaryIO, index: int) -> int:
-    """Of a record that is passed by only the key is read, as the hook does."""
-    file.seek(index * RECORD)
-    field = file.read(17)
-    if not _KEY_FIELD.fullmatch(field):
-        raise ValueError(f"record {index}")
-    return int(field, 16)
-
-
-def _record(file: BinaryIO, index: int) -> Entry:
-    file.seek(index * RECORD)
-    match = _RECORD.fullmatch(file.read(RECORD))
-    if not match:
-        raise ValueError(f"record {index}")
-    return _entry(match)
+    return found
 
 
 def _entry(match: re.Match[bytes]) -> Entry:
@@ -184,8 +210,10 @@ def read_table(path: Path) -> dict[str, Entry]:
 
 def parse_table(data: bytes) -> dict[str, Entry]:
     """The entries in the bytes of a table. Raises ValueError where they are damaged."""
-    count = _count(io.BytesIO(data))
-    records = [_RECORD.fullmatch(data, at, at + RECORD) for at in range(RECORD, RECORD * (count + 1), RECORD)]
+    _layout(io.BytesIO(data))
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, RECORD)[1:]
+    used = rows[(rows != _BLANK).any(axis=1)].tobytes()
+    records = [_RECORD.fullmatch(used, at, at + RECORD) for at in range(0, len(used), RECORD)]
     if not all(records):
         raise ValueError("a record is not readable")
     return {match[1].decode("ascii"): _entry(match) for match in records if match}

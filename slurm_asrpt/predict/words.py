@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import BOUND, spell
 
-PART_BYTES, LONG_PART_BYTES, LONG = 2048, 512, 16384
-"""What counts of a script: so many bytes of its lines that count from the front, and as many from the back; fewer of a
-script over LONG."""
+PART_BYTES = 2048
+"""What counts of a script: so many bytes of its lines that count from the front, and as many from the back."""
+
+LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512
+"""What counts of a script over LONG bytes; more from the back, where most start what they are for."""
 
 LINE_COST = 16
 """What a line takes of PART_BYTES beside its own bytes: many short lines cost the hook as much as a few long ones."""
@@ -34,7 +36,6 @@ _NUMBER = re.compile(rb"-?[0-9.]+([eE][-+]?[0-9]+)?")
 _REDIRECT = re.compile(rb"[0-9&]?>")
 _BARE_REDIRECT = re.compile(rb"[0-9&]?>[>|]?")
 _BLANK = b" \t\n\v\f\r"
-_SOME_DATE = re.compile(rb"[0-9]{4}[-_/.]?[0-9]{2}")
 _DATE = re.compile(rb"20[0-9][0-9][-_/.]?[01][0-9][-_/.]?[0-3][0-9]")
 _CLOCK = re.compile(rb"@[-_T]?[0-2][0-9][-_:.h]?[0-5][0-9][-_:.m]?[0-5]?[0-9]?")
 _EPOCH = re.compile(rb"1[5-9][0-9]{8}")
@@ -137,8 +138,6 @@ def _counts(line: bytes, rules: Rules) -> bool:
 
 def fold_dates(text: bytes) -> bytes:
     """``text`` with an @ for each date and each count of seconds since 1970."""
-    if not _SOME_DATE.search(text):
-        return text
     return _EPOCH.sub(b"@", _CLOCK.sub(b"@", _DATE.sub(b"@", text)))
 
 
@@ -380,9 +379,9 @@ def _unquoted(word: bytes) -> bytes:
 
 def read_script(script: bytes, reader: Reader) -> Iterator[bytes]:
     """Feed the lines of ``script`` that count to ``reader``; gives each line before it is read."""
-    part = LONG_PART_BYTES if len(script) > LONG else PART_BYTES
-    lines, end = head_lines(script, part, reader.rules)
-    for line in lines + tail_lines(script, end, part, reader.rules):
+    front, back = (LONG_HEAD_BYTES, LONG_TAIL_BYTES) if len(script) > LONG else (PART_BYTES, PART_BYTES)
+    lines, end = head_lines(script, front, reader.rules)
+    for line in lines + tail_lines(script, end, back, reader.rules):
         yield line
         reader.line(line)
     reader.end()

@@ -152,6 +152,7 @@ class _Run:
         self.done = self.events = 0
         self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
         self.waits = bytearray(len(table))  # 1 for the rows of jobs that wait
+        self.arrived = 0  # the row of the job that arrives next
         self.waiting = 0  # how many that are
         self.running: list[Running] = []  # a heap
         self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
@@ -195,8 +196,9 @@ class _Run:
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
-        while running and running[0][0] <= now:
+        while self.next_end <= now:
             _, _, job, gpus = heapq.heappop(running)
+            self.next_end = running[0][0] if running else _NEVER
             give(gpus, job.request)
             finished(job.id, now)
             if self.learner is not None:
@@ -204,12 +206,12 @@ class _Run:
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
-        self.next_end = running[0][0] if running else _NEVER
 
     def _arrivals(self, now: float) -> None:
         job = self.arriving
         while job is not None and job.submit_time <= now:
-            self.waits[int(job.id)] = 1  # an id is a row
+            self.waits[self.arrived] = 1
+            self.arrived += 1
             self.waiting += 1
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
@@ -224,7 +226,7 @@ class _Run:
         return job if predicted == job.predicted_iterations else replace(job, predicted_iterations=predicted)
 
     def _begin(self, start: Start, now: float) -> None:
-        job, placement = start
+        job, placement = start.job, start.placement
         row = int(job.id)
         if not self.waits[row]:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
@@ -236,8 +238,10 @@ class _Run:
         self.waits[row] = 0
         self.waiting -= 1
         self.idle = 0
-        heapq.heappush(self.running, (now + self.iterations[row] * alpha, row, job, gpus))
-        self.next_end = self.running[0][0]
+        end = now + self.iterations[row] * alpha
+        heapq.heappush(self.running, (end, row, job, gpus))
+        if end < self.next_end:
+            self.next_end = end
         self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)
         if self.on_start:
             self.on_start(row, now, placement)

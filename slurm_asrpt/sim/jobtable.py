@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,12 +82,15 @@ class JobTable:
 
     def _jobs(self, rows: range) -> Iterator[Job]:
         part = slice(rows.start, rows.stop)
-        profiles = map(self.profiles.__getitem__, self.profile[part].tolist())
+        kinds = self.profile[part].tolist()
+        forms = [(p.gpus, p, ANYWHERE.in_groups(p.tensor)) for p in self.profiles]
+        gpus, profiles, requests = (map(column.__getitem__, kinds) for column in zip(*forms, strict=True))
+        ids = cast(Iterator[JobId], map(str, rows))  # calling JobId would take time
         users, groups = (names[part] if len(names) else repeat("") for names in (self.users, self.groups))
         limits = self.time_limit[part].tolist() if len(self.time_limit) else repeat(float("inf"))
         predicted, submit = self.predicted[part].tolist(), self.submit[part].tolist()
         # the table has checked its columns
-        return map(trusted_job, map(JobId, map(str, rows)), users, profiles, predicted, submit, groups, limits)
+        return map(trusted_job, ids, users, gpus, profiles, requests, predicted, submit, groups, limits)
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
         """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""

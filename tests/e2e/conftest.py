@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from slurm_asrpt.status import read_status
 
 COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
+QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
@@ -34,8 +36,43 @@ def can_run_slurm() -> str:
     """Why no lab cluster can be had here, or "" if one can."""
     if os.geteuid() != 0:
         return "needs root (many slurmd on one machine)"
-    missing = [name for name in ("slurmctld", "slurmd", "munged") if shutil.which(name) is None]
-    return f"missing: {', '.join(missing)} (make setup)" if missing else ""
+    return _missing(("slurmctld", "slurmd", "munged"), "make setup")
+
+
+def _missing(commands: Sequence[str], remedy: str) -> str:
+    missing = [name for name in commands if shutil.which(name) is None]
+    return f"missing: {', '.join(missing)} ({remedy})" if missing else ""
+
+
+@contextmanager
+def own_lab(port: int, nodes: str, settings: dict[str, Any] | None = None, **spec: Any) -> Iterator[Lab]:
+    """A lab cluster of a test's own at BASE_PORT + ``port``; skips the test where none can be had.
+
+    settings: of asrptd, in place of QUICK.
+    """
+    accounting = ("slurmdbd", "mariadbd") if spec.get("accounting") else ()
+    why_not = can_run_slurm() or _missing(accounting, "make test installs them")
+    if why_not:
+        pytest.skip(why_not)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    directory.chmod(0o755)
+    directory.rmdir()
+    lab = up(LabSpec(directory, nodes, BASE_PORT + port, settings=QUICK if settings is None else settings, **spec))
+    try:
+        yield lab
+    finally:
+        lab.down(purge=True)
+
+
+@contextmanager
+def own_cluster(port: int, nodes: str, settings: dict[str, Any] | None = None, **spec: Any) -> Iterator[Cluster]:
+    """As ``own_lab``, for asrptd beside it: the test starts it, here it is stopped."""
+    with own_lab(port, nodes, settings, **spec) as lab:
+        cluster = Cluster(lab)
+        try:
+            yield cluster
+        finally:
+            cluster.stop_daemon()
 
 
 class Cluster:

@@ -1,39 +1,22 @@
 """asrpt-admin history on a live slurmdbd: what ended how arrives as such, once, beside what asrptd has seen itself."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_asrpt.lab.cluster import up
-from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME, History, Origin
 
-from .conftest import BASE_PORT, LEASE_S, Cluster, can_run_slurm, wait_for
+from .conftest import Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
 def accounted() -> Iterator[Cluster]:
-    why_not = can_run_slurm()
-    missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
-    if why_not or missing:
-        pytest.skip(why_not or f"missing: {', '.join(missing)} (make test installs them)")
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-his-", dir="/tmp"))
-    directory.chmod(0o755)
-    directory.rmdir()
-    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
-    cluster = Cluster(up(LabSpec(directory, "2x4", BASE_PORT + 70, users=1, accounting=True, settings=settings)))
-    try:
+    with own_cluster(70, "2x4", users=1, accounting=True) as cluster:
         yield cluster
-    finally:
-        cluster.stop_daemon()
-        cluster.lab.down(purge=True)
 
 
 def of_sacct(cluster: Cluster) -> dict[tuple[str, int], str]:
@@ -51,7 +34,8 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     """Job ids by how they shall end; the first two are seen by asrptd, the others by sacct only."""
     cluster.start_daemon()
     ids = {"seen": cluster.submit("-n1", "--gpus=1", script="sleep 1")}
-    ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script="sleep 3")
+    once = '[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || sleep 600'  # it runs until it is requeued
+    ids["requeued"] = cluster.submit("-n1", "--gpus=1", "--requeue", script=once)
     cluster.wait(ids["requeued"], "RUNNING")
     wait_for(lambda: cluster.status()[ids["requeued"]]["state"] == "running", "asrptd sees it run", 10)
     cluster.scontrol("requeue", ids["requeued"])

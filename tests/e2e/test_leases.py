@@ -4,22 +4,18 @@ import json
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.lab.cluster import up
-from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import parse_tag
 
-from .conftest import BASE_PORT, COMMANDS, LEASE_S, Cluster, can_run_slurm, wait_for
+from .conftest import COMMANDS, LEASE_S, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -115,19 +111,8 @@ def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster
 @pytest.fixture
 def multifactor() -> Iterator[Cluster]:
     """One node of 4 GPUs under priority/multifactor."""
-    why_not = can_run_slurm()
-    if why_not:
-        pytest.skip(why_not)
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-mf-", dir="/tmp"))
-    directory.rmdir()
-    settings = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S}}
-    spec = LabSpec(directory=directory, nodes="1x4", base_port=BASE_PORT + 60, multifactor=True, settings=settings)
-    cluster = Cluster(up(spec))
-    try:
+    with own_cluster(60, "1x4", multifactor=True) as cluster:
         yield cluster
-    finally:
-        cluster.stop_daemon()
-        cluster.lab.down(purge=True)
 
 
 def site_factors(cluster: Cluster, jobs: list[str]) -> list[int]:

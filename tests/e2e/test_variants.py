@@ -1,18 +1,13 @@
 """Other clusters than the usual one: sched/builtin, and accounting with slurmdbd on MariaDB."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_asrpt.lab.cluster import up
-from slurm_asrpt.lab.spec import LabSpec
-
-from .conftest import BASE_PORT, LEASE_S, Cluster, can_run_slurm, wait_for
+from .conftest import QUICK, Cluster, own_cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -20,22 +15,10 @@ pytestmark = pytest.mark.e2e
 @contextmanager
 def other_cluster(port: int, policy: str = "asrpt", **options: Any) -> Iterator[Cluster]:
     """A lab of its own with asrptd in mode enforce."""
-    why_not = can_run_slurm()
-    if why_not:
-        pytest.skip(why_not)
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-var-", dir="/tmp"))
-    directory.chmod(0o755)
-    directory.rmdir()
-    daemon = {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}
-    settings = {"daemon": daemon, "policy": {"name": policy}}
-    lab = up(LabSpec(directory=directory, nodes="2x4", base_port=BASE_PORT + port, settings=settings, **options))
-    cluster = Cluster(lab)
-    try:
+    settings = QUICK | {"policy": {"name": policy}}
+    with own_cluster(port, "2x4", settings, **options) as cluster:
         cluster.start_daemon()
         yield cluster
-    finally:
-        cluster.stop_daemon()
-        lab.down(purge=True)
 
 
 def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all_run():

@@ -2,18 +2,14 @@
 
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.lab.cluster import Lab, up
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.sim import slurmdata, whatif
 
-from .conftest import BASE_PORT, COMMANDS, can_run_slurm, wait_for
+from .conftest import COMMANDS, own_lab, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -25,19 +21,8 @@ UNENDED = "RUNNING,PENDING,COMPLETING"
 @pytest.fixture
 def lab() -> Iterator[Lab]:
     """2 x 8 + 2 x 4 GPUs with accounting; no asrptd, no hook: what-if needs neither."""
-    why_not = can_run_slurm()
-    missing = [name for name in ("slurmdbd", "mariadbd") if shutil.which(name) is None]
-    if why_not or missing:
-        pytest.skip(why_not or f"missing: {', '.join(missing)} (make test installs them)")
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-wi-", dir="/tmp"))
-    directory.chmod(0o755)
-    directory.rmdir()
-    spec = LabSpec(directory, "2x8:h100,2x4:t4", BASE_PORT + 60, users=2, accounting=True, hook=False)
-    lab = up(spec)
-    try:
+    with own_lab(60, "2x8:h100,2x4:t4", users=2, accounting=True, hook=False) as lab:
         yield lab
-    finally:
-        lab.down(purge=True)
 
 
 def submit(lab: Lab, *options: str, user: str = "asrpt1", seconds: int = 1) -> str:

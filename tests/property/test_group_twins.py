@@ -18,7 +18,7 @@ from lua_hook import INTERPRETERS, LuaHook
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.features import render_features
-from slurm_asrpt.predict.group import Submission, describe, group_id, parse_comment
+from slurm_asrpt.predict.group import Identity, describe, parse_comment
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.table import Answer, Entry
 from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
@@ -85,7 +85,7 @@ def described_by_all(
     rules: GroupSettings = DEFAULTS,
     uid: int = 7,
     dataset: bytes = b"",
-) -> Submission:
+) -> Identity:
     """What the tools make of a job, after checking that each Lua makes the same of it."""
     found = describe(uid, name, script, args, dataset, rules)
     for lua in luas:
@@ -138,7 +138,7 @@ def test_what_splits_a_group_and_what_does_not(
 ) -> None:
     """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
 
-    def submitted(job: job_scripts.Training) -> Submission:
+    def submitted(job: job_scripts.Training) -> Identity:
         return describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
 
     one = submitted(training)
@@ -213,6 +213,15 @@ def test_same_answer_from_a_damaged_table(
         assert found == Answer() or not trouble
 
 
+def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook], tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 3")
+    header = "asrpt-table 3 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
+    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: no blank")
+
+
 @SOME
 @given(comment=st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(HINTS), max_size=12).map(b"".join)))
 def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
@@ -225,6 +234,6 @@ def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
 @given(a=plain_words.filter(bool), b=plain_words, name=st.binary(max_size=5))
 def test_fields_do_not_run_into_each_other(a: bytes, b: bytes, name: bytes) -> None:
     rules = GroupSettings(fold_digits=False)
-    ids = {group_id(1, name, b"x", [a, b], b"", rules), group_id(1, name, b"x", [a + b], b"", rules)}
-    ids |= {group_id(1, name + a, b"x", [b], b"", rules), group_id(1, name, b"x", [b], a, rules)}
+    ids = {describe(1, name, b"x", [a, b], b"", rules).group, describe(1, name, b"x", [a + b], b"", rules).group}
+    ids |= {describe(1, name + a, b"x", [b], b"", rules).group, describe(1, name, b"x", [b], a, rules).group}
     assert len(ids) == 4

@@ -7,7 +7,7 @@ import pytest
 from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.policies.base import _REGISTRY
+from slurm_asrpt.core.policies.base import POLICIES
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -253,7 +253,7 @@ def test_every_policy_by_name_drives_the_daemon(name):
 @pytest.mark.parametrize("name", policy_names())
 def test_what_a_policy_takes_is_a_setting_with_the_same_default(name):
     """Else asrptd would run another policy than the simulator does under the same name."""
-    taken = inspect.signature(_REGISTRY[name]).parameters
+    taken = inspect.signature(POLICIES.makers[name]).parameters
     settings = PolicySettings().model_dump()
     assert {key: settings.get(key) for key in taken if key != "fabric"} == {
         key: value.default for key, value in taken.items() if key != "fabric"
@@ -269,7 +269,7 @@ def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
     def picky(fabric, tau=1.0):
         raise ValueError("tau is too large")
 
-    monkeypatch.setitem(_REGISTRY, "picky", picky)
+    monkeypatch.setitem(POLICIES.makers, "picky", picky)
     with pytest.raises(InputError, match="policy: tau is too large"):
         loop._policy(parse_settings({"policy": {"name": "picky"}}, "test"))
 

@@ -12,7 +12,7 @@ from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.evaluate import Case, judge, score
+from slurm_asrpt.predict.evaluate import Case, assess, score
 from slurm_asrpt.predict.history import History, Run, Source
 from slurm_asrpt.predict.predictors import Lesson, predictor_names
 from slurm_asrpt.predict.table import Answer
@@ -28,13 +28,13 @@ def case(group: str, iterations: float, submit: float) -> Case:
 
 def test_what_has_not_ended_teaches_nothing() -> None:
     cases = [case("a", 10, 0), case("a", 500, 1), case("b", 1, 20), case("a", 10, 20)]
-    found = judge("last", cases, 3, None, 10, 0)
+    found = assess("last", cases, 3, None, 10, 0)
     assert (found.mae, found.near, found.unseen) == (0, 1, 0)
 
 
 def test_rolling_learns_on_the_way_and_once_does_not() -> None:
     cases = [case("a", 10, 0), case("b", 100, 50), case("b", 100, 500), case("b", 100, 900)]
-    once, rolling = (judge("median", cases, 1, every, 10, 0) for every in (None, 100))
+    once, rolling = (assess("median", cases, 1, every, 10, 0) for every in (None, 100))
     assert (once.unseen, once.mae) == (1, 100)
     assert rolling.unseen == pytest.approx(1 / 3)
     assert rolling.mae == pytest.approx(100 / 3)
@@ -42,7 +42,7 @@ def test_rolling_learns_on_the_way_and_once_does_not() -> None:
 
 def test_what_does_not_teach_is_judged_all_the_same() -> None:
     silent = replace(case("a", 10, 0), teaches=False)
-    assert judge("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
+    assert assess("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
 
 
 def test_scores() -> None:

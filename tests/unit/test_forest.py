@@ -11,7 +11,7 @@ from hypothesis import settings as settings_
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
-from slurm_asrpt.predict.forest import Cells, fit_columns, fit_rows, fit_table
+from slurm_asrpt.predict.forest import Cells, fit_columns, fit_rows
 from slurm_asrpt.predict.history import Sample
 
 
@@ -29,28 +29,33 @@ def background(seed: int, groups: int = 200) -> list[Sample]:
     return samples
 
 
+def fit_samples(samples: list[Sample], trees: int, seed: int) -> dict[str, int]:
+    groups, users, iterations = ([getattr(s, name) for s in samples] for name in ("group", "user", "iterations"))
+    return fit_columns(groups, users, iterations, trees, seed)
+
+
 @pytest.mark.parametrize("iterations", [1, 1000, 33_333, 10**9])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_three_equal_runs_are_enough(iterations: int, seed: int) -> None:
     mine = [Sample(name(9999), 3, iterations)] * 3
-    predicted = fit_table(background(seed) + mine, 100, seed)[name(9999)]
+    predicted = fit_samples(background(seed) + mine, 100, seed)[name(9999)]
     assert abs(predicted - iterations) <= 0.1 * iterations
 
 
 def test_every_group_is_predicted_and_at_least_one() -> None:
     samples = [*background(5), Sample(name(777), 1, 1)]
-    predicted = fit_table(samples, 10, 0)
+    predicted = fit_samples(samples, 10, 0)
     assert set(predicted) == {s.group for s in samples}
     assert min(predicted.values()) >= 1
     assert predicted[name(777)] == 1
 
 
 def test_same_seed_same_table() -> None:
-    assert fit_table(background(5), 10, 0) == fit_table(background(5), 10, 0)
+    assert fit_samples(background(5), 10, 0) == fit_samples(background(5), 10, 0)
 
 
 def test_no_history_no_table() -> None:
-    assert fit_table([], 100, 0) == {}
+    assert fit_samples([], 100, 0) == {}
 
 
 def rows(seed: int, count: int, groups: int, users: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import render_features
-from slurm_asrpt.predict.group import Hints, describe, group_id, parse_comment
+from slurm_asrpt.predict.group import Hints, describe, parse_comment
 from slurm_asrpt.predict.words import PART_BYTES
 
 RULES = GroupSettings()
@@ -17,7 +17,7 @@ def gid(
     script: bytes = SCRIPT, name: bytes = b"train", uid: int = 1000, args: tuple[bytes, ...] = (), dataset: bytes = b"",
     rules: GroupSettings = RULES,
 ) -> str:  # fmt: skip
-    return group_id(uid, name, script, args, dataset, rules)
+    return describe(uid, name, script, args, dataset, rules).group
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_hash_does_not_change() -> None:
     """A changed id would make every group unseen."""
     job = describe(1000, b"train-17", b"#!/bin/sh\n  python a.py b --lr 3\n#x\n", [b"x"], b"", RULES)
     assert (job.group, job.program) == ("59881554a5905723", "cf8519910bea20e5")
-    assert group_id(0, b"", b"x" * 100000, [], b"", RULES) == "910e7caf398f52f6"
+    assert describe(0, b"", b"x" * 100000, [], b"", RULES).group == "910e7caf398f52f6"
 
 
 def test_many_similar_scripts_do_not_collide() -> None:

@@ -16,7 +16,7 @@ import typer.main
 from slurm_asrpt_cli.admin import app, main
 
 from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.group import describe, group_id
+from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.predict.jobscript import directives, gpus_asked
 from slurm_asrpt.predict.keys import keys_of
@@ -44,7 +44,7 @@ def admin(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[
 
 
 def test_retrain_and_predict(config: Path) -> None:
-    group = group_id(1234, b"bert", SCRIPT, [b"--lr", b"1"], b"c4", GroupSettings())
+    group = describe(1234, b"bert", SCRIPT, [b"--lr", b"1"], b"c4", GroupSettings()).group
     (config.parent / "state").mkdir()
     with History(config.parent / "state" / "history.sqlite") as history:
         history.record(Run(str(i), 1, state="COMPLETED", group_id=group, iterations=500) for i in range(3))

@@ -17,7 +17,7 @@ from lua_hook import INTERPRETERS, ROOT, LuaHook
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.group import describe, group_id
+from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.table import Entry, write_table
@@ -187,14 +187,14 @@ def test_conf_is_read_again_when_it_changes(lua: LuaHook, folder: Path) -> None:
 
 def test_hints(lua: LuaHook, folder: Path) -> None:
     answer = lua.submit(folder, **job(comment="mine asrpt:profile=gpt-2,dataset=c4,bad=%s%n"))
-    expected = group_id(1000, b"train-1", SCRIPT.encode(), [], b"c4", RULES)
+    expected = describe(1000, b"train-1", SCRIPT.encode(), [], b"c4", RULES).group
     assert tag_of(answer) == Tag(expected, profile="gpt-2", program=JOB.program)
     assert answer["log_user"] == ["asrpt: ignored in --comment: bad=%s%n"]
 
 
 def test_arguments_count(lua: LuaHook, folder: Path) -> None:
     tag = tag_of(lua.submit(folder, **job(argc=3, argv="--model 2")))
-    assert tag.group == group_id(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES)
+    assert tag.group == describe(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES).group
 
 
 def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slurm_asrpt.predict.evaluate import judge
+from slurm_asrpt.predict.evaluate import assess
 from slurm_asrpt.predict.predictors import Lesson, fit
 from slurm_asrpt.sim.evaluation import cases_of_trace
 from slurm_asrpt.sim.generate import pai_like
@@ -18,7 +18,7 @@ CHAIN = chains_of(["g"], ["u"], [1])[0]
 @pytest.mark.parametrize("seed", [1, 2])
 def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
     cases = cases_of_trace(pai_like(8000, 20, seed))
-    found = judge(name, cases, 6400, None, 100, 0)
+    found = assess(name, cases, 6400, None, 100, 0)
     assert 0.75 <= found.inside <= 0.85
 
 

@@ -52,6 +52,19 @@ def test_both_runs_of_a_requeued_job_are_kept(bench):
     assert [entry["until"] for entry in bench.audit("cut", job_id)] == [cut_at]
 
 
+def test_a_requeue_seen_while_it_ends_the_run_does_not_change_the_runs_start(bench):
+    job_id = bench.slurm.submit(4)
+    bench.cycle(10)
+    first = bench.slurm.records[job_id].start_time
+    bench.slurm.change(job_id, state="COMPLETING", start_time=bench.slurm.now, restarts=1)
+    bench.cycle(2)
+    assert bench.runs() == {}
+    bench.slurm.requeue(job_id)
+    bench.cycle()
+    (run,) = bench.runs().values()
+    assert (run.state, run.start_time) == ("REQUEUED", first)
+
+
 def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(10)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobProfile, Request
@@ -90,10 +90,12 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
     """Heavy-Edge on exactly these GPUs per node."""
-    sizes = tuple([node.gpus for node in nodes])
-    ranks, alpha = _mapped(profile, counts, sizes, fabric.inter, fabric.intra)
-    gpus = {node.name: count for node, count in zip(nodes, counts, strict=True)}
-    return Placement(gpus, ranks(tuple(gpus)), alpha)
+    names = tuple(map(_NAME, nodes))
+    ranks, alpha = _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
+    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha)
+
+
+_NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
 
 
 @lru_cache(maxsize=65536)

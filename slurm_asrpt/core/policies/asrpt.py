@@ -62,7 +62,7 @@ class ASrpt:
         self.fabric, self.tau, self.comm_heavy = fabric, tau, comm_heavy
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
-        self._jobs: dict[JobId, Job] = {}
+        self._jobs: dict[JobId, tuple[Job, Kind]] = {}
         self._kinds: dict[Hashable, Kind] = {}
         self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
         self._machine = VirtualMachine()
@@ -86,21 +86,22 @@ class ASrpt:
         self._nodes = tuple(nodes)
         self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
         self._clear_kinds()
+        self._jobs = {job_id: (job, self._kind(job)) for job_id, (job, _) in self._jobs.items()}
         self._look_again()
 
     def submitted(self, job: Job, now: float) -> None:
         machine = self._machine
         if now >= machine.end:
             self._advance(now)
-        self._jobs[job.id] = job
-        work = job.gpus * job.predicted_iterations * self._kind(job).best
-        machine.add(job.id, work, job.submit_time, now)
+        kind = self._kind(job)
+        self._jobs[job.id] = job, kind
+        machine.add(job.id, job.gpus * job.predicted_iterations * kind.best, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
-        self._jobs[job.id] = job
+        self._jobs[job.id] = job, self._kind(job)
         self._look_again()
         self._fifo[job.id] = None
         self._fifo.move_to_end(job.id, last=False)
@@ -108,7 +109,7 @@ class ASrpt:
     def changed(self, job: Job, now: float) -> None:
         self._advance(now)
         if job.id in self._jobs:
-            self._jobs[job.id] = job
+            self._jobs[job.id] = job, self._kind(job)
             self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
@@ -130,9 +131,9 @@ class ASrpt:
     def _forget(self, job_id: JobId) -> None:
         del self._jobs[job_id]
         self._fifo.pop(job_id, None)
-        if job_id in self._last:  # it has waited
-            del self._last[job_id]
-        self._delays.pop(job_id, None)
+        self._last.pop(job_id, None)
+        if self._delays:
+            self._delays.pop(job_id, None)
 
     def _kind(self, job: Job) -> Kind:
         if job.request is not ANYWHERE:
@@ -196,23 +197,20 @@ class ASrpt:
 
     def _say_instead(self, facts: Mapping[str, Any]) -> None:
         """Nothing has changed for the job that blocks but the evidence."""
-        *others, (job, why, until) = self._stuck
-        why = self._last[job.id] = Reason(why.phase, why.kind, facts)
-        self._stuck = (*others, Wait(job, why, until))
+        *others, wait = self._stuck
+        why = self._last[wait.job.id] = Reason(wait.reason.phase, wait.reason.kind, facts)
+        self._stuck = (*others, Wait(wait.job, why, wait.until))
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
         """Look at one job of the FIFO after the other."""
         decisions: list[Decision] = []
-        starts: list[JobId] = []
         waits: list[Wait] = []
         self._blocked = False
         for job_id in self._fifo:
-            job = self._jobs[job_id]
-            decision = self._consider(job, plan, now)
+            decision = self._consider(*self._jobs[job_id], plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
-                starts.append(job_id)
-                plan.add(job, decision.placement)
+                plan.add(decision.job, decision.placement)
                 self._state += 1
                 continue
             waits.append(decision)
@@ -220,22 +218,29 @@ class ASrpt:
             if not self._may_pass(job_id, decision.reason, now):
                 self._blocked = True
                 break
-        for job_id in starts:
-            self._forget(job_id)
-            self._cluster = None  # will not be what it was
+        if len(waits) < len(decisions):
+            self._start(decisions)
         self._stuck = ()
         if self._blocked:
             self._keep_in_mind(waits)
         return decisions
 
+    def _start(self, decisions: list[Decision]) -> None:
+        """What starts is gone from here."""
+        for decision in decisions:
+            if isinstance(decision, Start):
+                self._forget(decision.job.id)
+        self._cluster = None  # will not be what it was
+
     def _keep_in_mind(self, waits: list[Wait]) -> None:
         """Whether the answer is the same until something happens to the job that blocks: others can never start."""
-        job, why, _ = waits[-1]
-        if len(waits) > 1 and any(wait.reason.kind != "capacity" for wait in waits[:-1]):
+        *others, blocked = waits
+        if others and any(wait.reason.kind != "capacity" for wait in others):
             return
-        if why.kind == "gpus" and job.request is ANYWHERE:
+        job, kind = blocked.job, blocked.reason.kind
+        if kind == "gpus" and job.request is ANYWHERE:
             self._stuck, self._need, self._until = tuple(waits), job.gpus, -_NEVER
-        elif why.kind == "placement":
+        elif kind == "placement":
             self._stuck, self._need, self._until = tuple(waits), 0, self._delays[job.id].deadline
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
@@ -247,9 +252,8 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, plan: Plan, now: float) -> Decision:
+    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Decision:
         """Lines 5-23 for one job."""
-        kind = self._kind(job)
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         free = plan.free
@@ -283,13 +287,16 @@ class ASrpt:
 
     def next_wakeup(self, now: float) -> float | None:
         """A deadline, or when a job joins a FIFO in which nobody blocks: behind a blocked head it could not start."""
+        wake = _NEVER if self._blocked else self._machine.end
+        if self._deadlines:
+            wake = min(wake, self._next_deadline(now))
+        return None if wake == _NEVER else wake
+
+    def _next_deadline(self, now: float) -> float:
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
             heapq.heappop(deadlines)
-        wake = _NEVER if self._blocked else self._machine.end
-        if deadlines and deadlines[0][0] < wake:
-            wake = deadlines[0][0]
-        return None if wake == _NEVER else wake
+        return deadlines[0][0] if deadlines else _NEVER
 
     def _stands(self, deadline: float, job_id: JobId) -> bool:
         delay = self._delays.get(job_id)
@@ -329,7 +336,8 @@ class ASrpt:
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
         self._machine, self._fifo, self._delays = machine, fifo, delays
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
-        self._jobs = {job_id: jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))}
+        waiting = [jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))]
+        self._jobs = {job.id: (job, self._kind(job)) for job in waiting}
         self._last.clear()
         self._look_again()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.registry import Registry
 
 
 class Phase(StrEnum):
@@ -23,7 +25,8 @@ class Phase(StrEnum):
     LEFT = "left to Slurm"
 
 
-class Reason(NamedTuple):  # like the decisions below: a simulation makes one per event
+@dataclass(slots=True)  # like the decisions below not frozen: a simulation makes one per event, at half the price
+class Reason:
     """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
 
     phase: Phase
@@ -69,14 +72,16 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
     return Reason(phase, kind, facts)
 
 
-class Start(NamedTuple):
+@dataclass(slots=True)
+class Start:
     """Start this job now, there."""
 
     job: Job
     placement: Placement
 
 
-class Wait(NamedTuple):
+@dataclass(slots=True)
+class Wait:
     """This job waits, and why. until: when the policy looks again, seconds; None means at the next event."""
 
     job: Job
@@ -135,33 +140,10 @@ class SeesRunning(Protocol):
         """
 
 
-P = TypeVar("P", bound=Callable[..., Policy])
-_REGISTRY: dict[str, Callable[..., Policy]] = {}
-
-
-def register(name: str) -> Callable[[P], P]:
-    """Class decorator: make a policy known by name. Raises ValueError for a name taken."""
-
-    def add(factory: P) -> P:
-        if name in _REGISTRY:
-            raise ValueError(f"two policies are called {name}")
-        _REGISTRY[name] = factory
-        return factory
-
-    return add
-
-
-def policy_names() -> list[str]:
-    return sorted(_REGISTRY)
+POLICIES = Registry[Policy]("policy")
+register, make_policy, policy_names = POLICIES.register, POLICIES.make, POLICIES.names
 
 
 def policy_settings(name: str) -> frozenset[str]:
     """The names of the settings that a policy takes; empty for an unknown policy."""
-    return frozenset(inspect.signature(_REGISTRY[name]).parameters) if name in _REGISTRY else frozenset()
-
-
-def make_policy(name: str, **settings: Any) -> Policy:
-    """A policy by name. Raises ValueError that lists the known names."""
-    if name not in _REGISTRY:
-        raise ValueError(f"no policy is called {name!r}; known: {', '.join(policy_names())}")
-    return _REGISTRY[name](**settings)
+    return frozenset(inspect.signature(POLICIES.makers[name]).parameters) if name in POLICIES.makers else frozenset()

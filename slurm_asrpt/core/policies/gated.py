@@ -255,7 +255,8 @@ class Gated:
         """For a job that one of equal servers holds, that which a plain request would get: a mask; else ``allowed``."""
         if not self._size or self._forecast.needs(job).servers > 1:
             return allowed
-        able = [servers.view.bit(node.name) for node, usable in offers(servers.view, job.request) if usable >= job.gpus]
+        view = servers.view
+        able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
         at = servers.nearest(job.gpus, self._size, sum(able) & allowed, end, later_only=False)
         return 0 if at is None else 1 << at
 

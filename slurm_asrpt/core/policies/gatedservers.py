@@ -22,8 +22,7 @@ class Servers:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
         self.masks: Sequence[int] = cluster.masks
-        self._cluster, self._occupancy = cluster, occupancy
-        self._own: list[int] | None = None  # a copy of the masks, once there are starts
+        self._occupancy = occupancy
 
     @property
     def free(self) -> int:
@@ -38,15 +37,7 @@ class Servers:
     def start(self, job: Job, placement: Placement) -> None:
         """Plan a start."""
         self.plan.add(job, placement)
-        if self._own is None:
-            self.masks = self._own = list(self._cluster.masks)
-        masks = self._own
-        for name, count in placement.gpus.items():
-            bit, before = self._cluster.bit(name), count
-            while not masks[before] & bit:
-                before += 1
-            masks[before] ^= bit
-            masks[before - count] |= bit
+        self.masks = self.plan.masks()
 
     def plain(self, job: Job) -> bool:
         """Whether free GPUs are all that counts, as ``freeindex.plain`` says."""

@@ -67,11 +67,12 @@ class VirtualMachine:
             self.clock = now
             self._serve(key)
             return
-        standing = self._standing(served)
-        if key < standing:
-            self._inside[served[3]] = standing
-            self._serve(key)
-            key = standing
+        if work <= self._left(served):
+            standing = self._standing(served)
+            if key < standing:
+                self._inside[served[3]] = standing
+                self._serve(key)
+                key = standing
         heapq.heappush(self._heap, key)
 
     def remove(self, job_id: JobId) -> None:
@@ -87,10 +88,9 @@ class VirtualMachine:
     def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
         completed: list[JobId] = []
-        while self._served is not None and self.end <= now:
-            job_id = self._served[3]
-            del self._inside[job_id]
-            completed.append(job_id)
+        while (served := self._served) is not None and self.end <= now:
+            del self._inside[served[3]]
+            completed.append(served[3])
             if self.end > self.clock:
                 self.clock = self.end
             self._next()
@@ -98,10 +98,14 @@ class VirtualMachine:
             self.clock = now
         return completed
 
+    def _left(self, served: Key) -> float:
+        """The work left of the job being served."""
+        left = served[0] - (self.clock - self._since) * self._speed
+        return left if left > 0.0 else 0.0
+
     def _standing(self, served: Key) -> Key:
         """The key of the job being served as it stands now."""
-        left = served[0] - (self.clock - self._since) * self._speed
-        return (left if left > 0.0 else 0.0, *served[1:])
+        return (self._left(served), *served[1:])
 
     def _serve(self, key: Key) -> None:
         self._served, self._since = key, self.clock

@@ -6,10 +6,11 @@ is the same object in retraining, where all its figures become the hook's table,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
+from slurm_asrpt.core.registry import Registry
 from slurm_asrpt.predict.table import Entry
 
 Chain = Sequence[tuple[str, str]]
@@ -41,28 +42,5 @@ class Predictor(Protocol):
         """One that knows the same and learns on its own."""
 
 
-_known: dict[str, Callable[[], Predictor]] = {}
-P = TypeVar("P", bound=Callable[[], Predictor])
-
-
-def register(name: str) -> Callable[[P], P]:
-    """Make a predictor known under a name. Raises ValueError for a name that is taken."""
-
-    def keep(make: P) -> P:
-        if name in _known:
-            raise ValueError(f"two predictors are called {name!r}")
-        _known[name] = make
-        return make
-
-    return keep
-
-
-def make_predictor(name: str) -> Predictor:
-    """One that knows nothing yet. Raises ValueError for an unknown name."""
-    if name not in _known:
-        raise ValueError(f"no predictor is called {name!r}; known: {', '.join(predictor_names())}")
-    return _known[name]()
-
-
-def predictor_names() -> tuple[str, ...]:
-    return tuple(sorted(_known))
+_REGISTRY = Registry[Predictor]("predictor")
+register, make_predictor, predictor_names = _REGISTRY.register, _REGISTRY.make, _REGISTRY.names

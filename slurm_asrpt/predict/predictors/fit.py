@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from slurm_asrpt.predict.forest import fit_columns, fit_rows
+from slurm_asrpt.predict.forest import Progress, fit_columns, fit_rows, silent
 from slurm_asrpt.predict.history import TEACHING, Sample
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.predictors.base import Chain, Lesson, make_predictor
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.predict.table import Entry
 
-Progress = Callable[[int], None]
 FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
 
 
-def _silent(done: int) -> None:
-    pass
-
-
-def fit(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress = _silent) -> dict[str, Entry]:
+def fit(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress = silent) -> dict[str, Entry]:
     """The entries of all keys that the predictor ``name`` answers under; same lessons and seed, same entries.
 
     lessons: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.

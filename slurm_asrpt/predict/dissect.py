@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.group import counted_name, submission
+from slurm_asrpt.predict.group import counted_name, identity
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.words import Reader, fold_dates, make_rules, read_script
 
@@ -23,7 +23,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Explained:
+class Dissected:
     """A submission taken apart. keys: from narrow to wide, as the hook looks them up."""
 
     group: str
@@ -41,7 +41,7 @@ class Explained:
         return [line.counts for line in self.lines if line.counts]
 
 
-def explain(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, settings: GroupSettings) -> Explained:
+def dissect(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, settings: GroupSettings) -> Dissected:
     """Take a submission without arguments apart."""
     notes: list[tuple[str, str]] = []
     reader = Reader(make_rules(settings), lambda rule, word: notes.append((rule, os.fsdecode(word))))
@@ -56,8 +56,8 @@ def explain(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, set
         Line(os.fsdecode(text), os.fsdecode(fold(part)), tuple(notes[at:end]))
         for (text, at), end, part in zip(lines, ends, parts, strict=True)
     ]
-    job = submission(uid, name, reader, (), dataset)
-    return Explained(
+    job = identity(uid, name, reader, (), dataset)
+    return Dissected(
         group=job.group,
         program=job.program,
         programs=[os.fsdecode(name) for name in reader.programs],
@@ -70,7 +70,7 @@ def explain(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, set
     )
 
 
-def differences(one: Explained, two: Explained) -> list[tuple[str, str]]:
+def differences(one: Dissected, two: Dissected) -> list[tuple[str, str]]:
     """Why two submissions are in two groups: (what, as in a diff) for each difference; none if they are in one."""
     named = [("job name", one.job_name, two.job_name), ("dataset hint", one.dataset, two.dataset)]
     named += [("user", str(one.uid), str(two.uid))]

@@ -1,0 +1,37 @@
+"""Things of one kind that are known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry(Generic[T]):
+    """Makers of ``T`` by name. kind: what one is called in messages, e.g. "policy"."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.makers: dict[str, Callable[..., T]] = {}
+
+    def register(self, name: str) -> Callable[[F], F]:
+        """Decorator: make a class or function known under a name. Raises ValueError for a name that is taken."""
+
+        def keep(make: F) -> F:
+            if name in self.makers:
+                raise ValueError(f"there is a {self.kind} called {name!r} already")
+            self.makers[name] = make
+            return make
+
+        return keep
+
+    def make(self, name: str, **settings: Any) -> T:
+        """A new one. Raises ValueError that lists the known names."""
+        if name not in self.makers:
+            raise ValueError(f"no {self.kind} is called {name!r}; known: {', '.join(self.names())}")
+        return self.makers[name](**settings)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.makers))
