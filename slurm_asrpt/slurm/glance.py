@@ -119,11 +119,29 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 class _Known(NamedTuple):
-    """A job as it was last seen. line: None where it was read in full only. whole: nothing is known to be missing."""
+    """A job as it was last seen. line: None where it was read in full only.
+
+    whole: the record lacks nothing that is known to be there. as_asked: what it asks for has not changed since.
+    """
 
     record: JobRecord
     line: bytes | None
-    whole: bool
+    whole: bool = True
+    as_asked: bool = True
+
+    def follow(self, line: bytes) -> _Known:
+        """Raises SlurmError."""
+        if line == self.line:
+            return self
+        before = self.line or line
+        record, whole = caught_up(self.record, before, line)
+        same = line[_PASSING_BYTES:] == before[_PASSING_BYTES:]
+        return _Known(record, line, self.whole and whole, self.as_asked and same)
+
+    @property
+    def misleading(self) -> bool:
+        """It waits, perhaps with a pin of ours or without one that the record still has."""
+        return not self.as_asked and self.record.state == PENDING
 
 
 class Queue:
@@ -144,12 +162,13 @@ class Queue:
         """Raises SlurmError."""
         try:
             lines = parse_glance(self._glance()) if len(self._known) >= self._many else {}
-            known = {number: _follow(job, lines[number]) for number, job in self._known.items() if number in lines}
+            known = {number: job.follow(lines[number]) for number, job in self._known.items() if number in lines}
         except SlurmError:  # a squeue that says it otherwise: it is asked the long way then, and may fail there
             return self._read_all({})
         lacking = len(known) < len(lines) or not all(job.whole for job in known.values())
         old = self._clock() >= self._reading.last + LONGEST_S
-        if not lines or old or (lacking and self._reading.due):
+        misled = any(job.misleading for job in known.values())
+        if not lines or old or misled or (lacking and self._reading.due):
             return self._read_all(lines)
         self._known = known
         return [job.record for job in known.values()]
@@ -158,12 +177,5 @@ class Queue:
         """The lines were seen before, so what has changed since is noticed next time."""
         with self._reading.spending():
             records = self._read()
-        self._known = {record.number: _Known(record, lines.get(record.number), True) for record in records}
+        self._known = {record.number: _Known(record, lines.get(record.number)) for record in records}
         return records
-
-
-def _follow(job: _Known, line: bytes) -> _Known:
-    if line == job.line:
-        return job
-    record, whole = caught_up(job.record, job.line or line, line)
-    return _Known(record, line, whole and job.whole)

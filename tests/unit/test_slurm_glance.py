@@ -135,21 +135,28 @@ def test_a_requeue_gives_the_nodes_back(slurm: Slurm) -> None:
 
 def test_our_own_pin_does_not_hide_that_the_job_runs(slurm: Slurm) -> None:
     """The pin changes what only a full read tells; the state must not wait for that."""
-    slurm.change(5, required_nodes="n1")
-    assert slurm.look()[5].required_nodes == ""
-    slurm.change(5, state="RUNNING", nodes="n1")
+    slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
     assert slurm.look()[5].state == "RUNNING"
     assert slurm.reads == 1
 
 
-@pytest.mark.parametrize("event", ["new", "changed"])
-def test_all_is_read_for_what_a_glance_cannot_tell_but_not_too_often(slurm: Slurm, event: str) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["waits", "requeued"])
+def test_what_a_waiting_job_asks_for_is_never_of_yesterday(slurm: Slurm, again: bool) -> None:
+    """Or a pin that we have undone would look like its owner's choice of nodes, and an old shape be written back."""
+    if again:
+        slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
+        slurm.look()
+        slurm.change(5, state=PENDING, nodes="", restarts=1)
+    else:
+        slurm.change(5, required_nodes="n1")
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
+
+
+def test_all_is_read_for_new_jobs_but_not_too_often(slurm: Slurm) -> None:
     """Reading takes a second, so it rests for nine."""
     for expected in (2, 3):
-        if event == "new":
-            slurm.jobs[MANY + expected] = record(MANY + expected)
-        else:
-            slurm.change(5, required_nodes=f"n{expected}")
+        slurm.jobs[MANY + expected] = record(MANY + expected)
         slurm.look(after=5.0)
         assert slurm.look(after=5.0) == slurm.jobs
         assert slurm.reads == expected
