@@ -2,7 +2,8 @@
 
 squeue takes most of its time to turn jobs into JSON, we take as long to read it back, and from one cycle to the next
 hardly a job has changed. So where there are many, all is read only if a glance shows what it cannot explain, and then
-seldom. Columns have a fixed number of bytes: whatever a value holds, it cannot pass for another column or another job.
+seldom; but at once where a waiting job asks for something else than before, as nobody may act on what it asked for.
+Columns have a fixed number of bytes: whatever a value holds, it cannot pass for another column or another job.
 """
 
 from __future__ import annotations
