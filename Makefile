@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | test-compat | lint | benchmarks | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | lint | benchmarks | reproduction | man | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-random test-compat test-integrations lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-random fuzz test-compat test-integrations lint benchmarks reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -40,6 +40,12 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 
 test-random: setup ## The property tests with other examples in each run
 	$(BIN)/pytest --hypothesis-profile=random tests/property
+
+MINUTES ?= 10
+FUZZED ?= tests/property
+fuzz: setup ## The same again and again until MINUTES=10 are over, or one fails: the readers alone with FUZZED=tests/property/test_fuzz_readers.py
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$end ]; do \
+		$(BIN)/pytest -q -x --hypothesis-profile=random $(FUZZED) || exit 1; done
 
 test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
 	@.ci/packages debootstrap

@@ -99,7 +99,7 @@ def import_(
     """
     from slurm_asrpt.predict.historyimport import Import
 
-    settings = load_settings(config)
+    settings = load_settings(config, trusted=True)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
     _only_with("--sacct", sacct, since=since, partition=partition)
     _only_with("--csv", csv, column=column)
@@ -329,7 +329,7 @@ def forget(
       asrpt-admin history forget alice
       asrpt-admin history forget --yes 1001
     """
-    settings = load_settings(config)
+    settings = load_settings(config, trusted=True)
     name, uid = _whose(user)
     with read_history(settings) as history:
         count = historycare.count_of(history, name, uid)

@@ -41,7 +41,7 @@ def retrain_command(
       asrpt-admin retrain --json
       asrpt-admin retrain --force
     """
-    settings = load_settings(config)
+    settings = load_settings(config, trusted=True)
     with progress("learning", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance, force)
     if as_json:
@@ -118,7 +118,7 @@ def activate_command(
     Example:
       asrpt-admin models activate 20261121T081502.120000Z
     """
-    _announce(activate(load_settings(config), name), as_json)
+    _announce(activate(load_settings(config, trusted=True), name), as_json)
 
 
 @app.command("rollback")
@@ -131,7 +131,7 @@ def rollback_command(config: ConfigOption = None, as_json: JsonOption = False) -
     Example:
       asrpt-admin models rollback
     """
-    _announce(rollback(load_settings(config)), as_json)
+    _announce(rollback(load_settings(config, trusted=True)), as_json)
 
 
 def _announce(model: Model, as_json: bool) -> None:

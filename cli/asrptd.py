@@ -24,6 +24,14 @@ Examples:
   asrptd --config /etc/slurm/asrpt.toml --once --log-level debug"""
 
 
+class OneLine(logging.Formatter):
+    """A line a message, and the lines of a traceback indented: no text of a user's looks like a line of ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *more = super().format(record).split("\n")
+        return "\n".join([printable(first), *(f"    {printable(line)}" for line in more)])
+
+
 @app.command(epilog=EPILOG)
 def asrptd(
     config: Annotated[
@@ -38,8 +46,10 @@ def asrptd(
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:
         raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
-    logging.basicConfig(level=levels[log_level.upper()], format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    settings = load_settings(config)
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=levels[log_level.upper()], handlers=[handler])
+    settings = load_settings(config, trusted=True)
     _check_slurm_conf(settings.slurm.conf)
     if mode is not None:
         settings = settings.model_copy(update={"daemon": settings.daemon.model_copy(update={"mode": mode})})

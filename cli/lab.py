@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
@@ -108,6 +109,7 @@ def up(
     accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd, for sacct.")] = False,
     multifactor: Annotated[bool, typer.Option("--multifactor", help="With priority/multifactor.")] = False,
     scheduler: Annotated[str, typer.Option(help="Slurm's own scheduler: backfill or builtin.")] = "backfill",
+    slurm_user: Annotated[str, typer.Option(help="SlurmUser: whom slurmctld runs as; asrptd may, too.")] = "root",
     hook: Annotated[bool, typer.Option(help="Load our submit hook, prologs and epilog.")] = True,
     hooks_dir: Annotated[Path | None, typer.Option(help="Folder of those; default: the project's.")] = None,
     settings: Annotated[
@@ -130,6 +132,7 @@ def up(
             accounting=accounting,
             multifactor=multifactor,
             scheduler=scheduler,
+            slurm_user=slurm_user,
             hook=hook,
             hooks_dir=hooks_dir,
             slurm_conf_extra="\n".join(slurm_conf or []),
@@ -184,10 +187,10 @@ def down(
     """
     with _errors():
         if not directory.exists():
-            print(f"{directory}: nothing there")
+            print(f"{safe(str(directory))}: nothing there")
             return
         cluster.load(directory).down(purge)
-        print(f"{directory}: down")
+        print(f"{safe(str(directory))}: down")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -202,7 +205,7 @@ def run(
     """
     with _errors():
         lab = cluster.load(directory)
-        who = identity(user)
+        who = identity(user) if user else None
         os.chdir(lab.home(user))
         environment = lab.env | {"HOME": str(lab.home(user)), "USER": user or "root"}
         if who:

@@ -255,6 +255,8 @@ def _facts_in_words(job: JobStatus) -> list[tuple[str, str]]:
         ("Prediction", _prediction(job)),
         ("Iteration", _iteration(job)),
     ]
+    if job.band is not None:
+        lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
     if job.iterations_done is not None:
         lines.append(("Progress", _progress(job)))
     if job.remaining_s is not None:

@@ -511,16 +511,22 @@ function M.describe(uid, name, script, args, dataset, rules)
   }
 end
 
-local CLUSTER_KEY = hash("asrpt-cluster 1\n")
+-- A user's key: for each uid its lower half allows one upper half, so nobody can make a key of somebody else.
+local function owned(uid, key)
+  local lower = tonumber(sub(key, 9), 16)
+  return format("%08x%08x", (uid * 40503 + lower * 30011) % 4294967296, lower)
+end
+
+local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n"))
 
 -- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
 function M.keys_of(job, uid, gpus)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
-  local chain = { { "e", hash(exact) }, { "g", job.group } }
+  local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }
   if job.program ~= "" then
-    chain[3] = { "p", job.program }
+    chain[3] = { "p", owned(uid, job.program) }
   end
-  chain[#chain + 1] = { "u", hash(format("asrpt-user 1\n%.0f", uid)) }
+  chain[#chain + 1] = { "u", owned(uid, hash(format("asrpt-user 1\n%.0f", uid))) }
   chain[#chain + 1] = { "c", CLUSTER_KEY }
   return chain
 end
@@ -804,6 +810,11 @@ local function default_partition(part_list)
   return ""
 end
 
+-- Whether a job comes with a tag that we have not written. Slurm lets no user set the field; should it ever, we do not.
+local function forged(desc)
+  return given(desc.admin_comment) and find(desc.admin_comment, "^asrpt1:") ~= nil
+end
+
 local function managed(desc, part_list, partitions)
   local names = given(desc.partition) and desc.partition or default_partition(part_list)
   local any = false
@@ -830,6 +841,7 @@ local function why_left(desc, script, hints, found)
   if EXCLUSIVE[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
   if given(desc.features) then return "features" end
+  if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end
   if found.shared or found.other then return "gres" end
@@ -914,7 +926,7 @@ end
 -- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
 local function decide(state, desc, part_list, uid, now)
   local conf, rules = read_conf(state)
-  if given(desc.admin_comment) or not managed(desc, part_list, conf.partitions) then
+  if (given(desc.admin_comment) and not forged(desc)) or not managed(desc, part_list, conf.partitions) then
     return nil
   end
   local found = gpu_request(desc)
@@ -937,6 +949,9 @@ end
 local function submit(state, desc, part_list, uid)
   local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
   if not tag then
+    if forged(desc) then
+      desc.admin_comment = ""
+    end
     return
   end
   if trouble then

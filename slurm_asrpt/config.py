@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from enum import StrEnum
+from errno import EPERM
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slurm_asrpt import grouprules
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import read_config
 
 DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
 ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
@@ -116,6 +118,12 @@ class PolicySettings(Section):
         604800.0, description="asrpt-gated: after waiting for so many seconds a job goes before all younger ones."
     )
 
+    fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
+        0,
+        description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
+        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt and easy-backfill.",
+    )
+
 
 class FabricSettings(Section):
     """Bandwidths, as the timing formulas use them."""
@@ -192,9 +200,10 @@ class Settings(Section):
     group: GroupSettings = GroupSettings()
 
 
-def load_settings(path: Path | None = None) -> Settings:
+def load_settings(path: Path | None = None, *, trusted: bool = False) -> Settings:
     """Settings from ``path``, else from $ASRPT_CONFIG, else from /etc/slurm/asrpt.toml, else the defaults.
 
+    trusted: for what writes and runs by them; a file that other users could have written is refused then.
     Raises InputError naming file, key and remedy.
     """
     named = path or (Path(os.environ[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in os.environ else None)
@@ -202,10 +211,14 @@ def load_settings(path: Path | None = None) -> Settings:
     if named is None and not target.exists():
         return Settings()
     try:
-        raw = tomllib.loads(target.read_text(encoding="utf-8"))
+        data = read_config(target) if trusted else target.read_bytes()
+        raw = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
+        if error.errno == EPERM:
+            remedy = f"{error.filename}; chown it to root, chmod go-w"
+            raise InputError(f"{target}: refused: {error.strerror} ({remedy})") from None
         raise InputError(f"{target}: cannot be read ({error.strerror}); name another file with --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{target}: not valid TOML ({error}); mend that line") from error
     return parse_settings(raw, str(target))
 

@@ -71,12 +71,51 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path, mode: int) -> None:
+    """A folder that is missing is made with this mode, whatever the umask. Raises OSError."""
+    if not path.is_dir():
+        path.mkdir(mode=0o700, parents=True)
+        path.chmod(mode)
+
+
+def only_us() -> set[int]:
+    """The users whose files decide what this process does: root, and the one that it runs as."""
+    return {0, os.geteuid()}
+
+
+def rulers(folder: Path) -> set[int]:
+    """Whose files count in a folder: ``only_us``'s, and its owner's, who rules there anyway.
+
+    Raises OSError, PermissionError where others can write it.
+    """
+    owners = only_us() | {folder.stat().st_uid}
+    check_trusted_folder(folder.resolve(), owners)
+    return owners
+
+
+def read_config(path: Path) -> bytes:
+    """The bytes of a plain file that an admin names and only root or we can have written, links followed.
+
+    Raises OSError, PermissionError.
+    """
+    target = path.resolve(strict=True)
+    for folder in {path.parent.resolve(), target.parent}:
+        if not folder.stat().st_mode & stat.S_ISVTX:  # in /tmp nobody renames what is somebody else's
+            check_trusted_folder(folder, only_us())
+    return read_trusted(target, only_us())
+
+
 def read_trusted(path: Path, owners: Container[int]) -> bytes:
     """The bytes of a plain file that only ``owners`` (user ids) can have written. Raises OSError, PermissionError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         _check_trusted(path, os.fstat(descriptor), stat.S_ISREG, owners)
         return file.read()
+
+
+def check_trusted_file(path: Path, owners: Container[int]) -> None:
+    """Raises OSError unless ``path`` is a plain file, no link, that only ``owners`` can have written."""
+    _check_trusted(path, path.lstat(), stat.S_ISREG, owners)
 
 
 def check_trusted_folder(path: Path, owners: Container[int]) -> None:

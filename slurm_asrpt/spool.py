@@ -9,15 +9,16 @@
 
 Other users cannot enter a job's folder, so its files may be readable to all: that is how asrptd, in the folder's group,
 reads them without a privilege. All that stands below ``progress/<jobid>`` is the user's and may be anything: a link, a
-pipe, a terabyte. It fills the user's quota, not asrptd's memory.
+pipe, a terabyte. It fills the user's quota, not asrptd's memory. Only a plain file of the folder's own owner is
+read: one of somebody else has got there as a hard link.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container
-from contextlib import suppress
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,7 +61,7 @@ def progress_dir(spool: Path) -> Path:
 
 def read_progress(spool: Path, job_id: str) -> Progress | None:
     """What the job has reported so far, or None."""
-    text, written = _read(progress_dir(spool) / job_id / FILE_NAME, MAX_PROGRESS_BYTES)
+    text, written = _read(progress_dir(spool) / job_id, FILE_NAME, MAX_PROGRESS_BYTES)
     return parse_progress(text, written)
 
 
@@ -75,20 +76,25 @@ def parse_progress(text: bytes, written: float = 0.0) -> Progress | None:
 
 def read_losses(spool: Path, job_id: str) -> list[tuple[int, float]]:
     """The loss curve that the job has reported, as (iteration, loss); at most 256 points."""
-    return parse_losses(_read(progress_dir(spool) / job_id / LOSSES_NAME, MAX_LOSSES_BYTES)[0])
+    return parse_losses(_read(progress_dir(spool) / job_id, LOSSES_NAME, MAX_LOSSES_BYTES)[0])
 
 
-def _read(path: Path, most: int) -> tuple[bytes, float]:
-    """At most so many bytes of a user's file, and when it was written; no bytes where it is no plain, readable file."""
+def _read(folder: Path, name: str, most: int) -> tuple[bytes, float]:
+    """At most so many bytes of a user's file, and when it was written; no bytes where it is no plain file of theirs."""
+    how = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+    with suppress(OSError), _opened(folder, os.O_PATH | os.O_DIRECTORY) as inside, _opened(name, how, inside) as file:
+        status = os.fstat(file)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.fstat(inside).st_uid:
+            return os.read(file, most), status.st_mtime
+    return b"", 0.0
+
+
+@contextmanager
+def _opened(path: Path | str, flags: int, inside: int | None = None) -> Iterator[int]:
+    """A descriptor of what stands at ``path`` in the folder ``inside``; no link is followed. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b"", 0.0
-    try:
-        status = os.fstat(descriptor)
-        return (os.read(descriptor, most), status.st_mtime) if stat.S_ISREG(status.st_mode) else (b"", 0.0)
-    except OSError:  # the server has lost it in the meantime
-        return b"", 0.0
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -101,15 +107,11 @@ def remove_progress(spool: Path, job_id: str) -> None:
     """
     folder = progress_dir(spool) / job_id
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with os.scandir(descriptor) as entries:
-                for entry in islice(entries, MOST_FILES):
-                    remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
-                    with suppress(OSError):
-                        remove(entry.name, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
+        with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as inside, os.scandir(inside) as entries:
+            for entry in islice(entries, MOST_FILES):
+                remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
+                with suppress(OSError):
+                    remove(entry.name, dir_fd=inside)
         folder.rmdir()
 
 

@@ -23,7 +23,7 @@ class JobStatus:
     nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
     iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
     whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
-    running job, from its reports, else predicted.
+    running job, from its reports, else predicted. band: by fair-share, 1 goes first; None where nobody asked for bands.
     """
 
     job_id: str
@@ -49,6 +49,7 @@ class JobStatus:
     iterations_total: int | None = None
     alpha_observed: float | None = None
     remaining_s: float | None = None
+    band: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,14 @@ class Status:
     schema: int = SCHEMA
 
 
-def write_status(run_dir: Path, status: Status) -> None:
+def write_status(run_dir: Path, status: Status, *, private: bool = False) -> None:
+    """Replace the status. private: for nobody but root and the daemon's user. Raises OSError."""
     temporary = run_dir / f".{FILE_NAME}.{os.getpid()}"
     rows = [vars(job) for job in status.jobs]  # asdict() would copy every one, at ten times the cost
-    temporary.write_text(json.dumps({**vars(status), "jobs": rows}), encoding="utf-8")
-    temporary.chmod(0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps({**vars(status), "jobs": rows}))
+        os.fchmod(descriptor, 0o600 if private else 0o644)
     temporary.replace(run_dir / FILE_NAME)
 
 
@@ -82,7 +86,9 @@ def read_status(run_dir: Path) -> Status:
         return Status(jobs=jobs, **raw)
     except FileNotFoundError:
         raise AsrptError(f"{path} is not there: asrptd has not run yet (systemctl status asrptd)") from None
+    except PermissionError:
+        raise AsrptError(f"{path} is for SlurmUser and root alone: slurm.conf has PrivateData=jobs") from None
     except OSError as error:
         raise AsrptError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise AsrptError(f"{path} is damaged; asrptd writes it anew each cycle, so try again") from error

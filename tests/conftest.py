@@ -6,8 +6,12 @@ A failure that comes and goes stops everybody's work and tells the one who chang
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.register_profile("random", print_blob=True, deadline=None)
 settings.load_profile("fixed")
+
+os.umask(0o022)  # what is made with another could be refused as somebody else's

@@ -56,12 +56,15 @@ class Clock:
         self.slurm.tick(seconds)
 
 
-def make_settings(folder: Path, mode: str = "enforce", policy: str = "asrpt", **daemon: Any) -> Settings:
+def make_settings(
+    folder: Path, mode: str = "enforce", policy: str = "asrpt", fairshare_bands: int = 0, **daemon: Any
+) -> Settings:
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(exist_ok=True)
     values = {"mode": mode, "interval_s": 1.0, "progress_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
-    tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": {"name": policy}}
+    chosen = {"name": policy, "fairshare_bands": fairshare_bands}
+    tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": chosen}
     return parse_settings(tables, "test")
 
 

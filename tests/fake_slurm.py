@@ -16,7 +16,7 @@ from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import expand
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.tag import Tag
 
 GROUP = "0123456789abcdef"
@@ -34,6 +34,11 @@ class FakeSlurm:
     now: float = 1_000_000.0
     lease: float = 600.0
     multifactor: bool = False
+    ahead: list[Reservation] = field(default_factory=list)
+    shares: dict[tuple[str, str], float] = field(default_factory=dict)
+    accounting: bool = True
+    preempt_by: str = ""
+    preemptors: frozenset[str] = frozenset()
     records: dict[str, JobRecord] = field(default_factory=dict)
     writes: list[Update] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
@@ -114,7 +119,7 @@ class FakeSlurm:
 
     def config(self) -> SlurmConfig:
         self._answer()
-        return SlurmConfig("22.05.8", "fake", self.multifactor, memory_consumed=False)
+        return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt_by)
 
     def jobs(self) -> list[JobRecord]:
         self._answer()
@@ -129,6 +134,17 @@ class FakeSlurm:
             )
             for n in self.table
         ]
+
+    def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
+        return self.ahead
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        self._answer_about_accounts()
+        return self.shares
+
+    def preempting(self, by: str) -> frozenset[str]:
+        self._answer_about_accounts()
+        return self.preemptors
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         self._answer()
@@ -148,6 +164,10 @@ class FakeSlurm:
     def _answer(self) -> None:
         if not self.answers:
             raise SlurmError("squeue failed: slurmctld is away")
+
+    def _answer_about_accounts(self) -> None:
+        if not self.accounting:
+            raise SlurmError("slurmdbd is away")
 
     def used(self) -> Counter[str]:
         used: Counter[str] = Counter()

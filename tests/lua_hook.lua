@@ -23,6 +23,15 @@ function ops.describe(f)
   return job.group .. " " .. job.program .. " " .. job.features_text
 end
 
+-- Instructions that a description takes, in thousands rounded up.
+function ops.steps(f)
+  local count = 0
+  debug.sethook(function() count = count + 1000 end, "", 1000)
+  ops.describe(f)
+  debug.sethook()
+  return tostring(count)
+end
+
 function ops.keys(f)
   local keys = {}
   local job = { group = f[2], program = f[3], features_text = f[6] }

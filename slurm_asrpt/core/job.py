@@ -200,6 +200,7 @@ class Job:
     predicted_iterations: ñ_i, 0 for a job of an unseen group.
     time_limit: the user's limit on the run time, seconds; inf for none.
     request: kept in whole groups of the profile's tensor slices, whatever was given.
+    band: jobs of a lower one go first, whatever the policy orders by (fair-share); 0 for all where nobody asked for it.
 
     Raises ValueError for GPUs that are not the profile's, a request that parts its slices, or figures that cannot be.
     """
@@ -213,6 +214,7 @@ class Job:
     group: str = ""
     request: Request = field(default=ANYWHERE)
     time_limit: float = math.inf
+    band: int = 0
 
     def __post_init__(self) -> None:
         if self.gpus != self.profile.gpus:
@@ -257,7 +259,7 @@ def trusted_job(
     draft: Any = _Draft()
     draft.id, draft.user, draft.gpus, draft.profile, draft.request = job_id, user, gpus, profile, request
     draft.predicted_iterations, draft.submit_time = predicted_iterations, submit_time
-    draft.group, draft.time_limit = group, time_limit
+    draft.group, draft.time_limit, draft.band = group, time_limit, 0
     draft.__class__ = Job
     job: Job = draft
     return job

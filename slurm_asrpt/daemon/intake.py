@@ -60,7 +60,7 @@ def admit(
 ) -> tuple[Ask, Job]:
     """The job as the policy gets it; ``record`` as it was before any pin of ours.
 
-    nodes: those that may serve it; leave out where it has just failed to start. Raises LeftToSlurm.
+    nodes: all of Slurm's. Raises LeftToSlurm.
     """
     if tag is None:
         raise LeftToSlurm("untagged")
@@ -68,6 +68,14 @@ def admit(
         raise LeftToSlurm(tag.left)
     ask = read_ask(record, nodes, partitions)
     return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
+
+
+def elsewhere(job: Job, names: frozenset[str]) -> Job:
+    """The job as one that these nodes cannot serve."""
+    if not names:
+        return job
+    candidates = (job.request.candidates or frozenset()) - names
+    return dataclasses.replace(job, request=dataclasses.replace(job.request, candidates=candidates))
 
 
 def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from types import FrameType
 
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, make_policy, policy_names, policy_settings
+from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.metrics import Metrics
@@ -23,6 +24,7 @@ from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
@@ -69,10 +71,19 @@ class Daemon:
         self.scheduler: Scheduler  # as soon as Slurm has answered
 
     def _scheduler(self, config: SlurmConfig) -> Scheduler:
-        """Raises InputError for a mode that this Slurm cannot have."""
+        """Raises InputError for a mode, or bands, that this Slurm cannot have."""
         settings = self.settings
         if settings.daemon.mode is Mode.ORDER and not config.multifactor:
             raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
+        if settings.policy.fairshare_bands and not (config.multifactor and config.accounts):
+            raise InputError("policy.fairshare_bands: needs PriorityType=priority/multifactor and slurmdbd")
+        if settings.daemon.mode is not Mode.SHADOW and os.geteuid() not in (0, config.slurm_uid):
+            LOG.warning(
+                "asrptd is user %d and SlurmUser %d: Slurm refuses its updates unless it is an operator "
+                "(sacctmgr modify user NAME set adminlevel=operator)",
+                os.geteuid(),
+                config.slurm_uid,
+            )
         return Scheduler(
             Parts(
                 settings=settings,
@@ -171,7 +182,7 @@ class Daemon:
 
     def _show(self, now: float) -> None:
         status = build_status(self.scheduler, now)
-        write_status(self.settings.paths.run, status)
+        write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
         self.metrics.jobs(job.state for job in status.jobs)
 
     def _measure(self, now: float) -> None:
@@ -252,6 +263,9 @@ def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
     name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    able = banded_policies()
+    if settings.policy.fairshare_bands and name in policy_names() and name not in able:
+        raise InputError(f"policy.fairshare_bands: {name} has no bands; those that do: {', '.join(able)}")
     chosen = settings.policy.model_dump(include=set(policy_settings(name)) - {"name", "fabric"})
     try:
         return make_policy(name, fabric=fabric, **chosen)
@@ -271,6 +285,8 @@ def _make_folders(settings: Settings) -> None:
     }
     for folder, mode in folders.items():
         try:
-            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            make_folder(folder, mode)
+            check_trusted_folder(folder.resolve(), only_us())
         except OSError as error:
-            raise AsrptError(f"{folder} cannot be made ({error.strerror}); asrptd runs as root or SlurmUser") from error
+            remedy = "asrptd runs as root or SlurmUser, and none but these may write its folders (chown, chmod go-w)"
+            raise AsrptError(f"{folder} cannot be used ({error.strerror}); {remedy}") from error

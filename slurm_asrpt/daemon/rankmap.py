@@ -1,12 +1,20 @@
-"""The rank map: which host each rank of a job should run on, as a host file for srun's arbitrary distribution."""
+"""The rank map: which host each rank of a job should run on, as a host file for srun's arbitrary distribution.
+
+A nicety: what cannot be written is said and left out. A spool that is full (users write there, too) stops no start.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from slurm_asrpt.errors import one_line
 from slurm_asrpt.spool import hosts_dir
+
+LOG = logging.getLogger("asrptd")
 
 
 def block_order(gpus: Mapping[str, int]) -> tuple[str, ...]:
@@ -36,8 +44,13 @@ def remove(spool: Path, numbers: Iterable[int]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.chmod(0o644)
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        LOG.warning("%s; the job's ranks stay in Slurm's order", one_line(error))
+        with suppress(OSError):
+            temporary.unlink()

@@ -18,6 +18,10 @@ LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"
 """The state that sacct, too, gives to a run that a requeue has ended."""
 MOST_UNWRITTEN = 100_000
+BELIEVED = 100.0
+"""Times the speed of a job's placement; a report of more is none, or one run could move everybody's mean at will."""
+QUICKEST_S = 1e-3
+"""Of an iteration of a job whose placement is not known."""
 
 
 class Recorder:
@@ -115,7 +119,7 @@ class Recorder:
         profiled = tag is not None and self._profiled(tracked)
         if not profiled:
             return max(1, round(elapsed)), Source.ELAPSED
-        if reported is not None and reported.ran:
+        if reported is not None and reported.ran and _believable(reported.ran, elapsed, tracked):
             return reported.ran, Source.REPORTED
         if tracked.real is not None and tracked.real.alpha > 0:
             return max(1, round(elapsed / tracked.real.alpha)), Source.ELAPSED
@@ -127,3 +131,9 @@ class Recorder:
         name = tracked.tag.profile if tracked.tag else ""
         gpus = sum((tracked.real.gpus if tracked.real else tracked.read or {}).values())
         return bool(name and gpus) and self.profiles.get(name, gpus).name != UNPROFILED
+
+
+def _believable(iterations: int, elapsed: float, tracked: Tracked) -> bool:
+    """Whether so many iterations can have been done in so many seconds."""
+    alpha = tracked.real.alpha / BELIEVED if tracked.real else QUICKEST_S
+    return iterations * alpha <= elapsed + 1.0

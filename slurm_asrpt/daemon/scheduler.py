@@ -135,10 +135,10 @@ class Scheduler:
         return tracked
 
     def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:
-        if tracked.why is None or tracked.why.kind != wait.reason.kind:
-            facts = {"reason": wait.reason.kind, "until": wait.until, **wait.reason.facts}
-            self.parts.audit.record(now, "wait", wait.job.id, **facts)
-        tracked.why = wait.reason
+        why = self.world.explained(tracked, wait.reason, now)
+        if tracked.why is None or tracked.why.kind != why.kind:
+            self.parts.audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
+        tracked.why = why
 
     def _save(self) -> None:
         self.parts.store.save(

@@ -19,7 +19,7 @@ def build_status(scheduler: Scheduler, now: float) -> Status:
     reasons = {str(job_id): why for job_id, why in queue}
     observed = scheduler.parts.watch.look(_running(scheduler))
     rows = [
-        _progress(_row(scheduler, tracked, ranks, reasons), tracked, observed.get(str(tracked.record.number)), now)
+        _progress(_row(scheduler, tracked, ranks, reasons, now), tracked, observed.get(str(tracked.record.number)), now)
         for tracked in scheduler.world.tracked.values()
     ]
     rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
@@ -46,9 +46,11 @@ def _group(row: JobStatus) -> Phase:
     return Phase.WAITING if phase in (Phase.VIRTUAL, Phase.DELAYED) else phase
 
 
-def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason]) -> JobStatus:
+def _row(
+    scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason], now: float
+) -> JobStatus:
     record, tag, job = tracked.record, tracked.tag, tracked.job
-    why = _why(tracked, reasons)
+    why = scheduler.world.explained(tracked, _why(tracked, reasons), now)
     best = scheduler.world.best_alpha(job) if job is not None else None
     alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else None
     iterations = tag.iterations if tag else 0
@@ -73,6 +75,7 @@ def _row(scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons:
         nodes=_nodes(tracked, why),
         alpha=alpha,
         alpha_min=best,
+        band=job.band + 1 if job and scheduler.settings.policy.fairshare_bands > 1 else None,
     )
 
 

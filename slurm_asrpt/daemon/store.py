@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.files import replace_file
 
 FILE_NAME = "state.json"
 LOCK_NAME = "lock"
@@ -40,18 +41,7 @@ class Store:
         text = json.dumps({"schema": SCHEMA, **state}).removesuffix("}") + f', "jobs": {{{rows}}}}}'
         if text == self._last:
             return
-        temporary = self.path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)  # the new name, too
-        finally:
-            os.close(folder)
+        replace_file(self.path, text.encode("utf-8"), 0o600)
         self._last = text
 
     def load(self) -> dict[str, Any] | None:
@@ -62,7 +52,7 @@ class Store:
                 return state
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             pass
         self.path.replace(self.path.with_suffix(".damaged"))
         return None

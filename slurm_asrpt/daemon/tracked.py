@@ -13,7 +13,7 @@ from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.slurm.parse import fold
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.records import JobRecord, Reservation
 from slurm_asrpt.slurm.request import Ask
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
@@ -47,6 +47,7 @@ class Tracked:
     ask: Ask | None = None
     job: Job | None = None
     admitted: Any = None  # what ask and job were made from
+    ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
     place: Place = Place.APART
     why: Reason | None = None
     pin: Pin | None = None

@@ -13,8 +13,9 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import placing, rankmap
-from slurm_asrpt.daemon.intake import admit, lasting, unpinned
+from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.site import Site
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
@@ -33,6 +34,7 @@ class World:
         self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
         self.fabric = Fabric(self.settings.fabric.inter_bytes_per_s, self.settings.fabric.intra_bytes_per_s)
         self.tracked: dict[str, Tracked] = {}
+        self.site = Site(parts)
         self.nodes: list[NodeRecord] = []
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
@@ -53,6 +55,7 @@ class World:
     def follow(self, records: Iterable[JobRecord], nodes: list[NodeRecord], now: float) -> None:
         """Bring the picture up to date with what Slurm says."""
         self._follow_nodes(nodes, now)
+        self.site.follow(nodes, now)
         self._follow_jobs(records, now)
         self._saved_jobs = {}  # what the daemon before us knew is true once
 
@@ -198,21 +201,36 @@ class World:
     def _admit(self, tracked: Tracked, now: float) -> None:
         """Set what the job asks for, unless nothing of it has changed. Raises LeftToSlurm.
 
-        Nodes where it has just failed to start are left out, unless it needs them.
+        Nodes on which it would reach into a reservation are left out; so are those where it has just failed to start,
+        unless it needs them.
         """
         record = unpinned(tracked.record, tracked.original)
+        if self.site.preempts(record):
+            raise LeftToSlurm("preempts")
+        tracked.ahead, band = self.site.ahead(record, now), self.site.band(record)
+        closed = frozenset(name for r in tracked.ahead for name in r.nodes)
         avoided = frozenset(name for name, until in tracked.avoid.items() if until > now)
-        admitted = (lasting(record), tracked.tag, avoided)
+        admitted = (lasting(record), tracked.tag, avoided, closed, band)
         if admitted == tracked.admitted:
             return
-        partitions, profiles = self.settings.slurm.partitions, self.parts.profiles
-        nodes = [n for n in self.nodes if n.name not in avoided]
-        tracked.ask, tracked.job = admit(record, tracked.tag, nodes, partitions, profiles)
-        if avoided and not fits(tracked.job, self.view.nodes):
-            tracked.ask, tracked.job = admit(record, tracked.tag, self.nodes, partitions, profiles)
+        tracked.ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
+        job = elsewhere(replace(job, band=band), closed)
+        spared = elsewhere(job, avoided)
+        tracked.job = spared if not avoided or fits(spared, self.view.nodes) else job
         if tracked.place is Place.QUEUED and tracked.admitted is not None:
             self.policy.changed(tracked.job, now)
         tracked.admitted = admitted
+
+    def explained(self, tracked: Tracked, why: Reason, now: float) -> Reason:
+        """The policy's reason; or the reservation that keeps the job from GPUs which it could have."""
+        if tracked.place is not Place.QUEUED or tracked.job is None or not tracked.ahead:
+            return why
+        never = self.best_alpha(tracked.job) is None  # on the nodes that are left to it
+        for ahead in tracked.ahead:
+            free = any(self.view.free.get(name) for name in ahead.nodes)
+            if never or (free and why.kind in ("gpus", "shape")):
+                return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)
+        return why
 
     def _leave(self, tracked: Tracked, why: str, now: float) -> None:
         if tracked.place is not Place.LEFT:

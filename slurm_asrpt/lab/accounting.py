@@ -23,7 +23,9 @@ def start_database(spec: LabSpec, paths: LabPaths, env: Mapping[str, str]) -> Da
     """A fresh MariaDB under the lab, with a user whom only this lab's slurmdbd can be. Raises MachineError."""
     _create_database(paths)
     password = secrets.token_hex(16)
-    _write_private(paths, "slurmdbd.conf", conf.slurmdbd_conf(spec, paths, password), uid=0)
+    _write_private(
+        paths, "slurmdbd.conf", conf.slurmdbd_conf(spec, paths, password), pwd.getpwnam(spec.slurm_user).pw_uid
+    )
     user = "slurm@'127.0.0.1'"
     # MariaDB reads one statement a line
     grants = f"CREATE USER {user} IDENTIFIED BY '{password}';\nGRANT ALL ON slurm_acct_db.* TO {user};\n"

@@ -68,7 +68,7 @@ class LabClient:
         """
         words = [os.fspath(word) for word in command]
         variables = self.env | {"HOME": str(self.home(user)), "USER": user or "root"} | dict(env or {})
-        who = identity(user)
+        who = identity(user) if user else None
         try:
             done = subprocess.run(
                 words,
@@ -107,10 +107,8 @@ class LabClient:
         return _count(self.run(["squeue", "-h", "-t", "all", "-o", "%T"]).stdout)
 
 
-def identity(user: str | None) -> tuple[int, int] | None:
-    """uid and gid to run as; None for this process's own. Raises InputError."""
-    if user is None:
-        return None
+def identity(user: str) -> tuple[int, int]:
+    """uid and gid to run as. Raises InputError."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:

@@ -85,6 +85,15 @@ class Lab(LabClient):
 
         self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
 
+    def start_node(self, name: str) -> Daemon:
+        """Start the slurmd of a node that slurm.conf has."""
+        return self._start(f"slurmd.{name}", [machine.program("slurmd"), "-D", "-N", name, "-f", str(self.slurm_conf)])
+
+    def stop_node(self, name: str) -> None:
+        """End the slurmd of a node; its jobs go on until Slurm misses it."""
+        daemon = processes.read_daemon(self.paths.pids / f"slurmd.{name}.pid")
+        processes.end([daemon] if daemon else [])
+
     def _start(self, name: str, command: Sequence[str]) -> Daemon:
         return processes.start(name, command, self.env, self.paths.log / f"{name}.out", self.paths.pids)
 
@@ -140,10 +149,9 @@ class Lab(LabClient):
             self.run(command)
 
     def _start_nodes(self, say: Say) -> None:
-        slurmd = machine.program("slurmd")
         names = [node.name for node in self.spec.node_list]
         say(f"starting {len(names)} node(s)")
-        daemons = [self._start(f"slurmd.{n}", [slurmd, "-D", "-N", n, "-f", str(self.slurm_conf)]) for n in names]
+        daemons = [self.start_node(name) for name in names]
 
         def idle() -> bool:
             states = self.node_states()

@@ -18,8 +18,10 @@ from slurm_asrpt.lab.spec import LabSpec
 def write(spec: LabSpec, paths: LabPaths) -> None:
     """Write every file that the daemons need. Raises InputError and MachineError."""
     paths.state_file.write_text(spec.to_json(), encoding="utf-8")
-    for name in (None, *spec.user_names):
-        _make_home(paths.home / (name or "root"), identity(name))
+    for folder in paths.of_slurm_user:
+        os.chown(folder, *identity(spec.slurm_user))
+    for name in ("root", spec.slurm_user, *spec.user_names):
+        _make_home(paths.home / name, identity(name))
     _make_gpus(paths.gpus, max(node.gpus for node in spec.node_list))
     hooks.install_programs(paths)
     scripts = hooks.install(spec, paths)
@@ -36,11 +38,10 @@ def write(spec: LabSpec, paths: LabPaths) -> None:
         (paths.etc / name).chmod(0o644)  # clients of every user read them, whatever root's umask
 
 
-def _make_home(folder: Path, owner: tuple[int, int] | None) -> None:
+def _make_home(folder: Path, owner: tuple[int, int]) -> None:
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    if owner:
-        os.chown(folder, *owner)
+    os.chown(folder, *owner)
 
 
 def _make_gpus(folder: Path, count: int) -> None:

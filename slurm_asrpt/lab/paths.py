@@ -99,6 +99,12 @@ class LabPaths:
         shared += [self.library, self.bin, self.home]
         return [(self.root, 0o755)] + [(f, 0o755) for f in shared] + [(f, 0o700) for f in private]
 
+    @property
+    def of_slurm_user(self) -> list[Path]:
+        """Folders that SlurmUser's daemons write: slurmctld and asrptd."""
+        asrpt = [self.asrpt / "state", self.asrpt / "run", self.hook, self.spool]
+        return [self.slurmctld_state, self.log, *asrpt, self.spool / "hosts", self.spool / "progress"]
+
     def top_level(self) -> list[Path]:
         """What a lab puts directly into its directory, and so what may be deleted there."""
         below = [folder.relative_to(self.root) for folder, _ in self._folders() if folder != self.root]

@@ -77,6 +77,7 @@ class LabSpec:
     partitions: all over all nodes; the first is the default and the only one given to asrptd.
     hook: load our job_submit module, prologs and epilog from ``hooks_dir`` (None: the project's plugin_hooks).
     settings: overrides for asrpt.toml, e.g. {"daemon": {"mode": "shadow"}, "policy": {"name": "asrpt-gated"}}.
+    slurm_user: SlurmUser, as whom slurmctld runs; asrptd's folders are that user's, too.
     slurm_conf_extra: lines appended to slurm.conf.
 
     Raises InputError.
@@ -95,6 +96,7 @@ class LabSpec:
     scheduler_parameters: str = DEFAULT_SCHEDULER_PARAMETERS
     hook: bool = True
     hooks_dir: Path | None = None
+    slurm_user: str = "root"
     slurm_conf_extra: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

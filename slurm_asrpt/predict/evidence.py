@@ -61,13 +61,14 @@ def evidence(subject: Subject, entries: Mapping[str, Entry], history: History) -
 
 def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:
     """The condition, and its values, of the runs that teach something under the key of this level."""
+    user = ("uid = ?", subject.uid)
     group = ("group_id = ?", subject.group)
-    exact = (group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))
+    exact = (user, group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))
     wanted: dict[str, tuple[tuple[str, str | int], ...]] = {
         "exact": exact,
-        "group": (group,),
-        "program": (("program = ?", subject.program),),
-        "user": (("uid = ?", subject.uid),),
+        "group": (user, group),
+        "program": (user, ("program = ?", subject.program)),
+        "user": (user,),
         "cluster": (),
     }
     states = tuple(sorted(TEACHING))

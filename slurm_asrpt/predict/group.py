@@ -2,8 +2,8 @@
 
 A group id is 16 hex digits over user id, job name, ``dataset=`` hint, script arguments and script, after the rules of
 ``[group]`` (``predict.words``). slurmctld computes it in Lua, the tools here: both must agree on every byte, which
-``tests/property/test_group_twins.py`` checks. It is no cryptographic hash: who builds a collision spoils only the
-prediction of that job's iterations.
+``tests/property/test_group_twins.py`` checks. It is no cryptographic hash: who builds a collision with somebody
+else's group still gets keys of the own user only (``predict.keys``).
 """
 
 from __future__ import annotations

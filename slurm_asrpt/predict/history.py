@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.files import check_trusted_file, rulers
 from slurm_asrpt.slurm.tag import Tag
 
 FILE_NAME = "history.sqlite"
@@ -156,6 +157,7 @@ _UPSERT = (
     "ON CONFLICT (job_id, start_time) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])
 )
 _ADD = _UPSERT + f" WHERE runs.origin <> '{Origin.ASRPTD}'"
+PARTS = ("", "-wal", "-shm")  # what the names of the file and its logs end with
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs "  # noqa: S608 constants
 LARGEST_WAL_BYTES = 16 << 20
 """To which the write-ahead log is cut after a checkpoint; a long reader may let it grow beyond."""
@@ -214,12 +216,23 @@ def _make(path: Path) -> None:
         os.close(descriptor)
 
 
+def _refuse_others(path: Path) -> None:
+    """Raises HistoryError for a file, or a log of it, that other users could have written or put there."""
+    with _named(path):
+        owners = rulers(path.parent)
+        for part in PARTS:
+            file = path.with_name(path.name + part)
+            if os.path.lexists(file):
+                check_trusted_file(file, owners)
+
+
 class History:
     """The runs in one file. Use as a context manager."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open, and make or migrate unless ``read_only``. Raises HistoryError."""
         self.path = path
+        _refuse_others(path)
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         with _named(path):
             if not read_only:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.files import sync_folder
-from slurm_asrpt.predict.history import TEACHING, DamagedError, History, HistoryError
+from slurm_asrpt.predict.history import PARTS, TEACHING, DamagedError, History, HistoryError
 
 DAY_S = 86400
 DAMAGED = ".damaged-"
-_PARTS = ("", "-wal", "-shm")
 
 
 def open_or_set_aside(path: Path, now: float) -> tuple[History, str]:
@@ -51,7 +50,7 @@ def _set_aside(path: Path, now: float) -> Path:
     """Rename the file and its log, which may hold runs that are not in it yet."""
     aside = path.with_name(f"{path.name}{DAMAGED}{now:.0f}")
     try:
-        for part in _PARTS:
+        for part in PARTS:
             source = path.with_name(path.name + part)
             if source.exists():
                 os.replace(source, aside.with_name(aside.name + part))
@@ -148,7 +147,7 @@ def statistics(history: History) -> Statistics:
 
 def size_of(path: Path) -> int:
     """Bytes of the file and its log."""
-    parts = (path.with_name(path.name + part) for part in _PARTS)
+    parts = (path.with_name(path.name + part) for part in PARTS)
     return sum(part.stat().st_size for part in parts if part.exists())
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
-from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, sync_folder, to_folders_owner
+from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
 
 FORMAT = 3
 KEPT_OTHERS = 3
@@ -102,7 +102,7 @@ def load_model(models: Path, name: str) -> Model:
         data = read_trusted(models / name / _DATA, owners)
     except OSError as error:
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
     if info.format != FORMAT or hashlib.sha256(data).hexdigest() != info.sha256:
         raise ModelError(f"{models / name}: its check sum or format does not fit; {_REMEDY}")
@@ -113,11 +113,8 @@ _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last g
 
 
 def _owners(models: Path) -> set[int]:
-    """Who may write models: root, whoever runs this, and the owner of the state folder, who rules there anyway."""
-    state = models.parent.stat()
-    if state.st_mode & 0o022:
-        raise PermissionError(1, f"others can write it (mode {state.st_mode & 0o777:o})", str(models.parent))
-    owners = {0, os.geteuid(), state.st_uid}
+    """Who may write models. Raises OSError where others than these can."""
+    owners = rulers(models.parent)
     check_trusted_folder(models, owners)
     return owners
 

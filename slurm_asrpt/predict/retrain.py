@@ -16,7 +16,7 @@ from pathlib import Path
 
 from slurm_asrpt.config import PredictSettings, Settings
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.files import replace_file, to_folders_owner
+from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.forest import Progress, silent
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
@@ -155,8 +155,8 @@ def _alone(settings: Settings) -> Iterator[None]:
     """One change of models at a time: the lock goes with the process, however that ends. Raises RetrainError."""
     state, hook = settings.paths.state, settings.paths.hook
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hook.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_folder(state, 0o700)
+        make_folder(hook, 0o755)
         descriptor = os.open(state / "retrain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         to_folders_owner(state / "retrain.lock")
         try:

@@ -45,13 +45,15 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from errno import EPERM
 from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import read_config
 
 VERSION = 1
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
@@ -153,9 +155,13 @@ def _format_options(profile: JobProfile) -> list[str]:
 
 
 def load_named(name: str, folders: Sequence[Path]) -> JobProfile:
-    """A profile by name only, for a daemon that passes on what users wrote: see ``find_profile``. Raises InputError."""
+    """A profile by name only, for a daemon that passes on what users wrote: see ``find_profile``.
+
+    Raises InputError, also for a site's file that other users could have written: it decides about everybody's jobs.
+    """
     path = find_profile(name, folders)
-    return parse_profile(_read(path), str(path))
+    read = path.read_bytes if path.parent == LIBRARY else lambda: read_config(path)
+    return parse_profile(_read(path, read), str(path))
 
 
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
@@ -166,7 +172,7 @@ def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
 def load_file(name_or_path: str, folders: Sequence[Path]) -> ProfileFile:
     """As ``load_profile``, with the provenance. Raises InputError."""
     path = Path(name_or_path) if "/" in name_or_path else find_profile(name_or_path, folders)
-    return parse_file(_read(path), str(path))
+    return parse_file(_read(path, path.read_bytes), str(path))
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
@@ -194,14 +200,16 @@ def library_names() -> list[str]:
     return sorted(path.stem for path in LIBRARY.glob("*.toml"))
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, read: Callable[[], bytes]) -> str:
     try:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give a profile file or a name")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InputError(f"{path}: larger than {MAX_FILE_BYTES} bytes; that is no profile")
-        return path.read_text(encoding="utf-8")
+        return read().decode("utf-8")
     except OSError as error:
+        if error.errno == EPERM:
+            raise InputError(f"{path}: refused: {error.strerror}; chown it to root, chmod go-w") from None
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its mode") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error

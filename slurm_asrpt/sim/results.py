@@ -215,7 +215,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         meta = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{folder}: no result there ({error.strerror}: {RESULT})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON") from error
     if not isinstance(meta, dict) or meta.get("kind") != KIND:
         raise InputError(f"{path}: not a result of asrpt-sim")

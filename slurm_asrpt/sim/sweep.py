@@ -153,7 +153,7 @@ def read_sweep(folder: Path) -> Sweep:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{folder}: no sweep there ({error.strerror}: {INDEX})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON") from error
     if not isinstance(document, dict) or document.get("kind") != KIND or document.get("schema") != SCHEMA:
         raise InputError(f"{path}: not a sweep of this release of asrpt-sim")

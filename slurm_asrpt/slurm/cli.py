@@ -13,7 +13,7 @@ from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import glance, parse
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
@@ -38,6 +38,10 @@ class CliClient:
             cluster=values.get("ClusterName", ""),
             multifactor=values.get("PriorityType", "") == "priority/multifactor",
             memory_consumed="memory" in values.get("SelectTypeParameters", "").lower(),
+            accounts=values.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
+            preempt_by=parse.preempt_by(values),
+            slurm_uid=parse.uid_in(values.get("SlurmUser", "")),
+            private_jobs="jobs" in values.get("PrivateData", "").split(","),
         )
 
     def jobs(self) -> list[JobRecord]:
@@ -56,6 +60,17 @@ class CliClient:
 
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._run("scontrol", "-d", "-o", "show", "node"))
+
+    def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
+        return parse.parse_reservations(self._run("scontrol", "-o", "show", "reservation"), nodes)
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        return parse.parse_shares(self._run("sshare", "-P", "-n", "-a", "-o", "User,Account,FairShare"))
+
+    def preempting(self, by: str) -> frozenset[str]:
+        if by == "qos":
+            return parse.parse_preempting_qos(self._run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"))
+        return parse.parse_preempting_partitions(self._run("scontrol", "-o", "show", "partition"))
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         lines = "".join(f"show job {_checked(job_id)}\n" for job_id in job_ids)

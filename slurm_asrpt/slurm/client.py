@@ -7,17 +7,25 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurm_asrpt.slurm import parse
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What we need to know of slurm.conf."""
+    """What we need to know of slurm.conf.
+
+    accounts: slurmdbd knows them. preempt_by: "qos", "partition_prio", or "". slurm_uid: of SlurmUser. private_jobs:
+    PrivateData has jobs.
+    """
 
     version: str
     cluster: str
     multifactor: bool
     memory_consumed: bool
+    accounts: bool = False
+    preempt_by: str = ""
+    slurm_uid: int = 0
+    private_jobs: bool = False
 
     @property
     def tasks_follow_nodes(self) -> bool:
@@ -36,6 +44,15 @@ class SlurmClient(Protocol):
 
     def nodes(self) -> list[NodeRecord]:
         """Every node, in node-table order."""
+
+    def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
+        """Those, now or later, that keep whole nodes of these for others."""
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        """The fair-share factor, 0 to 1, by user and account."""
+
+    def preempting(self, by: str) -> frozenset[str]:
+        """The QOS, or partitions (see ``SlurmConfig.preempt_by``), whose jobs may preempt others."""
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """GPUs by node of those of these jobs that run now; quicker than reading all jobs."""

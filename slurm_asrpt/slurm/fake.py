@@ -7,7 +7,7 @@ from pathlib import Path
 
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Update
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 
 class RecordedClient:
@@ -32,6 +32,15 @@ class RecordedClient:
 
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._text("nodes.txt"))
+
+    def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
+        return []
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        return {}
+
+    def preempting(self, by: str) -> frozenset[str]:
+        return frozenset()
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return {k: v for k, v in parse.parse_allocations(self._text("jobs.txt")).items() if k in job_ids}

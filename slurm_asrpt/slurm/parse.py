@@ -14,7 +14,7 @@ from typing import Any
 from ClusterShell.NodeSet import NodeSet
 
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord, Reservation
 
 # newer releases list these beside the state; the first of them is the one word of 22.05
 _STATE_FLAGS = (
@@ -22,6 +22,7 @@ _STATE_FLAGS = (
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
 _EXCLUSIVE = frozenset({"none", "true", "user", "mcs", "topo"})
+_PART_OF_A_GPU = re.compile(r"[0-9]+g\.[0-9]+gb")  # the name of a MIG instance, alone or in a type that holds it
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
@@ -60,6 +61,11 @@ def parse_gres(text: str) -> dict[tuple[str, str], int]:
     return counts
 
 
+def not_whole(name: str, kind: str) -> bool:
+    """Whether a generic resource is a part of a GPU: shards, MPS, MIG instances."""
+    return name in ("shard", "mps") or (name == "gpu" and _PART_OF_A_GPU.search(kind) is not None)
+
+
 def gpu_count(gres: str) -> int:
     """GPUs in a GRES text such as ``gpu:h100:4(S:0-1),shard:8`` or ``gpu:4(IDX:0-3)``; 0 without any."""
     without_lists = re.sub(r"\([^)]*\)", "", gres)
@@ -77,7 +83,7 @@ def parse_jobs(text: str) -> list[JobRecord]:
         if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
         return [job_record(raw) for raw in answer["jobs"]]
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
 
 
@@ -108,6 +114,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         start_time=number(raw.get("start_time")),
         end_time=number(raw.get("end_time")),
         time_limit=60 * number(raw.get("time_limit")),
+        deadline=number(raw.get("deadline")),
         priority=int(number(raw.get("priority"))),
         dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),
@@ -130,6 +137,8 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         excluded_nodes=_word(raw.get("excluded_nodes")),
         features=_word(raw.get("features")),
         reservation=_word(raw.get("resv_name")),
+        account=_word(raw.get("account")),
+        qos=_word(raw.get("qos")),
         exclusive=not _EXCLUSIVE.isdisjoint((_word(raw.get("shared")), _word(raw.get("exclusive")))),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
@@ -214,10 +223,60 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             memory_used=int(raw["AllocMem"]),
             state=raw["State"],
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
-            other_gres=len(types) > 1 or any(name in ("shard", "mps") for name, _ in gres),
+            other_gres=len(types) > 1 or any(not_whole(name, kind) for name, kind in gres),
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(f"scontrol show node gave something unreadable ({error!r})") from error
+
+
+def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservation]:
+    """``scontrol -o show reservation`` with times as seconds; licences and single cores of nodes keep no node."""
+    cpus = {node.name: node.cpus for node in nodes}
+    lines = [_pairs(line) for line in text.splitlines() if line.startswith("ReservationName=")]
+    try:
+        found = [_reservation(pairs) for pairs in lines]
+    except (KeyError, ValueError) as error:
+        raise SlurmError(f"scontrol show reservation gave something unreadable ({error!r})") from error
+    return [r for r, taken in found if r.nodes and taken >= sum(cpus.get(name, 0) for name in r.nodes)]
+
+
+def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
+    """With how many CPUs it takes."""
+    nodes = frozenset(expand(_sane(raw["Nodes"])))
+    cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
+    name = raw["ReservationName"]
+    return Reservation(name, float(raw["StartTime"]), float(raw["EndTime"]), nodes), int(cpus[1]) if cpus else 0
+
+
+def parse_shares(text: str) -> dict[tuple[str, str], float]:
+    """``sshare -P -n -a -o User,Account,FairShare``: the factor, 0 to 1, by user and account."""
+    rows = [[word.strip() for word in line.split("|")] for line in text.splitlines()]
+    try:
+        return {(row[0], row[1]): float(row[2]) for row in rows if row[0] and row[2]}
+    except (IndexError, ValueError) as error:
+        raise SlurmError(f"sshare gave something unreadable ({error!r})") from error
+
+
+def preempt_by(config: Mapping[str, str]) -> str:
+    """What lets one job preempt another: "qos", "partition_prio", or "" where nothing does."""
+    kind = config.get("PreemptType", "").removeprefix("preempt/")
+    return kind if kind in ("qos", "partition_prio") and config.get("PreemptMode", "OFF") != "OFF" else ""
+
+
+def parse_preempting_partitions(text: str) -> frozenset[str]:
+    """``scontrol -o show partition``: those of a higher tier than another."""
+    rows = [_pairs(line) for line in text.splitlines() if line.startswith("PartitionName=")]
+    try:
+        tiers = {row["PartitionName"]: int(row["PriorityTier"]) for row in rows}
+    except (KeyError, ValueError) as error:
+        raise SlurmError(f"scontrol show partition gave something unreadable ({error!r})") from error
+    return frozenset(name for name, tier in tiers.items() if tier > min(tiers.values()))
+
+
+def parse_preempting_qos(text: str) -> frozenset[str]:
+    """``sacctmgr -n -P show qos format=Name,Preempt``: those that may preempt another."""
+    rows = [line.split("|") for line in text.splitlines()]
+    return frozenset(row[0] for row in rows if len(row) > 1 and row[1])
 
 
 def parse_allocations(text: str) -> dict[str, dict[str, int]]:
@@ -271,6 +330,12 @@ def parse_config(text: str) -> dict[str, str]:
     """``scontrol show config`` as a dictionary of its ``Name = value`` lines."""
     pairs = (line.split("=", 1) for line in text.splitlines() if re.match(r"\w+\s+=", line))
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def uid_in(text: str) -> int:
+    """64030 for ``slurm(64030)``; 0, root's, where none is told."""
+    found = re.search(r"\(([0-9]{1,10})\)$", text)
+    return int(found[1]) if found else 0
 
 
 def parse_update_errors(transcript: str) -> list[str]:

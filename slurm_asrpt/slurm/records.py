@@ -20,7 +20,7 @@ class JobRecord:
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     array: a task of an array, or the bare record of tasks not yet split off.
     dependency: what is still to be fulfilled.
-    time_limit: seconds, 0 without one. max_nodes: 0 without an upper bound.
+    time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
     gpus_by_node: what was really allocated, by node.
     """
 
@@ -37,6 +37,7 @@ class JobRecord:
     start_time: float = 0.0
     end_time: float = 0.0
     time_limit: float = 0.0
+    deadline: float = 0.0
     priority: int = 0
     dependency: str = ""
     exit_code: int = 0
@@ -59,6 +60,8 @@ class JobRecord:
     excluded_nodes: str = ""
     features: str = ""
     reservation: str = ""
+    account: str = ""
+    qos: str = ""
     exclusive: bool = False
     contiguous: bool = False
     admin_comment: str = ""
@@ -73,7 +76,10 @@ _HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB."""
+    """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
+
+    other_gres: it has GPUs that are not all alike or not whole: several types, MIG instances, shards, MPS.
+    """
 
     name: str
     index: int
@@ -97,6 +103,16 @@ class NodeRecord:
     @property
     def completing(self) -> bool:
         return "COMPLETING" in self.state
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """One of ``scontrol show reservation`` that keeps whole nodes for others."""
+
+    name: str
+    start: float
+    end: float
+    nodes: frozenset[str]
 
 
 @dataclass(frozen=True)

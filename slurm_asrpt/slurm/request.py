@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.parse import parse_gres
+from slurm_asrpt.slurm.parse import not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 
 LEFT_WORDS = {
@@ -22,7 +22,11 @@ LEFT_WORDS = {
     "features": "it asks for node features (-C)",
     "contiguous": "it asks for contiguous nodes",
     "switches": "it asks for a number of switches",
-    "gres": "it asks for shared or several kinds of GPUs",
+    "gres": "it asks for shared or several kinds of GPUs, or MIG instances",
+    "mixed": "only with nodes of several kinds of GPUs, or MIG instances, could it be served",
+    "deadline": "it has a deadline (--deadline)",
+    "expand": "it gives its nodes to another job (--dependency=expand)",
+    "preempts": "its QOS or partition may preempt other jobs",
     "socket": "it asks for GPUs per socket",
     "nogpu": "it asks for no GPU",
     "shape": "its GPU request has a form that is not managed yet",
@@ -56,10 +60,6 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
-    wanted = set(job.partition.split(","))
-    names = (
-        n.name for n in nodes if n.gpus and not n.other_gres and n.partitions & wanted and kind in ("", n.gpu_type)
-    )
     request = Request(
         per_node=per_node,
         unit=unit,
@@ -68,9 +68,26 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
         cpus_per_gpu=job.cpus / gpus,
         memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * job.cpus / gpus,
         memory_per_node=job.memory_per_node,
-        candidates=frozenset(names),
+        candidates=_candidates(job, nodes, kind, gpus),
     )
     return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+
+
+def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> frozenset[str]:
+    """The nodes that may serve it. If it may need two of them, those of one partition alone: that with most GPUs."""
+    names = job.partition.split(",")
+    groups = [set(names)] if gpus == 1 or job.max_nodes == 1 else [{name} for name in names]
+    able = [n for n in nodes if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
+    offers = [[n for n in able if n.partitions & group] for group in groups]
+    plain = [[n for n in offer if not n.other_gres] for offer in offers]
+    best = max(plain, key=_total)
+    if _total(best) < gpus <= max(_total(offer) for offer in offers):
+        raise LeftToSlurm("mixed")
+    return frozenset(n.name for n in best)
+
+
+def _total(nodes: Sequence[NodeRecord]) -> int:
+    return sum(n.gpus for n in nodes)
 
 
 def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
@@ -85,6 +102,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
         "features": bool(job.features),
         "contiguous": job.contiguous,
         "socket": bool(job.tres_per_socket),
+        "deadline": bool(job.deadline),
     }
     for why, applies in checks.items():
         if applies:
@@ -132,7 +150,7 @@ def _one_kind(tres: str) -> tuple[str, int]:
         counts = parse_gres(tres)
     except SlurmError:
         raise LeftToSlurm("gres") from None
-    if any(name in ("shard", "mps") for name, _ in counts):
+    if any(not_whole(name, kind) for name, kind in counts):
         raise LeftToSlurm("gres")
     gpus = [(kind, count) for (name, kind), count in counts.items() if name == "gpu"]
     if len(gpus) > 1:

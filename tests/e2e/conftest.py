@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,15 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.keys import owned
+from slurm_asrpt.predict.table import FILE_NAME as TABLE
+from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.status import read_status
 
 COMMANDS = Path(sys.executable).parent
@@ -88,9 +93,13 @@ class Cluster:
     # asrptd
 
     def start_daemon(self, *arguments: str) -> None:
+        """As the lab's SlurmUser, with the umask of the unit."""
+        uid, gid = identity(self.lab.spec.slurm_user)
         with self.log.open("ab") as log:
             command = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
-            self.daemon = subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
+            self.daemon = subprocess.Popen(
+                command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
+            )
         before = time.time()
         wait_for(lambda: self._status_written() > before, "asrptd writes its status", 15)
 
@@ -158,6 +167,19 @@ class Cluster:
 
     # asrpt's own
 
+    def predict(self, iterations: Mapping[tuple[str, str], int]) -> None:
+        """From now on jobs with the default script, by user and job name, are predicted to take so many iterations."""
+        probes = [self.submit("--gpus=1", "--hold", "-J", name, user=user) for user, name in iterations]
+        found = [self.job(probe) for probe in probes]
+        self.cancel(*probes)
+        keys = [owned(job.uid, tag.group) for job in found if (tag := parse_tag(job.admin_comment))]
+        write_table(self.paths / "hook" / TABLE, dict(zip(keys, map(Entry.plain, iterations.values()), strict=True)))
+
+    def order(self) -> list[str]:
+        """The waiting jobs as the policy means to start them."""
+        rows = [row for row in self.status().values() if row["rank"]]
+        return [row["job_id"] for row in sorted(rows, key=lambda row: row["rank"])]
+
     def status(self) -> dict[str, dict[str, Any]]:
         done = self.lab.run([COMMANDS / "asrpt-status", "--json"])
         return {row["job_id"]: row for row in json.loads(done.stdout)["jobs"]}
@@ -181,13 +203,17 @@ class Cluster:
     def controller_log(self) -> str:
         return (self.lab.directory / "log" / "slurmctld.log").read_text(encoding="utf-8", errors="replace")
 
-    def clean(self) -> None:
-        """No jobs, no daemon, no memory: the next test begins as on the first day."""
-        self.stop_daemon()
+    def idle(self) -> None:
+        """Cancel all jobs and wait for their end."""
         for user in ("root", *self.lab.spec.user_names):
             self.lab.run(["scancel", f"--user={user}"], check=False)
         idle = re.compile(r"^(idle\n)+$")
         wait_for(lambda: idle.match(self.lab.run(["sinfo", "-h", "-N", "-o", "%t", "-p", "other"]).stdout), "idle", 30)
+
+    def clean(self) -> None:
+        """No jobs, no daemon, no memory: the next test begins as on the first day."""
+        self.stop_daemon()
+        self.idle()
         if "ASRPT_TEST_KEEP" in os.environ:
             return
         for name in ("state", "hook", "run"):
@@ -243,6 +269,13 @@ def cluster(session_lab: Lab) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.clean()
+
+
+@pytest.fixture
+def lab(one_lab: Cluster) -> Iterator[Cluster]:
+    """The cluster that a file's own fixture ``one_lab`` keeps for all its tests; idle again after each."""
+    yield one_lab
+    one_lab.idle()
 
 
 @pytest.fixture

@@ -11,9 +11,6 @@ import pytest
 
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
-from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, write_table
-from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import COMMANDS, LEASE_S, Cluster, own_cluster, wait_for
 
@@ -26,11 +23,6 @@ def hook_lease(cluster: Cluster) -> str:
     return re.findall(r"lease_s=(\d+)", (cluster.paths / "hook" / "hook.conf").read_text(encoding="ascii"))[0]
 
 
-def waiting_order(cluster: Cluster) -> list[str]:
-    rows = [row for row in cluster.status().values() if row["rank"]]
-    return [row["job_id"] for row in sorted(rows, key=lambda row: row["rank"])]
-
-
 def assert_each_ran_once(cluster: Cluster, jobs: list[str]) -> None:
     assert sorted(cluster.output("ran.out").split(), key=int) == jobs
     (cluster.lab.home("asrpt1") / "ran.out").unlink()
@@ -39,7 +31,7 @@ def assert_each_ran_once(cluster: Cluster, jobs: list[str]) -> None:
 def test_after_sigkill_every_waiting_job_starts_by_itself_once_its_lease_has_run_out(asrpt: Cluster):
     blockers = asrpt.block_all()
     jobs = [asrpt.submit("--gpus=1", script=RAN) for _ in range(20)]
-    wait_for(lambda: len(waiting_order(asrpt)) == 20, "all 20 wait", 15)
+    wait_for(lambda: len(asrpt.order()) == 20, "all 20 wait", 15)
     asrpt.stop_daemon(signal.SIGKILL)
     asrpt.cancel(*blockers)
     leased = [job for job in asrpt.jobs().values() if job.job_id in jobs and job.eligible_time > time.time()]
@@ -54,12 +46,12 @@ def test_killed_and_restarted_it_takes_the_waiting_jobs_over_in_their_order(asrp
     blockers = [asrpt.block(node, 4) for node in ("n1", "n2", "n3")] + [asrpt.block("n4", 3)]
     jobs = [asrpt.submit("--gpus=2", "-N1", script=RAN)]
     jobs += [asrpt.submit("--gpus=1", script=RAN) for _ in range(4)]
-    wait_for(lambda: waiting_order(asrpt) == jobs, "all wait in order", 15)
+    wait_for(lambda: asrpt.order() == jobs, "all wait in order", 15)
     asrpt.stop_daemon(signal.SIGKILL)
     asrpt.start_daemon()
-    assert waiting_order(asrpt) == jobs
+    assert asrpt.order() == jobs
     time.sleep(LEASE_S + 1)
-    assert waiting_order(asrpt) == jobs
+    assert asrpt.order() == jobs
     assert {asrpt.job(j).state for j in jobs} == {"PENDING"}
     asrpt.cancel(*blockers)
     asrpt.wait_all(jobs, "COMPLETED")
@@ -88,7 +80,7 @@ def test_shadow_decides_and_records_but_writes_nothing_to_slurm(cluster: Cluster
     cluster.start_daemon("--mode", "shadow")
     blockers = cluster.block_all()
     first, second = (cluster.submit("--gpus=2", script="sleep 1") for _ in range(2))
-    wait_for(lambda: len(waiting_order(cluster)) == 2, "both are known", 10)
+    wait_for(lambda: len(cluster.order()) == 2, "both are known", 10)
     for record in (cluster.job(first), cluster.job(second)):
         assert record.eligible_time <= time.time()
         assert record.required_nodes == ""
@@ -126,13 +118,10 @@ def test_mode_order_gives_site_factors_and_slurm_starts_in_that_order(multifacto
     cluster = multifactor
     cluster.start_daemon("--mode", "order")
     names = {"long": 3000, "middle": 300, "short": 30}
-    probes = [cluster.submit("--gpus=4", "--hold", "-J", name) for name in names]
-    groups = [tag.group for tag in (parse_tag(cluster.job(p).admin_comment) for p in probes) if tag]
-    cluster.cancel(*probes)
-    write_table(cluster.paths / "hook" / TABLE, dict(zip(groups, map(Entry.plain, names.values()), strict=True)))
+    cluster.predict({("asrpt1", name): iterations for name, iterations in names.items()})
     (blocker,) = cluster.block_all()
     jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
-    wait_for(lambda: waiting_order(cluster) == jobs, "asrptd has an order", 10)
+    wait_for(lambda: cluster.order() == jobs, "asrptd has an order", 10)
 
     def descending() -> bool:
         first, second, third = site_factors(cluster, jobs)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from slurm_asrpt.daemon.tracked import Place
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
 from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
 
@@ -182,10 +182,16 @@ class Walk(RuleBasedStateMachine):
     def settle_now(self) -> None:
         self.settle()
 
+    @rule(in_s=st.sampled_from([5.0, 30.0, 300.0]), nodes=st.sets(st.sampled_from(["n1", "n2", "n3"])))
+    def plan_maintenance(self, in_s: float, nodes: set[str]) -> None:
+        start = self.slurm.now + in_s
+        self.slurm.ahead = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
+
     def settle(self) -> None:
         """Machines are well again and nothing else happens: every job starts or waits for a reason, and cleanly."""
         self.slurm.errors.clear()
         self.slurm.states.clear()
+        self.slurm.ahead.clear()
         self.slurm.starts_jobs = True
         for _ in range(3):
             self.bench.scheduler.cycle(self.slurm.now)

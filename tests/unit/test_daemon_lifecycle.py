@@ -1,11 +1,13 @@
 """The scheduler's cycle: submit, start, end; taking back what did not start; what it leaves alone."""
 
 import dataclasses
+import errno
 import itertools
 
 import pytest
 
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.daemon import rankmap
 from slurm_asrpt.daemon.placing import placement_of
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.errors import SlurmError
@@ -383,6 +385,23 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     bench.slurm.end(job_id)
     bench.cycle()
     assert not bench.hosts(job_id).exists()
+
+
+def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, monkeypatch, caplog):
+    """Users write there, too: none of them may stop the scheduling by filling it."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "hosts")
+
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    with monkeypatch.context() as patch:
+        patch.setattr(rankmap.Path, "write_text", full)
+        bench.cycle(2)
+    assert bench.job(job_id).mapped
+    assert bench.place(job_id) is Place.RUNNING
+    assert not bench.hosts(job_id).exists()
+    assert "No space left" in caplog.text
 
 
 def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make_bench):

@@ -133,7 +133,7 @@ def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slu
     daemon, clock, shown = make_daemon(), [0.0], []
     daemon.run(once=True)
 
-    def slowly(*_):
+    def slowly(*_, **__):
         shown.append(clock[0])
         clock[0] += 1.0
 
@@ -156,6 +156,14 @@ def test_only_enforce_lets_the_hook_lease(make_daemon, slurm, mode):
 def test_mode_order_needs_multifactor(make_daemon):
     with pytest.raises(InputError, match="multifactor"):
         make_daemon(mode="order").run()
+
+
+def test_bands_need_fair_share_and_a_policy_that_has_them(make_daemon, slurm):
+    with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
+        make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
+    slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
+    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; those that do: asrpt-gated, fifo"):
+        make_daemon(policy="asrpt", fairshare_bands=4)
 
 
 def waits(daemon, slurm, answers_after, stop_after=None):

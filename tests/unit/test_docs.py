@@ -13,6 +13,8 @@ import pytest
 import typer.main
 from slurm_asrpt_cli import report
 
+from tests.commands import commands
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
@@ -20,16 +22,6 @@ PAGES = sorted((ROOT / "man").glob("*.[1-8]"))
 
 def page_of(command: str) -> Path:
     return next(path for path in PAGES if path.stem == command)
-
-
-def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, command) of all that can be typed, such as "history import"."""
-    subs = getattr(root, "commands", None)
-    if subs is None:
-        yield name, root
-        return
-    for word, sub in subs.items():
-        yield from commands(sub, f"{name} {word}".strip())
 
 
 def options() -> Iterator[tuple[str, str, str]]:
@@ -90,6 +82,20 @@ def test_each_option_is_in_the_manual(command: str, sub: str, flag: str) -> None
     text = page_of(command).read_text()
     assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), f"{sub} {flag}"
     assert not sub or f".Cm {sub}\n" in text
+
+
+ROWS = re.findall(r"^\| (.+) \| (.+) \| `(\S+)::(\w+)` \|$", (ROOT / "docs" / "slurm-features.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize(("feature", "what", "file", "test"), ROWS)
+def test_each_feature_of_slurm_has_the_test_that_the_table_names(feature: str, what: str, file: str, test: str) -> None:
+    assert re.search("managed|left to Slurm|setting|go on|untouched", what), feature
+    assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
+
+
+def test_each_row_of_the_features_is_checked() -> None:
+    text = (ROOT / "docs" / "slurm-features.md").read_text()
+    assert len(ROWS) == len(re.findall(r"^\|", text, re.M)) - 2 >= 30
 
 
 def test_each_dependency_has_a_reason() -> None:

@@ -19,7 +19,7 @@ from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.keys import keys_of, owned
 from slurm_asrpt.predict.table import Entry, write_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
@@ -29,6 +29,7 @@ SCRIPT = "#!/bin/bash\n#SBATCH -J train-1\npython train.py\n"
 RULES = GroupSettings()
 JOB = describe(1000, b"train-1", SCRIPT.encode(), [], b"", RULES)
 GROUP = JOB.group
+KEY = owned(1000, GROUP)
 
 UNSEEN = Tag(GROUP, program=JOB.program)
 SEEN = Tag(GROUP, 12345, low=12000, high=13000, program=JOB.program, level="group")
@@ -47,7 +48,7 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_hook_conf(tmp_path, ["gpu", "gpu-long"], LEASE, time.time() + 60, RULES)
-    write_table(tmp_path / "table.txt", {GROUP: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)})
+    write_table(tmp_path / "table.txt", {KEY: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)})
     return tmp_path
 
 
@@ -141,6 +142,7 @@ def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str)
         ("exclusive", {"shared": 2}),
         ("reservation", {"reservation": "r"}),
         ("features", {"features": "a100"}),
+        ("expand", {"dependency": "expand:1"}),
         ("contiguous", {"contiguous": 1}),
         ("switches", {"req_switch": 1}),
         ("gres", {"tres_per_job": "", "tres_per_node": "gres:shard:2"}),
@@ -192,6 +194,25 @@ def test_hints(lua: LuaHook, folder: Path) -> None:
     assert answer["log_user"] == ["asrpt: ignored in --comment: bad=%s%n"]
 
 
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f"asrpt1:g={'f' * 16};n=1",
+        f"asrpt:g={'f' * 16},n=1,k={'f' * 16},v=e,i=1-1,b=1,l=off",
+        f"asrpt:n=1;b=1 {UNSEEN.format().replace('n=0', 'n=1')}",
+    ],
+)
+def test_a_comment_forges_no_field_of_the_tag(lua: LuaHook, folder: Path, comment: str) -> None:
+    assert tag_of(lua.submit(folder, **job(comment=comment))) == SEEN
+
+
+def test_an_admin_comment_that_came_with_the_job_is_replaced(lua: LuaHook, folder: Path) -> None:
+    forged = {"admin_comment": f"asrpt1:g={'f' * 16};n=1"}
+    assert tag_of(lua.submit(folder, **job(**forged))) == SEEN
+    assert lua.submit(folder, **job(**forged, partition="other"))["set"] == ["admin_comment="]
+    assert lua.submit(folder, **job(admin_comment="another tool's"))["set"] == []
+
+
 def test_arguments_count(lua: LuaHook, folder: Path) -> None:
     tag = tag_of(lua.submit(folder, **job(argc=3, argv="--model 2")))
     assert tag.group == describe(1000, b"train-1", SCRIPT.encode(), [b"--model", b"2"], b"", RULES).group
@@ -214,7 +235,7 @@ def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, fo
 
 def test_a_long_tag_goes_without_features(lua: LuaHook, folder: Path) -> None:
     words = "--epochs 1234567890 --steps 1234567890 --bs 1234567890 --lr 1.23456789e-10 --wd 12345"
-    write_table(folder / "table.txt", {GROUP: Entry.plain(1e12)})
+    write_table(folder / "table.txt", {KEY: Entry.plain(1e12)})
     tag = tag_of(lua.submit(folder, **job(argc=11, argv=words)))
     assert (len(tag.features), tag.iterations) == (5, 10**12)
     tag = tag_of(lua.submit(folder, **job(argc=11, argv=words, comment="asrpt:profile=" + "x" * 64, begin_time=10**11)))

@@ -13,6 +13,7 @@ import pytest
 from slurm_asrpt.config import Settings, parse_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.model import KEPT_OTHERS, ModelError, active_name, list_models, load_model
 from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback
 from slurm_asrpt.predict.table import parse_table, read_table
@@ -41,7 +42,7 @@ def learned(settings: Settings, now: float, force: bool = False) -> RetrainRepor
 
 
 def table_says(settings: Settings) -> float:
-    return read_table(settings.paths.hook / "table.txt")[GROUP].iterations
+    return read_table(settings.paths.hook / "table.txt")[owned(-1, GROUP)].iterations
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from slurm_asrpt.daemon import progresswatch
 from slurm_asrpt.daemon.progresswatch import Observed, ProgressWatch, remaining, whole
 from slurm_asrpt.spool import (
     MAX_PROGRESS_BYTES,
+    MOST_FILES,
     Progress,
     parse_progress,
     progress_dir,
@@ -105,6 +108,89 @@ def test_a_link_to_a_number_is_not_followed(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "iterations").symlink_to(tmp_path / "secret")
     assert read_progress(tmp_path, "7") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+@pytest.mark.parametrize("theirs", [54321, 0])
+def test_a_hard_link_to_somebody_elses_file_is_no_progress(tmp_path: Path, theirs: int) -> None:
+    folder = progress_dir(tmp_path) / "7"
+    folder.mkdir(parents=True)
+    os.chown(folder, 12345, 0)
+    (tmp_path / "secret").write_text("42 43\n")
+    os.chown(tmp_path / "secret", theirs, theirs)
+    os.link(tmp_path / "secret", folder / "iterations")
+    assert read_progress(tmp_path, "7") is None
+    os.chown(tmp_path / "secret", 12345, 12345)
+    assert read_progress(tmp_path, "7") == Progress(42, 43, written=(tmp_path / "secret").stat().st_mtime)
+    remove_progress(tmp_path, "7")
+    assert (tmp_path / "secret").read_text() == "42 43\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+def test_a_device_is_no_progress(tmp_path: Path) -> None:
+    folder = progress_dir(tmp_path) / "7"
+    folder.mkdir(parents=True)
+    os.mknod(folder / "iterations", 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+    assert read_progress(tmp_path, "7") is None
+
+
+def test_a_folder_that_is_a_link_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "iterations").write_text("42 43\n")
+    progress_dir(tmp_path).mkdir()
+    (progress_dir(tmp_path) / "7").symlink_to(tmp_path / "other")
+    assert read_progress(tmp_path, "7") is None
+    remove_progress(tmp_path, "7")
+    assert (tmp_path / "other" / "iterations").read_text() == "42 43\n"
+
+
+def test_swapping_files_for_links_while_they_are_read_and_removed_reaches_nothing(tmp_path: Path) -> None:
+    """A user who is quicker than asrptd: between its look and its act the file has become a link, or a folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "iterations").write_text("42 43\n")
+    stop = threading.Event()
+
+    def swap() -> None:
+        spare = tmp_path / "spare"
+        while not stop.is_set():
+            for make in (lambda: spare.symlink_to(outside / "iterations"), lambda: spare.write_text("1 2\n")):
+                with suppress(OSError):
+                    spare.unlink(missing_ok=True)
+                    make()
+                    spare.rename(folder / "iterations")
+
+    folder = progress_dir(tmp_path) / "7"
+    folder.mkdir(parents=True)
+    user = threading.Thread(target=swap)
+    user.start()
+    try:
+        seen = {(found.done, found.total) for _ in range(2000) if (found := read_progress(tmp_path, "7"))}
+        for _ in range(200):
+            remove_progress(tmp_path, "7")
+            folder.mkdir(exist_ok=True)
+    finally:
+        stop.set()
+        user.join()
+    assert seen <= {(1, 2)}
+    assert (outside / "iterations").read_text() == "42 43\n"
+
+
+def test_folders_in_folders_cost_a_look_each_and_stay(tmp_path: Path) -> None:
+    """rmtree would follow a user down for as long as the user likes."""
+    deep = progress_dir(tmp_path) / "7" / "a"
+    (deep / "b").mkdir(parents=True)
+    remove_progress(tmp_path, "7")
+    assert deep.exists()
+
+
+def test_of_very_many_files_some_go_at_a_time(tmp_path: Path) -> None:
+    folder = progress_dir(tmp_path) / "7"
+    folder.mkdir(parents=True)
+    for number in range(MOST_FILES + 5):
+        (folder / str(number)).touch()
+    remove_progress(tmp_path, "7")
+    assert len(list(folder.iterdir())) == 5
 
 
 def test_no_more_is_read_than_the_first_bytes(tmp_path: Path) -> None:

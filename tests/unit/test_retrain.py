@@ -8,6 +8,7 @@ from slurm_asrpt.config import PathSettings, PredictSettings, Settings
 from slurm_asrpt.predict import retrain as retrain_module
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.history import History, Run, Source
+from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.model import Model, active_name, load_model
 from slurm_asrpt.predict.retrain import RetrainError, retrain
 from slurm_asrpt.predict.table import Answer, Entry
@@ -48,7 +49,7 @@ def test_retrain(settings: Settings) -> None:
     fill(settings, 50)
     report = retrain(settings, 1e9)
     assert (report.rows, report.groups) == (12, 4)
-    expected = {name(i): Entry.plain(50) for i in range(4)}
+    expected = {owned(1, name(i)): Entry.plain(50) for i in range(4)}
     assert table.read_table(settings.paths.hook / "table.txt") == expected
     model = active(settings)
     assert table.parse_table(model.data) == expected
@@ -59,7 +60,7 @@ def test_retrain(settings: Settings) -> None:
 def test_empty_history_gives_an_empty_table(settings: Settings) -> None:
     report = retrain(settings, 1e9)
     assert (report.rows, report.groups) == (0, 0)
-    assert table.lookup(settings.paths.hook / "table.txt", [("group", name(1))], {}) == (Answer(), "")
+    assert table.lookup(settings.paths.hook / "table.txt", [("group", owned(1, name(1)))], {}) == (Answer(), "")
 
 
 def test_crash_between_model_and_table(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

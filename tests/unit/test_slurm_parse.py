@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.spool import progress_dir, read_progress
 from slurm_asrpt.status import read_status
 
@@ -120,7 +121,7 @@ def test_usable_states(state, usable):
 
 
 def test_shared_and_mixed_gpus_are_marked():
-    for gres in ("gpu:a:2,gpu:b:2", "gpu:4,shard:16", "gpu:4,mps:100"):
+    for gres in ("gpu:a:2,gpu:b:2", "gpu:4,shard:16", "gpu:4,mps:100", "gpu:a100_1g.5gb:7"):
         (node,) = parse.parse_nodes(NODE.replace("gpu:h100:8(S:0-1)", gres) + " State=IDLE Partitions=gpu")
         assert node.other_gres
 
@@ -233,3 +234,40 @@ def test_a_controller_that_is_away_is_no_empty_queue():
     text = '{"errors": [{"error": "Unable to contact slurm controller (connect failure)", "errno": 1}], "jobs": []}'
     with pytest.raises(SlurmError, match="Unable to contact"):
         parse.parse_jobs(text)
+
+
+RESERVATION = (
+    "ReservationName={name} StartTime=1795287840 EndTime=1795291440 Duration=01:00:00 Nodes={nodes} NodeCnt=2 "
+    "CoreCnt=8 Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES TRES={tres} Users=root State=INACTIVE"
+)
+
+
+def test_reservations_of_whole_nodes():
+    nodes = parse.parse_nodes("\n".join(NODE.replace("=n1", f"={name}") + " State=IDLE" for name in ("n1", "n2")))
+    whole = RESERVATION.format(name="maint", nodes="n[1-2]", tres="cpu=128")
+    few = RESERVATION.format(name="cores", nodes="n1", tres="cpu=4")
+    licences = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
+    found = parse.parse_reservations("\n".join([whole, few, licences]), nodes)
+    assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}))]
+    assert parse.parse_reservations("No reservations in the system\n", nodes) == []
+    with pytest.raises(SlurmError, match="show reservation"):
+        parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
+
+
+def test_fair_share_factors():
+    """The lines of accounts have no user, and those of root's association no factor of ours."""
+    text = "|root|\nroot| root|1.000000\n|lab|\nasrpt1|  lab|0.250000\n"
+    assert parse.parse_shares(text) == {("root", "root"): 1.0, ("asrpt1", "lab"): 0.25}
+    with pytest.raises(SlurmError, match="sshare"):
+        parse.parse_shares("asrpt1|lab|much\n")
+
+
+def test_who_may_preempt():
+    assert parse.parse_preempting_qos("normal|\nhigh|normal\nurgent|high,normal\n") == {"high", "urgent"}
+    tiers = "PartitionName=gpu PriorityJobFactor=1 PriorityTier=1\nPartitionName=debug PriorityTier=10\n"
+    assert parse.parse_preempting_partitions(tiers) == {"debug"}
+    with pytest.raises(SlurmError, match="show partition"):
+        parse.parse_preempting_partitions("PartitionName=gpu\n")
+    assert parse.preempt_by({"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}) == "qos"
+    assert parse.preempt_by({"PreemptType": "preempt/partition_prio", "PreemptMode": "OFF"}) == ""
+    assert parse.preempt_by({"PreemptType": "preempt/none"}) == ""

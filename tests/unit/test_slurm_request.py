@@ -49,7 +49,17 @@ def test_forms(fields, gpus, per_node, unit):
 def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
     assert ask(tres_per_job="gres:gpu:2").request.candidates == {"n1", "n2", "n3"}
     assert ask(tres_per_job="gres:gpu:t4:2").request.candidates == {"n3"}
-    assert ask(tres_per_job="gres:gpu:a100:2").request.candidates == set()
+    assert ask(tres_per_job="gres:gpu:t4:99").request.candidates == {"n3"}
+
+
+def test_of_several_partitions_one_serves_a_job_that_may_need_two_nodes():
+    nodes = [node(1), node(2, partitions=("gpu", "gpu-long")), node(3, partitions=("gpu-long",)), node(4)]
+    wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4")
+    candidates = [
+        read_ask(dataclasses.replace(wanted, **fields), nodes, ["gpu", "gpu-long"]).request.candidates
+        for fields in ({}, {"max_nodes": 1}, {"tres_per_job": "gres:gpu:1"})
+    ]
+    assert candidates == [{"n1", "n2", "n4"}, {"n1", "n2", "n3", "n4"}, {"n1", "n2", "n3", "n4"}]
 
 
 def test_bounds_cpus_and_memory():
@@ -84,6 +94,9 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"tres_per_job": "gres:gpu:a:1,gres:gpu:b:1"}, "gres"),
         ({"tres_per_job": "gres:shard:1"}, "gres"),
         ({"tres_per_job": "gres:mps:50"}, "gres"),
+        ({"tres_per_job": "gres:gpu:a100_1g.5gb:2"}, "gres"),
+        ({"tres_per_job": "gres:gpu:a100:2"}, "mixed"),  # n6 may have them
+        ({"deadline": 1000.0}, "deadline"),
         ({"tres_per_job": "a:b:c:d:e"}, "gres"),
         ({"tres_per_node": "gres:gpu:3", "tres_per_job": "gres:gpu:8"}, "shape"),
         ({"tres_per_task": "gres:gpu:1", "tres_per_job": "", "tasks_per_node": 3}, "shape"),

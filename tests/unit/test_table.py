@@ -11,7 +11,7 @@ import pytest
 
 from slurm_asrpt import files
 from slurm_asrpt.predict import table
-from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.keys import keys_of, owned
 from slurm_asrpt.predict.table import Answer, Entry, answer
 
 ONE = Entry.plain(1)
@@ -90,7 +90,7 @@ def test_the_first_entry_that_can_answer_does() -> None:
 def test_keys_go_from_narrow_to_wide() -> None:
     keys = dict(keys_of("a" * 16, "b" * 16, 7, 4, {"lr": 0.1, "epochs": 90.0}))
     assert list(keys) == ["exact", "group", "program", "user", "cluster"]
-    assert (keys["group"], keys["program"]) == ("a" * 16, "b" * 16)
+    assert (keys["group"], keys["program"]) == (owned(7, "a" * 16), owned(7, "b" * 16))
     assert len(set(keys.values())) == 5
     again = dict(keys_of("a" * 16, "b" * 16, 7, 4, {"epochs": 90, "lr": 0.1}))
     assert again == keys

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
@@ -39,7 +39,7 @@ class Reason:
 
 
 def _when(in_s: float | None) -> str:
-    """When a reservation begins. No time is known while jobs without a time limit are in its way."""
+    """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
     known = in_s is not None and math.isfinite(in_s)
     return f"at about {in_s:.0f} s from now" if known else "as soon as they are free"
 
@@ -52,6 +52,7 @@ _WORDS = {
     "behind": "{ahead} job(s) ahead; job {head} is next",
     "reserved": "{need} GPUs are reserved for it {when}",
     "reservation": "would delay job {head}, which has {need} GPUs reserved {when}",
+    "ahead": "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may do",
     "placement": "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
     "dependency": "Slurm holds it for a dependency",
     "begin": "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
@@ -129,6 +130,16 @@ class Policy(Protocol):
         """Take up a dumped state; jobs no longer in ``jobs`` are dropped. Raises ValueError if it is no dump."""
 
 
+def band_of(share: float, bands: int) -> int:
+    """The band, 0 to ``bands`` - 1, of a fair-share factor: bands of equal width from 1 (served least) down to 0."""
+    return min(bands - 1, int((1.0 - min(1.0, max(0.0, share))) * bands))
+
+
+def standing(job: Job, rank: int) -> int:
+    """The rank of a waiting job that had this one: handed back it stays before all bands, else its band may change."""
+    return rank if rank < 0 else job.band
+
+
 @runtime_checkable
 class SeesRunning(Protocol):
     """A policy that reckons with the ends of running jobs, also of those that it has not started."""
@@ -140,8 +151,24 @@ class SeesRunning(Protocol):
         """
 
 
+P = TypeVar("P", bound=Callable[..., Policy])
 POLICIES = Registry[Policy]("policy")
-register, make_policy, policy_names = POLICIES.register, POLICIES.make, POLICIES.names
+make_policy, policy_names = POLICIES.make, POLICIES.names
+_BANDED: set[str] = set()
+
+
+def register(name: str, bands: bool = False) -> Callable[[P], P]:
+    """Decorator: make a policy known by name. Raises ValueError for a name taken.
+
+    bands: it starts jobs of a lower ``Job.band`` first.
+    """
+    _BANDED.update({name} if bands else ())
+    return POLICIES.register(name)
+
+
+def banded_policies() -> list[str]:
+    """The names of those that heed ``Job.band``."""
+    return sorted(_BANDED)
 
 
 def policy_settings(name: str) -> frozenset[str]:

@@ -19,11 +19,11 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (0, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
+"""Rank (the band, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
 
 Value = Callable[[Job, float], float]
 """What a policy orders by, from a job and its α̃_min in seconds per iteration; ties go by submission, then id."""
@@ -123,7 +123,7 @@ class Ordered:
             self._add(self._jobs[job_id], rank)
 
     def submitted(self, job: Job, now: float) -> None:
-        self._add(job, 0)
+        self._add(job, job.band)
 
     def returned(self, job: Job, now: float) -> None:
         self._returns += 1
@@ -133,7 +133,7 @@ class Ordered:
         key = self._keys.get(job.id)
         if key is not None:
             self._forget(job.id)
-            self._enter(job, (*key,), self._alone.fits(job))  # a new tuple: see _clean
+            self._enter(job, (standing(job, key[0]), *key[1:]), self._alone.fits(job))  # a new tuple: see _clean
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:
@@ -261,7 +261,7 @@ class Ordered:
         self._returns, self._last, self._first = returns, None, None
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
-                key = (rank, value, submit, id_key(job_id), job_id)
+                key = (standing(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
                 self._enter(jobs[job_id], key, self._alone.fits(jobs[job_id]))
 
 
@@ -273,37 +273,37 @@ def no_room(job: Job, plan: Plan) -> Reason:
     return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
 
 
-@register("fifo")
+@register("fifo", bands=True)
 def fifo(fabric: Fabric) -> Ordered:
     """First come, first served; the head blocks."""
     return Ordered(fabric, by_submission, conserving=False)
 
 
-@register("spjf")
+@register("spjf", bands=True)
 def spjf(fabric: Fabric) -> Ordered:
     """Shortest predicted job first (MLaaS); the head blocks."""
     return Ordered(fabric, by_duration, conserving=False)
 
 
-@register("spwf")
+@register("spwf", bands=True)
 def spwf(fabric: Fabric) -> Ordered:
     """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
     return Ordered(fabric, by_workload, conserving=False)
 
 
-@register("wcs-duration")
+@register("wcs-duration", bands=True)
 def wcs_duration(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
     return Ordered(fabric, by_duration, conserving=True)
 
 
-@register("wcs-workload")
+@register("wcs-workload", bands=True)
 def wcs_workload(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
     return Ordered(fabric, by_workload, conserving=True)
 
 
-@register("wcs-subtime")
+@register("wcs-subtime", bands=True)
 def wcs_subtime(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one that was submitted first."""
     return Ordered(fabric, by_submission, conserving=True)

@@ -2,8 +2,8 @@
 
 It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release rule:
 
-1. Order. Jobs are looked at by predicted workload g_i ñ_i α̃_i^min, least first. An unseen job counts as long as unseen
-   jobs have lasted on average.
+1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
+   first. An unseen job counts as long as unseen jobs have lasted on average.
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
    chosen by when they will be free, so that jobs that end together run together.
 3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
@@ -28,7 +28,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
 from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
@@ -56,7 +56,7 @@ class Reservation:
     alone: bool
 
 
-@register("asrpt-gated")
+@register("asrpt-gated", bands=True)
 class Gated:
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
 
@@ -98,7 +98,7 @@ class Gated:
 
     def submitted(self, job: Job, now: float) -> None:
         self._stop_running(job.id)  # requeued while the daemon was away
-        self._enter(job, 0, max(now, job.submit_time))  # not while it was held
+        self._enter(job, job.band, max(now, job.submit_time))  # not while it was held
 
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)
@@ -108,7 +108,7 @@ class Gated:
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
         if entry is not None:
-            self._enter(job, entry.key[0], entry.age[0])
+            self._enter(job, standing(job, entry.key[0]), entry.age[0])
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
@@ -140,8 +140,8 @@ class Gated:
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
-        if rank:  # handed back: first in line, however long
-            return job.id
+        if rank:  # of those handed back and of other bands the first by key need not be the shortest
+            return (rank, job.id if rank < 0 else self._kind(job, 0))
         if job.request is not ANYWHERE:
             return (job.profile, job.request)
         return job.gpus if job.gpus <= self._size else job.profile
@@ -363,7 +363,7 @@ class Gated:
         self._take_up(runs)
         for job_id, rank, since in order:
             if job_id in jobs:
-                self._enter(jobs[job_id], rank, since)
+                self._enter(jobs[job_id], standing(jobs[job_id], rank), since)
         self.reservation = kept
 
     def _kept_before(self, state: Any, jobs: Mapping[JobId, Job]) -> Reservation | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.job import Job, JobId
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (0, or negative for a job handed back), predicted GPU-seconds, submission, numeric id, id: least first."""
+"""Rank (the band, or negative: handed back), predicted GPU-seconds, submission, numeric id, id: least first."""
 
 Age = tuple[float, tuple[int, ...], JobId]
 """Since when it waits, numeric id, id: the oldest first."""

@@ -1,0 +1,16 @@
+"""What can be typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def commands(root: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, command) of all that can be typed, such as "history import"."""
+    subs = getattr(root, "commands", None)
+    if subs is None:
+        yield name, root
+        return
+    for word, sub in subs.items():
+        yield from commands(sub, f"{name} {word}".strip())

@@ -1,0 +1,87 @@
+"""What slurmdbd decides: limits, preemption by QOS, fair-share (docs/slurm-features.md). One lab for all."""
+
+import operator
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import QUICK, Cluster, own_cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SHORT = "sleep 1"
+LONG = "sleep 600"
+EXTRA = """PreemptType=preempt/qos
+PreemptMode=REQUEUE
+AccountingStorageEnforce=associations,limits,qos
+PriorityCalcPeriod=1"""
+
+
+def sacctmgr(cluster: Cluster, *words: str) -> None:
+    cluster.lab.run(["sacctmgr", "-i", *words])
+
+
+@pytest.fixture(scope="module")
+def one_lab() -> Iterator[Cluster]:
+    """QOS limited (one job a user) and urgent (preempts normal); asrptd knows them, and orders in four bands."""
+    settings = {**QUICK, "policy": {"fairshare_bands": 4}}
+    with own_cluster(30, "2x4", settings, accounting=True, multifactor=True, slurm_conf_extra=EXTRA) as cluster:
+        sacctmgr(cluster, "add", "qos", "limited", "MaxJobsPerUser=1")
+        sacctmgr(cluster, "add", "qos", "urgent", "Preempt=normal", "Priority=100")
+        sacctmgr(cluster, "modify", "user", "asrpt1,asrpt2", "set", "qos+=limited,urgent")
+        cluster.start_daemon()
+        yield cluster
+
+
+def fair_shares(cluster: Cluster) -> tuple[float, float]:
+    shares = cluster.client.fair_shares()
+    return shares["asrpt1", "lab"], shares["asrpt2", "lab"]
+
+
+def test_fair_share_bands_come_before_predicted_work_and_work_decides_within_one(lab: Cluster):
+    used = lab.submit("-p", "other", "--gpus=1", "-c8", script="sleep 3", user="asrpt1")
+    lab.wait(used, "COMPLETED")
+    lab.stop_daemon()
+    lab.lab.restart_slurmctld()  # it reckons usage at its start, then once a minute
+    wait_for(lambda: operator.lt(*fair_shares(lab)), "asrpt1 has used more than asrpt2", 90)
+    lab.predict({("asrpt1", "short"): 30, ("asrpt2", "middle"): 300, ("asrpt2", "long"): 3000})
+    lab.start_daemon()
+    blockers = lab.block_all()
+    whole = ("-N2", "--gres=gpu:4")
+    short = lab.submit(*whole, "-J", "short", user="asrpt1")
+    long, middle = (lab.submit(*whole, "-J", name, user="asrpt2") for name in ("long", "middle"))
+    wait_for(lambda: lab.order() == [middle, long, short], "the bands are in order", 15)
+    rows = lab.status()
+    assert rows[middle]["band"] == rows[long]["band"] < rows[short]["band"]
+    lab.cancel(*blockers)
+    done = lab.wait_all([middle, long, short], "COMPLETED")
+    assert done[middle].end_time <= done[long].start_time < done[long].end_time <= done[short].start_time
+
+
+def test_limits_of_qos_and_associations_hold_their_jobs_and_nobody_elses(lab: Cluster):
+    sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=1")
+    limited = [lab.submit("--gpus=1", "--qos=limited", script=LONG, user="asrpt1") for _ in range(2)]
+    single = [lab.submit("--gpus=1", script=LONG, user="asrpt2") for _ in range(2)]
+    lab.wait_all([limited[0], single[0]], "RUNNING")
+    for job_id, why in ((limited[1], "QOSMaxJobsPerUserLimit"), (single[1], "AssocMaxJobsLimit")):
+        wait_for(lambda j=job_id, w=why: lab.text_of(j) == f"a limit of Slurm holds it: {w}", why, 30)
+    free = lab.submit("--gpus=6", script=SHORT, user="asrpt1")
+    lab.wait(free, "COMPLETED")
+    lab.cancel(limited[0], single[0])
+    lab.wait_all([limited[1], single[1]], "RUNNING")
+    sacctmgr(lab, "modify", "user", "asrpt2", "set", "MaxJobs=-1")
+
+
+def test_a_qos_that_preempts_is_left_to_slurm_and_its_victim_runs_again(lab: Cluster):
+    script = "[ $SLURM_RESTART_COUNT ] || sleep 600"
+    victim = lab.submit("-N2", "--gres=gpu:4", "--requeue", script=script, user="asrpt1")
+    lab.wait(victim, "RUNNING")
+    wait_for(lambda: lab.audit(victim, "running"), "asrptd has seen it run", 10)
+    urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 3", user="asrpt2")
+    lab.wait(urgent, "RUNNING", "COMPLETED")
+    assert lab.audit(urgent, "left")[0]["why"] == "preempts"
+    lab.wait(victim, "PENDING")
+    wait_for(lambda: lab.job(victim).required_nodes == "", "our nodes are taken off", 15)
+    lab.scontrol("update", f"JobId={victim}", "StartTime=now", user="asrpt1")
+    lab.wait(victim, "COMPLETED")
+    assert lab.job(urgent).state == "COMPLETED"

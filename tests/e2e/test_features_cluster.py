@@ -1,0 +1,127 @@
+"""GPU types, overlapping partitions, licences, and nodes that come and go (docs/slurm-features.md)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_asrpt.lab.spec import DEFAULT_SCHEDULER_PARAMETERS
+from slurm_asrpt.slurm.request import LEFT_WORDS
+
+from .conftest import QUICK, Cluster, own_cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SHORT = "sleep 1"
+EXTRA = "PartitionName=half Nodes=n[1-2]\nLicenses=matlab:1\nGresTypes=gpu,shard"
+MIG = "1g.10gb"
+
+
+@pytest.fixture(scope="module")
+def one_lab() -> Iterator[Cluster]:
+    """n1 and n2 with four H100, n3 with four T4; partition half has the H100 only."""
+    options = {
+        "nodes": "2x4:h100,1x4:t4",
+        "slurm_conf_extra": EXTRA,
+        "scheduler_parameters": f"{DEFAULT_SCHEDULER_PARAMETERS},permit_job_expansion",
+        "settings": {**QUICK, "slurm": {"partitions": ["gpu", "half"]}},
+    }
+    with own_cluster(40, **options) as cluster:
+        cluster.start_daemon()
+        yield cluster
+
+
+def waits(cluster: Cluster, job_id: str, text: str, timeout: float = 15) -> None:
+    """Wait until asrpt-status says this of a job."""
+    wait_for(lambda: cluster.text_of(job_id).startswith(text), f"job {job_id}: {text}", timeout)
+    assert cluster.job(job_id).state == "PENDING"
+
+
+def test_gpu_types_and_overlapping_partitions(lab: Cluster):
+    blockers = [lab.block("n1", 4), lab.block("n2", 2)]
+    fast = lab.submit("--gpus=h100:4", script=SHORT)
+    half = lab.submit("-p", "half", "-N1", "--gpus=3", script=SHORT)
+    slow = [lab.submit(*asks, script=SHORT) for asks in (["--gres=gpu:t4:1"], ["-n1", "--gpus-per-task=t4:1"])]
+    either = lab.submit("-p", "half,gpu", "-N1", "--gpus=3", script=SHORT)
+    done = lab.wait_all([*slow, either], "COMPLETED")
+    assert {job.nodes for job in done.values()} == {"n3"}
+    for job_id in (fast, half):
+        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "it waits for its kind of node", 10)
+    lab.cancel(*blockers)
+    done = lab.wait_all([fast, half], "COMPLETED")
+    assert {job.nodes for job in done.values()} <= {"n1", "n2", "n[1-2]"}
+
+
+def test_a_licence_that_is_not_free_keeps_no_gpus_and_a_job_that_expands_another_is_left(lab: Cluster):
+    first, second = (lab.submit("--gpus=1", "-L", "matlab:1", script="sleep 600") for _ in range(2))
+    lab.wait(first, "RUNNING")
+    waits(lab, second, "a limit of Slurm holds it: Licenses")
+    full = lab.submit("--gpus=11", script=SHORT)
+    lab.wait(full, "COMPLETED")
+    lab.cancel(first)
+    lab.wait(second, "RUNNING")
+    here = lab.job(second).nodes
+    for node in lab.lab.spec.node_list:
+        lab.block(node.name, node.gpus - (node.name == here))
+    gives = lab.submit("--gpus=1", f"--dependency=expand:{second}", script=SHORT)
+    waits(lab, gives, f"left to Slurm: {LEFT_WORDS['expand']}")
+
+
+def files(lab: Cluster) -> tuple[str, str]:
+    slurm_conf, gres_conf = ((lab.lab.paths.etc / name).read_text("utf-8") for name in ("slurm.conf", "gres.conf"))
+    return slurm_conf, gres_conf
+
+
+def with_two_more(lab: Cluster) -> tuple[str, str]:
+    """The files with n4, one more of the first kind, and n5, which has MIG instances and shards, and no plain GPU."""
+    slurm_conf, gres_conf = files(lab)
+    n1 = next(line for line in slurm_conf.splitlines() if line.startswith("NodeName=n1 "))
+    port, gpus = lab.lab.spec.node_list[0].port, lab.lab.paths.gpus
+    n4 = n1.replace("NodeName=n1 ", "NodeName=n4 ").replace(f"Port={port} ", f"Port={port + 3} ")
+    n5 = n1.replace("NodeName=n1 ", "NodeName=n5 ").replace(f"Port={port} ", f"Port={port + 4} ")
+    n5 = n5.replace("Gres=gpu:h100:4", f"Gres=gpu:{MIG}:2,shard:4")
+    slurm_conf = slurm_conf.replace("n[1-3]", "n[1-5]").replace(
+        "PartitionName=gpu", f"{n4}\n{n5}\nPartitionName=gpu", 1
+    )
+    more = [
+        f"NodeName=n4 Name=gpu Type=h100 File={gpus}/gpu[0-3]",
+        f"NodeName=n5 Name=gpu Type={MIG} File={gpus}/gpu[0-1]",
+        "NodeName=n5 Name=shard Count=4\n",
+    ]
+    return slurm_conf, gres_conf + "\n".join(more)
+
+
+def configure(lab: Cluster, slurm_conf: str, gres_conf: str) -> None:
+    """Stop slurmctld for it, as Slurm wants it where nodes come or go."""
+    lab.lab.stop_slurmctld()
+    for name, text in (("slurm.conf", slurm_conf), ("gres.conf", gres_conf)):
+        (lab.lab.paths.etc / name).write_text(text, encoding="utf-8")
+    lab.lab.start_slurmctld()
+
+
+def test_nodes_are_added_and_taken_away_and_parts_of_gpus_are_left_to_slurm(lab: Cluster):
+    before = files(lab)
+    configure(lab, *with_two_more(lab))
+    for name in ("n4", "n5"):
+        lab.lab.start_node(name)
+    lab.lab.wait_for_nodes()
+    blocker = lab.block("n1", 1)
+    full = lab.submit("--gpus=h100:12", script="sleep 2")
+    waits(lab, full, "needs 12 GPUs, 11 are free")
+    parts = [lab.submit(ask, script=SHORT) for ask in ("--gres=shard:1", f"--gpus={MIG}:1")]
+    done = lab.wait_all(parts, "COMPLETED")
+    assert {job.nodes for job in done.values()} == {"n5"}
+    assert lab.audit(parts[1], "left")[0]["why"] == "gres"  # the first was left by the hook, and may be over by now
+    lab.cancel(blocker)
+    assert lab.wait(full, "COMPLETED").nodes == "n[1-2,4]"
+
+    blockers = [lab.block("n1", 1), lab.block("n2", 1)]
+    too_big, fits = lab.submit("--gpus=h100:12", script=SHORT), lab.submit("--gpus=h100:8", script=SHORT)
+    for job_id in (too_big, fits):
+        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "both wait", 15)
+    for name in ("n4", "n5"):
+        lab.lab.stop_node(name)
+    configure(lab, *before)
+    lab.lab.wait_for_nodes()
+    lab.cancel(*blockers)
+    lab.wait(fits, "COMPLETED", timeout=60)
+    waits(lab, too_big, "needs 12 GPUs; the nodes that may serve it have fewer")

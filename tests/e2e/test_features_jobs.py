@@ -1,0 +1,161 @@
+"""What a job may ask of Slurm and what happens to it while it waits (docs/slurm-features.md)."""
+
+import subprocess
+import time
+
+import pytest
+
+from slurm_asrpt.slurm.request import LEFT_WORDS
+from slurm_asrpt.slurm.tag import parse_tag
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SHORT = "sleep 1"
+
+
+def given(cluster: Cluster, job_id: str) -> list[int]:
+    """GPUs on each node of a job that asrptd has planned, once they are what was planned."""
+    wait_for(lambda: cluster.audit(job_id, "running"), f"asrptd has seen job {job_id} run", 20)
+    (entry,) = cluster.audit(job_id, "running")
+    assert entry["as_planned"]
+    return sorted(entry["gpus"].values())
+
+
+def test_dependencies_of_every_kind(asrpt: Cluster):
+    first = asrpt.submit("--gpus=1", script="sleep 3")
+    fails = asrpt.submit("--gpus=1", "-J", "one-at-a-time", script="sleep 3; exit 1")
+    kinds = {
+        "after": f"after:{first}",
+        "afterok": f"afterok:{first}",
+        "afterany": f"afterany:{fails}",
+        "afternotok": f"afternotok:{fails}",
+        "either": f"afterok:{fails}?afterok:{first}",
+        "singleton": "singleton",
+        "never": f"afterok:{fails}",
+    }
+    jobs = {k: asrpt.submit("--gpus=1", "-J", "one-at-a-time", "-d", d, script=SHORT) for k, d in kinds.items()}
+    array = asrpt.submit("--gpus=1", "--array=1-2", script="sleep 2; [ $SLURM_ARRAY_TASK_ID = 1 ]")
+    follows = asrpt.submit("--gpus=1", "--array=1-2", "-d", f"aftercorr:{array}", script=SHORT)
+    never = jobs.pop("never")
+    asrpt.wait_all([*jobs.values(), f"{follows}_1"], "COMPLETED")
+    done = asrpt.jobs()
+    assert done[jobs["after"]].start_time >= done[first].start_time
+    for kind, before in (("afterok", first), ("either", first), ("afterany", fails), ("afternotok", fails)):
+        assert done[jobs[kind]].start_time >= done[before].end_time, kind
+    namesakes = [done[job_id] for job_id in (fails, *jobs.values()) if job_id != jobs["singleton"]]
+    assert done[jobs["singleton"]].start_time >= done[fails].end_time
+    assert all(j.end_time <= done[jobs["singleton"]].start_time for j in namesakes if j.job_id < jobs["singleton"])
+    assert done[f"{follows}_1"].start_time >= done[f"{array}_1"].end_time
+    assert asrpt.text_of(never) == "Slurm holds it for a dependency"
+    assert not asrpt.audit(never, "start")
+    assert asrpt.state_of(f"{follows}_2") == "left to Slurm"
+    assert done[f"{follows}_2"].state == "PENDING"
+
+
+def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):
+    """Two jobs that would share a node by their GPUs, but not by their memory, or CPUs, are given one each."""
+    spellings = {
+        ("-N1", "--gpus=3"): [3],
+        ("-n2", "--gpus-per-task=1", "-N1"): [2],
+        ("-N2", "--gpus-per-node=1"): [1, 1],
+        ("-N2", "--gres=gpu:2"): [2, 2],
+        ("-n4", "--ntasks-per-node=2", "--gpus-per-task=1"): [2, 2],
+    }
+    jobs = {asrpt.submit(*options, script=SHORT): gpus for options, gpus in spellings.items()}
+    assert {job_id: given(asrpt, job_id) for job_id in jobs} == jobs
+    asrpt.wait_all(list(jobs), "COMPLETED")
+    for limits in (["--mem=400000"], ["-c40"]):
+        pair = [asrpt.submit("--gpus=1", *limits, script="sleep 600") for _ in range(2)]
+        running = asrpt.wait_all(pair, "RUNNING")
+        assert len({job.nodes for job in running.values()}) == 2
+        asrpt.cancel(*pair)
+
+
+def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
+    asrpt.scontrol("update", "NodeName=n2", "AvailableFeatures=fast")
+    blockers = asrpt.block_all()
+    deadline = asrpt.submit("--gpus=1", "--deadline=now+1hour", "--time=1", script=SHORT)
+    features = asrpt.submit("--gpus=1", "-C", "fast", script=SHORT)
+    command = ["salloc", "--gpus=1", "--job-name=alloc", "srun", "echo", "later"]
+    waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: len(asrpt.status()) == 3 and asrpt.job(deadline).eligible_time <= time.time(), "all left", 10)
+        (alloc,) = [row for row in asrpt.status().values() if row["name"] == "alloc"]
+        assert alloc["text"] == f"left to Slurm: {LEFT_WORDS['interactive']}"
+        assert asrpt.text_of(deadline) == f"left to Slurm: {LEFT_WORDS['deadline']}"
+        assert asrpt.text_of(features) == f"left to Slurm: {LEFT_WORDS['features']}"
+        asrpt.cancel(*blockers)
+        assert waiting.communicate(timeout=20)[0] == b"later\n"
+    finally:
+        waiting.kill()
+        waiting.wait()
+        asrpt.scontrol("update", "NodeName=n2", "ActiveFeatures=", "AvailableFeatures=")
+    done = asrpt.wait_all([deadline, features], "COMPLETED")
+    assert done[features].nodes == "n2"
+
+
+def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    more, picky, moved, plain = (asrpt.submit("--gres=gpu:1", "-N1", script=SHORT) for _ in range(4))
+    wait_for(lambda: asrpt.state_of(plain) == "waiting", "asrptd knows them", 10)
+    changes = {more: ["Gres=gpu:2", "TimeLimit=5"], picky: ["ReqNodeList=n3"], moved: ["Partition=other"]}
+    for job_id, words in changes.items():
+        asrpt.scontrol("update", f"JobId={job_id}", *words, user="asrpt1")
+    asrpt.scontrol("reconfigure")
+    wait_for(lambda: asrpt.status()[more]["gpus"] == 2, "it asks for two now", 10)
+    for job_id, why in ((picky, "nodelist"), (moved, "partition")):
+        wait_for(lambda j=job_id, w=why: asrpt.text_of(j) == f"left to Slurm: {LEFT_WORDS[w]}", f"left: {why}", 10)
+        wait_for(lambda j=job_id: asrpt.job(j).eligible_time <= time.time(), "its lease is over", 10)
+    before = asrpt.job(plain).eligible_time
+    wait_for(lambda: asrpt.job(plain).eligible_time > before, "its lease is renewed after the reconfigure", 15)
+    assert asrpt.job(plain).state == "PENDING"
+    asrpt.cancel(*blockers)
+    done = asrpt.wait_all([more, picky, moved, plain], "COMPLETED")
+    assert given(asrpt, more) == [2]
+    assert done[picky].nodes == "n3"
+    assert done[moved].partition == "other"
+
+
+def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_takes_who_names_it(asrpt: Cluster):
+    words = ["StartTime=now+600", "Duration=10", "Users=root", "Nodes=n[1-3]", "Flags=MAINT"]
+    asrpt.scontrol("create", "reservation", "ReservationName=maint", *words)
+    try:
+        long = asrpt.submit("--gpus=6", "--time=30", script=SHORT)
+        short = asrpt.submit("--gpus=6", "--time=1", script=SHORT)
+        beside = asrpt.submit("--gpus=4", "-N1", "--time=30", script=SHORT)
+        done = asrpt.wait_all([short, beside], "COMPLETED")
+        assert done[beside].nodes == "n4"
+        assert not asrpt.audit(beside, "not-started")
+        assert asrpt.text_of(long).startswith("its time limit reaches into reservation maint, which begins at about ")
+        assert asrpt.job(long).state == "PENDING"
+        assert not asrpt.audit(long, "start"), "it was not even tried"
+        words = ["StartTime=now", "Duration=10", "Users=asrpt1", "Nodes=n4"]
+        asrpt.scontrol("create", "reservation", "ReservationName=mine", *words)
+        inside = asrpt.submit("--gpus=1", "--reservation=mine", script=SHORT)
+        job = asrpt.wait(inside, "COMPLETED")
+        tag = parse_tag(job.admin_comment)
+        assert tag is not None
+        assert (job.nodes, tag.left) == ("n4", "reservation")
+    finally:
+        for name in ("mine", "maint"):
+            asrpt.lab.run(["scontrol", "delete", f"ReservationName={name}"], check=False)
+    asrpt.wait(long, "COMPLETED")
+
+
+def test_a_job_of_a_node_that_goes_down_runs_again_elsewhere_and_the_node_comes_back(asrpt: Cluster):
+    job_id = asrpt.submit("--gpus=4", "-N1", "--requeue", script="[ $SLURM_RESTART_COUNT ] || sleep 600")
+    node = asrpt.wait(job_id, "RUNNING").nodes
+    wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has seen it run", 10)
+    for state in ("DRAIN", "DOWN"):  # one that is only down comes back by itself (ReturnToService=2)
+        asrpt.scontrol("update", f"NodeName={node}", f"State={state}", "Reason=test")
+    try:
+        asrpt.wait(job_id, "PENDING")
+        wait_for(lambda: asrpt.job(job_id).required_nodes == "", "our node is taken off", 15)
+        asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+        assert asrpt.wait(job_id, "COMPLETED").nodes != node
+    finally:
+        asrpt.scontrol("update", f"NodeName={node}", "State=RESUME")
+    everywhere = asrpt.submit("-N4", "--gres=gpu:4", script=SHORT)
+    asrpt.wait(everywhere, "COMPLETED")

@@ -1,0 +1,250 @@
+"""Every reader of a file or an answer gives a value or its own error, whatever bytes it is given."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.config import GroupSettings, load_settings
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.predict.history import FILE_NAME, History, Run
+from slurm_asrpt.predict.historycare import open_or_set_aside
+from slurm_asrpt.predict.model import ModelInfo, load_model, save_model
+from slurm_asrpt.predict.table import Entry
+from slurm_asrpt.profile.schema import LIBRARY, parse_profile
+from slurm_asrpt.sim.slurmdata import parse_sinfo
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.spool import parse_progress
+from slurm_asrpt.status import JobStatus, Status, read_status, write_status
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests" / "recorded"
+RELEASES = sorted(path.name for path in RECORDED.glob("[0-9]*"))
+NESTED = b"[" * 3000
+JUNK = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from(
+        [b"", b"\0", b"\n", b"\r", b"=", b"[", b"]", b"{", b'"', b"null", b"-1", b"1e999", b"9" * 5000, NESTED]
+    ),
+    st.sampled_from(["\u202e", "\ud800", "\u2028", "٣", "\x1b[31m"]).map(
+        lambda text: text.encode("utf-8", "surrogatepass")
+    ),
+)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, whole: bytes) -> bytes:
+    """A good file in which pieces were replaced, doubled or cut off."""
+    for _ in range(draw(st.integers(1, 4))):
+        at, to = (draw(st.integers(0, len(whole))) for _ in range(2))
+        at, to = min(at, to), max(at, min(to, at + draw(st.sampled_from([0, 1, 5, 200, 10**6]))))
+        whole = whole[:at] + draw(JUNK) + whole[to:]
+    return whole
+
+
+def text_of(data: bytes) -> str:
+    """As our clients decode what a command has said."""
+    return data.decode(errors="replace")
+
+
+def read_jobs(data: bytes) -> None:
+    """As far as the daemon goes with each."""
+    for job in parse.parse_jobs(text_of(data)):
+        parse_tag(job.admin_comment)
+        try:
+            ask = read_ask(job, [], ["gpu"])
+        except LeftToSlurm:
+            continue
+        assert ask.gpus > 0
+
+
+ANSWERS: dict[str, Callable[[bytes], object]] = {
+    "squeue.json": read_jobs,
+    "nodes.txt": lambda data: parse.parse_nodes(text_of(data)),
+    "jobs.txt": lambda data: parse.parse_allocations(text_of(data)),
+    "config.txt": lambda data: parse.uid_in(parse.parse_config(text_of(data)).get("SlurmUser", "")),
+    "update.txt": lambda data: parse.parse_update_errors(text_of(data)),
+}
+
+
+def first_of(name: str, release: str) -> bytes:
+    """A recorded answer; of squeue's JSON a few jobs, all would be slow."""
+    data = (RECORDED / release / name).read_bytes()
+    if name != "squeue.json":
+        return data[:20_000]
+    answer = json.loads(data)
+    return json.dumps({**answer, "jobs": answer["jobs"][:3]}).encode()
+
+
+def or_our_error(read: Callable[[], Any]) -> None:
+    """Anything else that is raised fails the test."""
+    with suppress(AsrptError):
+        read()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_of_slurm(name: str, release: str) -> None:
+    whole = first_of(name, release)
+
+    @settings(max_examples=60)
+    @example(NESTED)
+    @given(spoilt(whole))
+    def check(data: bytes) -> None:
+        or_our_error(lambda: ANSWERS[name](data))
+
+    check()
+
+
+cells = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "infinite", "number", "x"]), inner)
+    ),
+    max_leaves=6,
+)
+KEYS = sorted(json.loads((RECORDED / RELEASES[-1] / "squeue.json").read_text())["jobs"][0])
+
+
+@given(st.dictionaries(st.sampled_from([*KEYS, "job_id"]), cells, max_size=12))
+def test_jobs_of_any_fields(job: dict[str, Any]) -> None:
+    or_our_error(lambda: read_jobs(json.dumps({"jobs": [{"job_id": 7, **job}]}).encode()))
+
+
+@given(
+    st.binary(max_size=200)
+    | st.lists(st.text("n1[]-,|gpu:()=x\n", max_size=20), max_size=5).map(lambda rows: "\n".join(rows).encode())
+)
+def test_sinfo(data: bytes) -> None:
+    or_our_error(lambda: parse_sinfo(text_of(data)))
+
+
+@settings(max_examples=200)
+@example(b"a = " + NESTED)
+@given(spoilt((ROOT / "etc" / "asrpt.toml").read_bytes()))
+def test_settings(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "asrpt.toml")
+        path.write_bytes(data)
+        or_our_error(lambda: load_settings(path))
+
+
+@given(spoilt((LIBRARY / "vgg19-dp4.toml").read_bytes()))
+def test_profiles(data: bytes) -> None:
+    or_our_error(lambda: parse_profile(text_of(data), "test"))
+
+
+HOOK_CONF = hookconf.render_hook_conf(["gpu"], 600, 2e9, GroupSettings())
+TABLE = table.render_table({f"{number:016x}": Entry.plain(5.0) for number in range(9)})
+
+
+@settings(max_examples=300)
+@given(spoilt(HOOK_CONF))
+def test_hook_conf(data: bytes) -> None:
+    """What is not wholly right is refused: the hook goes by it for every job."""
+    try:
+        hookconf.valid_until(data)
+    except ValueError:
+        return
+    assert data == HOOK_CONF
+
+
+@settings(max_examples=300)
+@given(spoilt(TABLE))
+def test_table(data: bytes) -> None:
+    try:
+        found = table.parse_table(data)
+    except ValueError:
+        return
+    assert all(entry.iterations >= 0 for entry in found.values())
+
+
+@given(st.data())
+def test_models(data: st.DataObject) -> None:
+    """A model that was touched is none, whichever of its files it was."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = Path(folder, "state", "models")
+        models.parent.mkdir(mode=0o700)
+        model = save_model(models, TABLE, ModelInfo("", "last", 0, 1, 9, 9, 0), 1e9)
+        path = models / model.name / data.draw(st.sampled_from(["model.json", "predictions.txt"]))
+        path.write_bytes(data.draw(spoilt(path.read_bytes())))
+        try:
+            assert load_model(models, model.name).data == TABLE
+        except AsrptError:
+            return
+
+
+JOB = JobStatus("7", "n", "u", "gpu", 4, "g", "p", 5, 5.0, 0.0, None, "waiting", "r", "t", {}, 1, {})
+
+
+@given(st.data())
+def test_status(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_status(Path(folder), Status(0.0, "shadow", "asrpt", 5.0, 8, 4, [JOB]))
+        path = Path(folder, "status.json")
+        path.write_bytes(data.draw(spoilt(path.read_bytes())))
+        or_our_error(lambda: read_status(Path(folder)))
+
+
+@example(b"")
+@example(NESTED)
+@given(spoilt(json.dumps({"schema": 1, "jobs": {"7": {"x": [1, 2.5, None]}}}).encode()))
+def test_state(data: bytes) -> None:
+    """A state that cannot be read is kept aside, and the daemon starts anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        try:
+            store.path.write_bytes(data)
+            found = store.load()
+            assert found is None or isinstance(found, dict)
+            assert found is not None or store.path.with_suffix(".damaged").read_bytes() == data
+        finally:
+            store.close()
+
+
+def _history() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, FILE_NAME)
+        with History(path) as history:
+            history.record([Run(str(number), number, end_time=number, user="x" * 50) for number in range(200)])
+            history.compact()
+        return path.read_bytes()
+
+
+HISTORY = _history()
+
+
+@settings(max_examples=60)
+@given(spoilt(HISTORY))
+def test_history(data: bytes) -> None:
+    """Opened, set aside, or refused in one line; and what was opened can be read or refuses in one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, FILE_NAME)
+        path.write_bytes(data)
+        path.chmod(0o600)
+
+        def read() -> None:
+            history, _ = open_or_set_aside(path, 1e9)
+            with history:
+                history.runs()
+                history.samples(completed=False)
+
+        or_our_error(read)
+
+
+@given(st.binary(max_size=300) | spoilt(b"5 10 0.5 2\n"))
+def test_progress(data: bytes) -> None:
+    found = parse_progress(data)
+    assert found is None or 0 <= found.ran <= found.done < 10**15

@@ -1,0 +1,42 @@
+"""slurmctld waits for the hook: what it costs is bounded, whatever a script, its name and its comment hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_asrpt.config import GroupSettings
+from tests.lua_hook import INTERPRETERS, LuaHook
+
+LONG = 1 << 20
+WORDS = [b"a", b"a ", b"--x=", b"2026-11-2", b"9", b"\xff", b"="]
+SIGNS = [b"\n", b"'", b'"', b"\\\n", b"; ", b"$(", b"`", b"#", b"<<E\n", b"|&"]
+each_piece = pytest.mark.parametrize("piece", [*WORDS, *SIGNS])
+
+
+@pytest.fixture(scope="module", params=INTERPRETERS)
+def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
+    hook = LuaHook(request.param)
+    hook.describe(7, b"x", b"x", [], b"", GroupSettings())  # the rules are read once
+    yield hook
+    hook.close()
+
+
+def steps(lua: LuaHook, script: bytes, name: bytes = b"x", argument: bytes = b"") -> int:
+    """Instructions of Lua that a description takes."""
+    return int(lua.ask("steps", 7, name, script, b"", argument))
+
+
+@each_piece
+def test_a_longer_script_costs_no_more(lua: LuaHook, piece: bytes) -> None:
+    half, whole = (steps(lua, piece * (size // len(piece))) for size in (LONG // 2, LONG))
+    assert whole <= 1.1 * half + 1000
+    assert whole < 2_000_000
+
+
+@each_piece
+def test_nor_does_a_longer_argument(lua: LuaHook, piece: bytes) -> None:
+    half, whole = (steps(lua, b"x", argument=piece * (size // len(piece))) for size in (LONG // 2, LONG))
+    assert whole <= 1.1 * half + 1000
+    assert whole < 2_000_000
