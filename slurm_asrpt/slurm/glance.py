@@ -35,7 +35,7 @@ _PASSING = _widths(
 _LASTING = _widths(
     "Partition:64 TimeLimit:16 NumNodes:12 MaxNodes:12 NumTasks:12 NumCPUs:12 MinMemory:16 mem-per-tres:32"
     " tres-per-job:64 tres-per-node:64 tres-per-task:64 tres-per-socket:64 ReqNodes:128 Feature:64 Reservation:64"
-    " OverSubscribe:8 Contiguous:4 NTPerNode:8 ArrayTaskId:32 admin_comment:256"
+    " OverSubscribe:8 Contiguous:4 NTPerNode:8 ArrayTaskId:32 Deadline:20 Account:64 QOS:64 admin_comment:256"
 )
 OPTION = ",".join(f"{name}:{width}" for name, width in (_PASSING | _LASTING).items())
 """For ``squeue -O``, with SLURM_TIME_FORMAT=%s."""
