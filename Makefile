@@ -71,7 +71,7 @@ lint: setup ## Style, types and the architecture
 	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli
 	$(BIN)/lint-imports
 
-benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 2 quiet cores, JSON into build/benchmarks
+benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a half on 2 quiet cores, JSON into build/benchmarks
 	@mkdir -p build/benchmarks
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
 	$(BIN)/python -m benchmarks.forecast --json > build/benchmarks/forecast.json
@@ -79,6 +79,10 @@ benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
+	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
+	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
+	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
+	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
 	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short

@@ -119,9 +119,9 @@ def in_its_stead(settings: Settings, client: SlurmClient, now: float) -> None:
             hand_back(Writer(world), now)
         finally:
             parts.audit.flush()
-        jobs = saved.get("jobs")
-        waiting = {t.record.job_id: t.dump() for t in world.pending()}
-        store.save({**saved, "jobs": {**(jobs if isinstance(jobs, dict) else {}), **waiting}}, now)
+        jobs = saved.pop("jobs", None)
+        before = {job_id: json.dumps(job) for job_id, job in jobs.items()} if isinstance(jobs, dict) else {}
+        store.save(saved, {**before, **{t.record.job_id: t.dump() for t in world.pending()}}, now)
     finally:
         lead.close()
 

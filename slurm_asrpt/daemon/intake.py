@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
@@ -128,6 +129,6 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-def lasting(record: JobRecord) -> JobRecord:
-    """The record without what changes while a job waits but does not change what it asks for."""
-    return dataclasses.replace(record, reason="", eligible_time=0.0, start_time=0.0, end_time=0.0, priority=0)
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority")
+lasting = attrgetter(*(field.name for field in dataclasses.fields(JobRecord) if field.name not in _PASSING))
+"""The values of a record without what changes while a job waits but does not change what it asks for."""

@@ -35,15 +35,18 @@ from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
-from slurm_asrpt.status import Status, write_status
+from slurm_asrpt.status import write_status
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: what waits is handed back to Slurm and nothing more is written; asrpt-admin enable goes on"
 LONGEST_PAUSE_S = 60.0
+LONGEST_UNSHOWN_S = 10.0
+"""asrpt-status takes a status of half a minute ago for a sign that asrptd is gone."""
 FORGOTTEN_S = 30 * DAY_S
 """Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
 SHORTEST_PAUSE = 0.2
@@ -63,6 +66,7 @@ class Daemon:
         self.metrics = Metrics(settings.daemon.metrics)
         self.recorder = Recorder(self._open_history, settings.paths.spool, self.profiles)
         self._tended = 0.0
+        self._showing = Seldom(time.monotonic, LONGEST_UNSHOWN_S)
         self.watch = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
         self.forecaster = Forecaster(settings.daemon)
         self.scheduler: Scheduler  # as soon as Slurm has answered
@@ -187,14 +191,21 @@ class Daemon:
         wakeup = self.scheduler.cycle(now)
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
-        status = build_status(self.scheduler, now, self.forecaster)
-        write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
-        self._measure(status, now)
+        if self._showing.due:
+            with self._showing.spending():
+                self._show(now)
+        self.scheduler.laps.done("show")
+        self._measure(now)
         self._tell_problems()
         if now >= self._tended + DAY_S:
             self._sweep(now)
         self._tend_history(now)
-        LOG.debug("cycle of %d jobs took %.3f s", len(self.scheduler.world.tracked), time.time() - now)
+        LOG.debug(
+            "cycle of %d jobs took %.3f s: %s",
+            len(self.scheduler.world.tracked),
+            time.time() - now,
+            self.scheduler.laps,
+        )
         return wakeup
 
     def _follow_clock(self, now: float) -> None:
@@ -218,10 +229,16 @@ class Daemon:
         parts, off = self.scheduler.parts, switch.is_off(self.settings.paths.state)
         if off is not parts.disabled:
             LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
+            self._showing = Seldom(time.monotonic, LONGEST_UNSHOWN_S)  # asrpt-admin waits for the status to say so
         parts.disabled = off
 
-    def _measure(self, status: Status, now: float) -> None:
-        self.metrics.cycle(time.time() - now, (job.state for job in status.jobs))
+    def _show(self, now: float) -> None:
+        status = build_status(self.scheduler, now, self.forecaster)
+        write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
+        self.metrics.jobs(job.state for job in status.jobs)
+
+    def _measure(self, now: float) -> None:
+        self.metrics.cycle(time.time() - now, self.scheduler.laps.seconds)
         if self.metrics.wants_drift(now):
             try:
                 self.metrics.drift(recent_drift(self.settings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
@@ -26,6 +26,7 @@ class Metrics:
     def __init__(self, listen: str) -> None:
         self.registry = CollectorRegistry()
         self._cycle = self._gauge("cycle_seconds", "Duration of the last cycle.")
+        self._parts = Gauge("asrpt_cycle_part_seconds", "The last cycle by part.", ["part"], registry=self.registry)
         self._jobs = Gauge("asrpt_jobs", "Jobs by state.", ["state"], registry=self.registry)
         self._error = self._gauge("prediction_error_ratio", "Mean absolute error over mean iterations, latest runs.")
         self._expected = self._gauge("prediction_expected_error_ratio", "The same of the active model when judged.")
@@ -37,9 +38,14 @@ class Metrics:
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"asrpt_{name}", text, registry=self.registry)
 
-    def cycle(self, seconds: float, states: Iterable[str]) -> None:
-        """A cycle has ended. states: of all jobs."""
+    def cycle(self, seconds: float, parts: Mapping[str, float]) -> None:
+        """A cycle has ended. parts: its seconds by part."""
         self._cycle.set(seconds)
+        for part, spent in parts.items():
+            self._parts.labels(part).set(spent)
+
+    def jobs(self, states: Iterable[str]) -> None:
+        """The states of all jobs."""
         self._jobs.clear()
         for state, count in Counter(states).items():
             self._jobs.labels(state).set(count)

@@ -16,6 +16,7 @@ from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.clock import STEP_S
 from slurm_asrpt.daemon.handback import hand_back
+from slurm_asrpt.daemon.laps import Laps
 from slurm_asrpt.daemon.lengths import iterations_of
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
@@ -34,20 +35,33 @@ class Scheduler:
         self.world = World(parts, self._saved)
         parts.margins = _margins(self._saved.get("forecast_margins"))
         self.writer = Writer(self.world)
+        self.laps = Laps(parts.clock.monotonic)
         self._first = True
         self._cold = False  # no state of the policy could be taken up: submit times stand in for it
 
     def cycle(self, now: float) -> float | None:
         """Do everything once. Returns when the policy wants to be asked again. Raises SlurmError."""
         self.writer.began = self.parts.clock.monotonic()
-        self.world.follow(self.parts.client.jobs(), self.parts.client.nodes(), now)
+        self.laps.start()
+        jobs, nodes = self.parts.client.jobs(), self.parts.client.nodes()
+        self.laps.done("read")
+        self.world.follow(jobs, nodes, now)
+        self.laps.done("decide")
         if self.world.enforcing:
             self.writer.take_back_what_did_not_start(now)
+            self.laps.done("write")
         else:
             hand_back(self.writer, now)
             self.writer.reconsider_what_slurm_has_not_started(now)
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
+        self.laps.done("decide")
+        self._write(starts, now)
+        self.laps.done("write")
+        return self.policy.next_wakeup(now)
+
+    def _write(self, starts: list[Tracked], now: float) -> None:
+        """What a restart must know comes before Slurm is touched, and what came of it after."""
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
@@ -57,7 +71,6 @@ class Scheduler:
             self.writer.write_order(now)
         self._save(now)
         self.parts.audit.flush()
-        return self.policy.next_wakeup(now)
 
     def _feed_policy(self, eligible: list[Tracked], now: float) -> None:
         """Submit what has become eligible, in order of submission; after a restart take up the saved state first."""
@@ -146,8 +159,8 @@ class Scheduler:
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
                 "forecast_margins": astuple(self.parts.margins),
-                "jobs": {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
             },
+            {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
             now,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,17 @@ class Store:
         self.saved_at = 0.0
         """When the state that was loaded was written; 0: unknown."""
 
-    def save(self, state: dict[str, Any], now: float) -> None:
-        """Durable before it returns; nothing is written where nothing changed. Raises LeadLostError, OSError."""
+    def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
+        """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text.
+
+        Raises LeadLostError, OSError.
+        """
         self.lead.check()
-        state_text = json.dumps(state)
+        rows = ", ".join(f"{json.dumps(job_id)}: {text}" for job_id, text in jobs.items())
+        state_text = ", ".join(part for part in (json.dumps(state)[1:-1], f'"jobs": {{{rows}}}') if part)
         if state_text == self._last:
             return
-        text = f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text[1:]}'
+        text = f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text}}}'
         try:
             replace_file(self.path, text.encode("utf-8"), 0o600)
         except OSError as error:

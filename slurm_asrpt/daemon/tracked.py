@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
@@ -75,14 +77,21 @@ class Tracked:
     site_factor: int | None = None  # that we have written in mode order
     handed_over: bool = False
     forecast: Forecast | None = None  # the first one since the job asks as it does
+    _dumped: tuple[Any, str] = ((), "")
 
     @property
     def not_before(self) -> float:
         """The owner's own begin time; 0 for none."""
         return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
 
-    def dump(self) -> dict[str, Any]:
-        """What a restart must not lose, as JSON values."""
+    def dump(self) -> str:
+        """What a restart must not lose, as JSON text; of most jobs it is the same from cycle to cycle."""
+        facts = _saved_of(self)
+        if facts != self._dumped[0]:
+            self._dumped = (facts, json.dumps(self._facts()))
+        return self._dumped[1]
+
+    def _facts(self) -> dict[str, Any]:
         return {
             "submit_time": self.record.submit_time,
             "tag": self.tag.format() if self.tag else "",
@@ -101,6 +110,14 @@ class Tracked:
             "real": asdict(self.real) if self.real else None,
             "forecast": astuple(self.forecast) if self.forecast else None,
         }
+
+
+SAVED = (
+    *("tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread", "begin", "retry_at"),
+    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast"),
+)
+"""What of a job is saved, beside its submit time."""
+_saved_of = attrgetter("record.submit_time", *SAVED)
 
 
 @dataclass(frozen=True)

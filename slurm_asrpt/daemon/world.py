@@ -140,8 +140,9 @@ class World:
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
+        if tracked.tag is None or record.admin_comment != tracked.record.admin_comment:
+            tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         tracked.record = record
-        tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         return tracked
 
     def _cut(self, tracked: Tracked, until: float, now: float) -> None:

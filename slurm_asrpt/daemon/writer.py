@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from slurm_asrpt.slurm.records import Update
 
 MAP_WAIT_S = 2.0
 BACKOFF_S = 5.0
+FEW, MOST = 100, 1000
+"""Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
 
 
 class Writer:
@@ -130,8 +133,8 @@ class Writer:
     # leases and order
 
     def renew_leases(self, now: float) -> None:
-        """Renew what has less than half its lease left; hand over what we leave to Slurm but have leased."""
-        waiting = [t for t in self.world.pending(Place.APART, Place.QUEUED) if self._lease_runs_out(t, now)]
+        """Renew leases that run out; hand over what we leave to Slurm but have leased."""
+        waiting = self._to_renew(now)
         ends = [max(now, t.not_before) + self._lease for t in waiting]
         errors = self._lease_until(waiting, ends, now)
         left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
@@ -156,13 +159,26 @@ class Writer:
             tracked.lease_before = 0.0
         return errors
 
-    def _lease_runs_out(self, tracked: Tracked, now: float) -> bool:
-        """Whether less than half a lease is left, by what Slurm shows: an owner's StartTime=now ends a lease.
+    def _to_renew(self, now: float) -> list[Tracked]:
+        """Those with less than half a lease left, the shortest first, so many that all are renewed in time.
 
-        Or more than a whole one: the clock has stepped back.
+        As many as are due if they come evenly, so that jobs which were leased together do not stay together; of those
+        with less than a quarter left many more, and the rest in the next cycles: slurmctld has others to serve.
+        """
+        waiting = self.world.pending(Place.APART, Place.QUEUED)
+        left = [(self._lease_left(tracked, now), tracked) for tracked in waiting]
+        due = sorted((pair for pair in left if pair[0] < 0.5), key=lambda pair: pair[0])
+        evenly = math.ceil(len(waiting) * 4 * self.settings.daemon.interval_s / self._lease)
+        urgent = sum(share < 0.25 for share, _ in due)
+        return [tracked for _, tracked in due[: max(FEW, evenly, min(urgent, MOST))]]
+
+    def _lease_left(self, tracked: Tracked, now: float) -> float:
+        """Share of a lease, by what Slurm shows: an owner's StartTime=now ends a lease.
+
+        None of one that reaches too far: the clock has stepped back.
         """
         left = tracked.record.eligible_time - max(now, tracked.not_before)
-        return not self._lease / 2 <= left <= self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S
+        return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left / self._lease
 
     def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
         """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""

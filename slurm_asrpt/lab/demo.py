@@ -94,9 +94,13 @@ def submit(lab: Lab, job: DemoJob) -> str:
 
 
 @contextmanager
-def asrptd(lab: Lab, mode: str, policy: str = PAPER) -> Iterator[None]:
-    """The daemon beside the lab; ended by SIGTERM, by force if that takes too long. Raises MachineError."""
-    command = [str(Path(sys.executable).parent / "asrptd"), "--mode", mode, "--policy", policy]
+def asrptd(lab: Lab, mode: str, policy: str = PAPER, log_level: str = "info") -> Iterator[int]:
+    """The daemon beside the lab, its process id; ended by SIGTERM, by force if that takes too long.
+
+    Raises MachineError.
+    """
+    program = str(Path(sys.executable).parent / "asrptd")
+    command = [program, "--mode", mode, "--policy", policy, "--log-level", log_level]
     path = lab.directory / "log" / (f"asrptd-{mode}.log" if mode == "shadow" else f"asrptd-{mode}-{policy}.log")
     with path.open("ab") as log:
         # a session of its own: Ctrl-C is ours to hear, and we end the daemon in good order
@@ -105,7 +109,7 @@ def asrptd(lab: Lab, mode: str, policy: str = PAPER) -> Iterator[None]:
         time.sleep(2.0)
         if daemon.poll() is not None:
             raise MachineError(f"asrptd ended at once: {tail(path)}")
-        yield
+        yield daemon.pid
     finally:
         with interrupts_deferred():
             _end(daemon)
@@ -120,17 +124,19 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
         daemon.wait()
 
 
-def play(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str) -> dict[str, JobRecord]:
+def play(
+    lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float = LONGEST_ROUND_S
+) -> dict[str, JobRecord]:
     """Submit the jobs at their times and wait until all have ended; Slurm's last records of them by name.
 
-    What has not ended after LONGEST_ROUND_S is cancelled, so that it does not run into the next round.
+    What has not ended after ``longest_s`` is cancelled, so that it does not run into the next round.
     """
     task = progress.add_task(title, total=len(jobs))
     start = time.monotonic()
     names: dict[str, str] = {}
     records: dict[str, JobRecord] = {}  # kept: Slurm forgets ended jobs after a few minutes
     waiting = list(jobs)
-    while time.monotonic() - start < LONGEST_ROUND_S:
+    while time.monotonic() - start < longest_s:
         while waiting and waiting[0].submit_s <= time.monotonic() - start:
             job = waiting.pop(0)
             names[submit(lab, job)] = job.name

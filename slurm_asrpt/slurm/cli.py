@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm import glance, parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
@@ -19,13 +19,15 @@ _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
 class CliClient:
-    """Reads with ``squeue --json`` and ``scontrol show``, writes with one scontrol process fed through stdin."""
+    """Reads with squeue and ``scontrol show``, writes with one scontrol process fed through stdin."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        self.environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # they choose jobs and columns
+        self.environment = {**ours, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
+        self._queue = glance.Queue(self._glance, self._all_jobs)
 
     def config(self) -> SlurmConfig:
         answer = self._run("scontrol", "show", "config")
@@ -52,6 +54,13 @@ class CliClient:
             raise SlurmError(f"{self.settings.conf} is not there; mend slurm.conf of asrpt.toml")
 
     def jobs(self) -> list[JobRecord]:
+        return self._queue.jobs()
+
+    def _glance(self) -> bytes:
+        options = ("--all", "--noheader", "--states=all", "--noconvert", "-O", glance.OPTION)
+        return self._output("squeue", *options)
+
+    def _all_jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._run("squeue", self._json, "--states=all"))
 
     @cached_property
@@ -91,6 +100,9 @@ class CliClient:
         return errors
 
     def _run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
+        return self._output(command, *arguments, stdin=stdin, lenient=lenient).decode(errors="replace")
+
+    def _output(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> bytes:
         """Standard output; with ``lenient`` standard error too and any exit status. Raises SlurmError."""
         path = str(Path(self.settings.bin_dir) / command) if self.settings.bin_dir else command
         try:
@@ -110,7 +122,7 @@ class CliClient:
         if done.returncode and not lenient:
             text = " ".join((done.stderr or b"").decode(errors="replace").split()) or f"exit status {done.returncode}"
             raise SlurmError(f"{command} failed: {printable(text)}")
-        return done.stdout.decode(errors="replace")
+        return done.stdout
 
 
 def _checked(value: str) -> str:

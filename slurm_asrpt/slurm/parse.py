@@ -29,11 +29,11 @@ _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 def number(value: Any, default: float = 0) -> float:
     """A number in any of Slurm's JSON spellings; default where it is not set, infinite or not a number."""
+    if isinstance(value, int | float):  # first: what most are
+        return default if isinstance(value, bool) else value
     if isinstance(value, Mapping):
         return number(value.get("number"), default) if value.get("set") else default
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return default
-    return value
+    return default
 
 
 def _word(value: Any) -> str:

@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.config import GroupSettings, load_settings
+from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.predict.history import FILE_NAME, History, Run
 from slurm_asrpt.predict.historycare import open_or_set_aside
@@ -204,14 +205,16 @@ def test_status(data: st.DataObject) -> None:
 def test_state(data: bytes) -> None:
     """A state that cannot be read is kept aside, and the daemon starts anew."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+        store = Store(Lead(Path(folder)))
+        store.path.write_bytes(data)
         try:
-            store.path.write_bytes(data)
             found = store.load()
+        except InputError:  # of a later release: left where it is
+            kept = store.path
+        else:
             assert found is None or isinstance(found, dict)
-            assert found is not None or store.path.with_suffix(".damaged").read_bytes() == data
-        finally:
-            store.close()
+            kept = store.path if found is not None else store.path.with_suffix(".damaged")
+        assert kept.read_bytes() == data
 
 
 def _history() -> bytes:

@@ -107,7 +107,7 @@ def test_what_stands_in_the_lock_cannot_steer_a_terminal(lead):
 def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
     assert lead.take()
     store = Store(lead)
-    store.save({"jobs": {}}, 1.0)
+    store.save({}, {}, 1.0)
     before = store.path.read_bytes()
     lead.path.unlink()
     second = Lead(lead.folder)
@@ -117,7 +117,7 @@ def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
         second.name = "elsewhere pid 1 since today"
         second.path.write_text(second.name)
     with pytest.raises(LeadLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
-        store.save({"jobs": {"1": {}}}, 2.0)
+        store.save({}, {"1": "{}"}, 2.0)
     assert store.path.read_bytes() == before
     second.close()
 

@@ -1,7 +1,10 @@
 """Leases: renewed at half time, not more often, in all that waits, and never in what is Slurm's."""
 
+from collections import Counter
+
 import pytest
 
+from slurm_asrpt.daemon import writer
 from slurm_asrpt.daemon.tracked import Place
 
 
@@ -110,3 +113,58 @@ def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
     assert len(pins) == len(unpins) == 2
     assert {w[key] for w in unpins} == {"0" if multifactor else "100"}
     assert not {w[key] for w in pins} & {w[key] for w in unpins}
+
+
+@pytest.fixture
+def small_shares(monkeypatch):
+    monkeypatch.setattr(writer, "FEW", 3)
+    monkeypatch.setattr(writer, "MOST", 10)
+
+
+def renewed(bench, cycles):
+    """Jobs whose leases were written in each of so many cycles."""
+    counts = []
+    for _ in range(cycles):
+        before = len(bench.slurm.writes)
+        bench.cycle()
+        counts.append(len(bench.slurm.writes) - before)
+    return counts
+
+
+def test_jobs_that_were_leased_together_are_renewed_little_by_little(bench, small_shares):
+    fill(bench)
+    jobs = [bench.slurm.submit(12) for _ in range(30)]
+    bench.cycle(299)
+    counts = renewed(bench, 20)
+    assert sum(counts) == len(jobs)
+    assert max(counts) == 3
+    assert min(bench.slurm.records[j].eligible_time for j in jobs) > bench.slurm.now + 500
+
+
+def test_with_many_jobs_as_many_are_renewed_as_come_due(make_bench, small_shares):
+    """A tenth of the lease is an interval: two fifths of the jobs are renewed in each, or some would be too late."""
+    bench = make_bench(lease_s=50, interval_s=5.0)
+    bench.slurm.lease = 50
+    fill(bench)
+    jobs = [bench.slurm.submit(12) for _ in range(40)]
+    for _ in range(40):
+        bench.cycle(seconds=5.0)
+        assert all(bench.slurm.records[j].eligible_time > bench.slurm.now for j in jobs)
+
+
+def test_leases_that_have_nearly_run_out_are_written_in_bounded_numbers(bench, small_shares):
+    """As after a long absence of the daemon."""
+    fill(bench)
+    jobs = [bench.slurm.submit(12, leased=False) for _ in range(25)]
+    assert renewed(bench, 4) == [10, 10, 5, 0]
+    assert Counter(len(leases(bench, j)) for j in jobs) == {1: 25}
+
+
+def test_the_shortest_leases_are_renewed_first(bench, small_shares):
+    fill(bench)
+    late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (200, 290))
+    others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 295) for _ in range(5)]
+    bench.cycle()
+    assert leases(bench, late)
+    assert leases(bench, later)
+    assert sum(bool(leases(bench, j)) for j in others) == 1

@@ -17,6 +17,7 @@ from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import HistoryError, Run
 from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.profile.schema import LIBRARY
+from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.status import read_status
 from tests.daemon_bench import make_settings
 from tests.fake_slurm import FakeSlurm
@@ -129,6 +130,23 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
     daemon.run(once=True)
     assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
     assert "lease_s=600" in hook_lines(daemon)
+
+
+def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slurm, monkeypatch):
+    slurm.submit(4)
+    daemon, clock, shown = make_daemon(), [0.0], []
+    daemon.run(once=True)
+
+    def slowly(*_, **__):
+        shown.append(clock[0])
+        clock[0] += 1.0
+
+    monkeypatch.setattr("slurm_asrpt.daemon.loop.write_status", slowly)
+    daemon._showing = Seldom(lambda: clock[0])
+    for _ in range(30):
+        daemon._cycle(slurm.now)
+        clock[0] += 1.0
+    assert shown == [0.0, 10.0, 20.0, 30.0]
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])

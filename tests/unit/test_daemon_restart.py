@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.store import SCHEMA, Store
-from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.daemon.tracked import SAVED, Place
 from slurm_asrpt.errors import InputError
 
 
@@ -184,16 +184,22 @@ def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
     assert bench.slurm.records[job_id].required_nodes == ""
 
 
+def test_whatever_is_saved_of_a_job_is_looked_at_for_changes(bench):
+    job_id = bench.slurm.submit(12)
+    bench.cycle()
+    assert json.loads(bench.job(job_id).dump()).keys() == {"submit_time", *SAVED}
+
+
 def test_an_unchanged_state_is_not_written_again(tmp_path):
     lead = Lead(tmp_path)
     assert lead.take()
     store = Store(lead)
-    store.save({"jobs": {}}, 1.0)
+    store.save({}, {}, 1.0)
     before = (tmp_path / "state.json").stat().st_mtime_ns
-    store.save({"jobs": {}}, 1.0)
+    store.save({}, {}, 1.0)
     assert (tmp_path / "state.json").stat().st_mtime_ns == before
     assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
-    store.save({"jobs": {"1": {}}}, 2.0)
+    store.save({}, {"1": "{}"}, 2.0)
     assert store.load()["jobs"] == {"1": {}}
     lead.close()
 

@@ -142,8 +142,10 @@ def test_metrics_are_served() -> None:
         assert metrics.wants_drift(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
         assert not metrics.wants_drift(NOW + DRIFT_EVERY_S - 1)
-        metrics.cycle(0.5, ["running", "waiting", "waiting"])
-        metrics.cycle(0.25, ["waiting"])
+        metrics.cycle(0.5, {"read": 0.3, "write": 0.2})
+        metrics.cycle(0.25, {"read": 0.125})
+        metrics.jobs(["running", "waiting", "waiting"])
+        metrics.jobs(["waiting"])
         found = scraped(metrics)
     finally:
         metrics.close()
@@ -152,6 +154,7 @@ def test_metrics_are_served() -> None:
     assert found['asrpt_jobs{state="waiting"}'] == 1.0
     assert 'asrpt_jobs{state="running"}' not in found
     assert found["asrpt_cycle_seconds"] == 0.25
+    assert found['asrpt_cycle_part_seconds{part="read"}'] == 0.125
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from slurm_asrpt import switch
 from slurm_asrpt.daemon.disabling import HandedBack
-from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.lead import Lead
 
 
 @pytest.fixture
@@ -44,7 +44,8 @@ def test_enable_tells_the_mode_and_whether_anybody_hears_it(config: Path, tmp_pa
     assert "enabled: mode order" in text
     assert "systemctl start asrptd" in text
     assert not switch.is_off(tmp_path / "state")
-    store = Store(tmp_path / "state")
+    lead = Lead(tmp_path / "state")
+    assert lead.take()
     found = json.loads(run(config, "enable", "--json"))
-    store.close()
+    lead.close()
     assert found == {"was_disabled": False, "running": True, "mode": "order"}

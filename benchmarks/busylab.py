@@ -1,0 +1,188 @@
+"""A lab whose GPUs are all taken, with a queue behind them; and a user who goes on working there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from slurm_asrpt.config import GroupSettings, SlurmSettings
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.slurm import writeback
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.slurm.tag import parse_tag
+
+T = TypeVar("T")
+MOST_GPUS = 32
+GROUPS_A_USER = 50
+CHURN_S = 2.0
+"""Seconds between two ends of a running job: so it is where 250 servers run jobs of eight minutes each."""
+PAUSE_S = 0.3
+console = Console(stderr=True)
+
+
+@contextmanager
+def big_lab(spec: LabSpec) -> Iterator[Lab]:
+    """A lab of this spec, in a folder of its own; SIGTERM takes it down, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    directory = Path(tempfile.mkdtemp(prefix="asrpt-bench-"))
+    directory.rmdir()
+    found = up(LabSpec(**{**vars(spec), "directory": directory}))
+    try:
+        yield found
+    finally:
+        found.down(purge=True)
+
+
+def client(lab: Lab) -> CliClient:
+    return CliClient(SlurmSettings(conf=str(lab.slurm_conf), timeout_s=600.0))
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """A recurring training job; the same words in its script each time, so the same group."""
+
+    user: str
+    number: int
+    profile: str
+    gpus: int
+
+    def submit(self, lab: Lab, *options: str) -> str:
+        command = ["sbatch", "--parsable", f"--job-name=train{self.number}", "--output=/dev/null"]
+        command += [f"--ntasks={self.gpus}", "--gpus-per-task=1", f"--comment=asrpt:profile={self.profile}"]
+        script = f"#!/bin/sh\nexec sleep 3600 # train{self.number}\n"
+        return lab.run([*command, *options], user=self.user, input=script).stdout.strip()
+
+
+def recurring(users: Sequence[str]) -> list[Recurring]:
+    """Each user's jobs, of Table I's models on up to MOST_GPUS GPUs."""
+    draw = random.Random(1)
+    sizes = {name: load_profile(name, []).gpus for name in library_names()}
+    names = [name for name, gpus in sizes.items() if gpus <= MOST_GPUS]
+    chosen = [(user, number, draw.choice(names)) for user in users for number in range(GROUPS_A_USER)]
+    return [Recurring(user, number, name, sizes[name]) for user, number, name in chosen]
+
+
+def occupy(lab: Lab, pending: int) -> None:
+    """Every GPU taken, ``pending`` jobs with tags and predictions behind; none has a lease yet."""
+    write_hook_conf(lab.paths.hook, [lab.spec.partitions[0]], 0, time.time() + 86400, GroupSettings())
+    known, draw = recurring(lab.spec.user_names), random.Random(2)
+    _teach(lab, known)
+    _run_on_every_node(lab, draw)
+    lab.run(["scontrol", "update", f"PartitionName={lab.spec.partitions[0]}", "State=DOWN"])  # or Slurm tries each
+    wanted = [(draw.choice(known), f"--time={draw.randrange(60, 2880)}") for _ in range(pending)]
+    _each(lambda job: job[0].submit(lab, job[1]), wanted, "pending jobs")
+    lab.run(["scontrol", "update", f"PartitionName={lab.spec.partitions[0]}", "State=UP"])
+
+
+def _teach(lab: Lab, known: Sequence[Recurring]) -> None:
+    """A table with a prediction for each group: one of each is submitted on hold to see it, and cancelled."""
+    _each(lambda job: job.submit(lab, "--hold"), known, "groups")
+    tags = [parse_tag(job.admin_comment) for job in client(lab).jobs()]
+    draw = random.Random(3)
+    lengths = {tag.group: round(draw.lognormvariate(9, 1.5)) + 2 for tag in tags if tag}
+    write_table(lab.paths.hook / FILE_NAME, {group: Entry(n, n // 2, 2 * n) for group, n in lengths.items()})
+    lab.run(["scancel", "--state=PENDING"])
+
+
+def _run_on_every_node(lab: Lab, draw: random.Random) -> None:
+    nodes = lab.spec.node_list
+
+    def start(gpus: int) -> None:
+        options = ["--nodes=1", f"--gpus-per-node={gpus}", "--output=/dev/null", f"--time={draw.randrange(60, 2880)}"]
+        lab.run(["sbatch", *options], user=lab.spec.user_names[0], input="#!/bin/sh\nexec sleep 36000\n")
+
+    _each(start, [node.gpus for node in nodes], "running jobs")
+    deadline = time.monotonic() + 120.0
+    while lab.job_states()["running"] < len(nodes):
+        if time.monotonic() > deadline:
+            raise MachineError("not every node has a job after two minutes; the machine is too busy")
+        time.sleep(0.5)
+
+
+def _each(action: Callable[[T], object], items: Sequence[T], title: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for _ in track(pool.map(action, items), title, len(items), console=console, disable=not console.is_terminal):
+            pass
+
+
+def lease_all(lab: Lab, lease_s: float) -> float:
+    """Leases whose ends are spread as those of a daemon that has run for long; seconds that writing them took."""
+    draw, slurm = random.Random(4), client(lab)
+    waiting = [job.job_id for job in slurm.jobs() if job.state == PENDING]
+    began = time.perf_counter()
+    slurm.update([writeback.lease(job_id, draw.uniform(lease_s / 2, lease_s)) for job_id in waiting])
+    return time.perf_counter() - began
+
+
+@dataclass
+class Bystander:
+    """A user who submits, looks at the queue and cancels, in a thread; and running jobs that end meanwhile.
+
+    sbatch, squeue: seconds that each took.
+    """
+
+    lab: Lab
+    sbatch: list[float] = field(default_factory=list)
+    squeue: list[float] = field(default_factory=list)
+
+    def __enter__(self) -> Bystander:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        running = [job.job_id for job in client(self.lab).jobs() if job.state == "RUNNING"]
+        churn = time.monotonic()
+        for job in itertools.cycle(recurring(self.lab.spec.user_names)):
+            if self._stop.wait(PAUSE_S):
+                return
+            job_id = _timed(self.sbatch, partial(job.submit, self.lab, "--time=600"))
+            _timed(self.squeue, partial(self.lab.run, ["squeue", "--me"], job.user))
+            self.lab.run(["scancel", job_id], user=job.user)
+            if running and time.monotonic() > churn + CHURN_S:
+                churn = time.monotonic()
+                self.lab.run(["scancel", running.pop()])
+
+
+def _timed(seconds: list[float], action: Callable[[], T]) -> T:
+    began = time.perf_counter()
+    found = action()
+    seconds.append(time.perf_counter() - began)
+    return found
+
+
+def cpu_s(pid: int, children: bool = False) -> float:
+    """CPU seconds of a process so far; with ``children`` of those that it has waited for, too."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process in MB."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,0 +1,178 @@
+"""asrptd's cycle beside sched/backfill's on the same queue: python -m benchmarks.cycle --pending 2300 --json
+
+One lab of 250 nodes with 8 GPUs, all taken by running jobs, and ``--pending`` jobs of Table I's models behind them.
+First plain Slurm has the queue for ``--seconds``, then asrptd in mode enforce, with leases as of a daemon that has been
+there for long. Meanwhile a user submits, looks at the queue and cancels, and every other second a running job ends, so
+that there is something to start.
+
+``cycle_s``: median of asrptd's whole cycles, of which ``read_s`` (squeue, scontrol and their parsing), ``decide_s``,
+``write_s`` (state, starts, leases) and ``show_s`` (status.json, hook.conf); ``cpu_s_per_cycle`` is CPU time, Slurm's
+commands included. ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: the one over the other. ``rpc_per_cycle``: what
+asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd
+schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under asrptd over that under
+plain Slurm. ``--cycles``: asrptd goes on until it has done so many cycles, one after the other: ``rss_mb`` after a
+tenth of them, at the end and at most. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.busylab import Bystander, big_lab, cpu_s, lease_all, occupy, rss_mb
+from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.demo import asrptd
+from slurm_asrpt.lab.spec import LabSpec
+
+LEASE_S = 600
+ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
+CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
+PARTS = ("read", "decide", "write", "show")
+
+
+@dataclass
+class Phase:
+    """What was seen while one of the two scheduled. sdiag: its text at the end; counts start at the phase's start."""
+
+    sdiag: str
+    slurmctld_cpu_share: float
+    sbatch: Sequence[float]
+    squeue: Sequence[float]
+
+    def backfill(self, name: str) -> float:
+        """A figure of sdiag's backfilling section, times in seconds; 0.0 where there was no cycle."""
+        found = re.search(rf"Backfilling stats.*?\t{name}:\s+(\d+)", self.sdiag, re.DOTALL)
+        return int(found[1]) * (1e-6 if "cycle" in name and "Total" not in name else 1.0) if found else 0.0
+
+    def rpcs(self, kind: str) -> int:
+        found = re.search(rf"^\t{kind}\s.*?count:(\d+)", self.sdiag, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+
+def observe(lab: Lab, seconds: float) -> Phase:
+    pid = int((lab.paths.pids / "slurmctld.own").read_text(encoding="ascii"))
+    lab.run(["sdiag", "--reset"])
+    began, cpu = time.monotonic(), cpu_s(pid)
+    with Bystander(lab) as user:
+        time.sleep(seconds)
+    share = (cpu_s(pid) - cpu) / (time.monotonic() - began)
+    return Phase(lab.run(["sdiag"]).stdout, share, user.sbatch, user.squeue)
+
+
+class Log:
+    """The cycles in asrptd's log, as it says them at log level debug."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.path = lab.paths.log / f"asrptd-enforce-{DEFAULT_POLICY}.log"
+
+    def cycles(self) -> list[dict[str, float]]:
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        return [{"cycle": float(took), **_parts(parts)} for took, parts in CYCLE.findall(text)]
+
+    def wait(self, cycles: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while len(self.cycles()) < cycles and time.monotonic() < deadline:
+            time.sleep(0.5)
+
+
+def _parts(text: str) -> dict[str, float]:
+    return {name: float(seconds) for name, _, seconds in (part.partition(" ") for part in text.split(", "))}
+
+
+def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
+    occupy(lab, options.pending)
+    plain = observe(lab, options.seconds)
+    lease_s = lease_all(lab, LEASE_S)
+    log = Log(lab)
+    with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
+        log.wait(2, 120.0)  # the first ones tell the policy of all jobs
+        before, cpu = len(log.cycles()), cpu_s(pid, children=True)
+        ours = observe(lab, options.seconds)
+        cycles, cpu = log.cycles()[before:], cpu_s(pid, children=True) - cpu
+        memory = _memory(log, pid, options.cycles)
+    if not cycles:
+        raise MachineError(f"asrptd did no cycle in {options.seconds:g} s; give --seconds more")
+    found = _cycle_figures(cycles) | {"cpu_s_per_cycle": round(cpu / len(cycles), 3)} | _slurm_figures(plain, ours)
+    backfill = plain.backfill("Mean cycle")
+    asked = sum(ours.rpcs(kind) for kind in (*ASKED, "REQUEST_UPDATE_JOB")) - len(ours.squeue)
+    return {
+        "pending": options.pending,
+        **found,
+        "ratio": round(found["cycle_s"] / backfill, 3) if backfill else None,
+        "rpc_per_cycle": round(asked / len(cycles), 1),
+        "lease_all_s": round(lease_s, 2),
+        **memory,
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _cycle_figures(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    found = {f"{name}_s": statistics.median(cycle[name] for cycle in cycles) for name in ("cycle", *PARTS)}
+    worst = max(cycle["cycle"] for cycle in cycles)
+    return {name: round(value, 4) for name, value in found.items()} | {"cycle_max_s": worst, "cycles": len(cycles)}
+
+
+def _slurm_figures(plain: Phase, ours: Phase) -> dict[str, float]:
+    """What Slurm's own statistics and its users saw of both; latencies in milliseconds."""
+    found = {
+        "slurm_backfill_cycle_s": plain.backfill("Mean cycle"),
+        "slurm_backfill_last_s": plain.backfill("Last cycle"),
+        "slurm_backfill_cycles": plain.backfill("Total cycles"),
+        "slurm_backfill_depth": plain.backfill("Depth Mean"),
+        "slurmctld_cpu_share": ours.slurmctld_cpu_share,
+        "slurmctld_cpu_share_plain": plain.slurmctld_cpu_share,
+    }
+    for name in ("sbatch", "squeue"):
+        with_us, without = (statistics.median(getattr(phase, name)) for phase in (ours, plain))
+        found |= {f"{name}_ms": 1e3 * with_us, f"{name}_plain_ms": 1e3 * without, f"{name}_ratio": with_us / without}
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def _memory(log: Log, pid: int, cycles: int) -> dict[str, float]:
+    """Resident memory until so many cycles are done, from a tenth of them on."""
+    if not cycles:
+        return {}
+    log.wait(cycles // 10, 3600.0)
+    seen = [rss_mb(pid)]
+    for done in range(cycles // 10, cycles, max(1, cycles // 50)):
+        log.wait(done, 3600.0)
+        seen.append(rss_mb(pid))
+    log.wait(cycles, 3600.0)
+    seen.append(rss_mb(pid))
+    figures = {"rss_first_mb": seen[0], "rss_last_mb": seen[-1], "rss_peak_mb": max(seen)}
+    return {name: round(value, 1) for name, value in figures.items()} | {"rss_cycles": len(log.cycles())}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--pending", type=int, default=2300)
+    parser.add_argument("--nodes", default="250x8")
+    parser.add_argument("--seconds", type=float, default=100.0, help="for each of the two")
+    parser.add_argument("--interval", type=float, default=5.0, help="daemon.interval_s")
+    parser.add_argument("--cycles", type=int, default=0, help="then go on to so many cycles and look at the memory")
+    parser.add_argument("--scheduler-parameters", default="bf_interval=30", help="of slurm.conf; this is the default")
+    parser.add_argument("--port", type=int, default=28000, help="the lab takes this one to 260 further")
+    options = parser.parse_args(arguments)
+    spec = LabSpec(
+        nodes=options.nodes,
+        base_port=options.port,
+        users=4,
+        scheduler_parameters=options.scheduler_parameters,
+        settings={"daemon": {"interval_s": options.interval, "lease_s": LEASE_S}},
+    )
+    with big_lab(spec) as lab:
+        found = measure(lab, options)
+    print(json.dumps(found, indent=None if options.json else 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Two hours of the Philly trace on 250 nodes, backfill against asrptd: python -m benchmarks.replay --json
+
+The two hours with the most GPU-seconds of jobs on several GPUs (a job on one has no placement), of ``--trace`` or of
+the shipped sample, time-compressed ``--compress`` times: each job runs ``asrpt-lab train`` with a model of Table I of
+its size, for as many iterations as take its run time in the best placement. Run times beyond two hours count as two
+hours, so that a round ends. ``--load`` stretches them all until the work of the two hours is so much of what the GPUs
+can do in that time, for as it stands the trace does not fill 2,000 GPUs.
+
+Round one is Slurm's backfill, with asrptd in mode shadow to learn; then the predictor is trained and the same jobs come
+again in mode enforce. For both: jobs completed, average completion time and makespan in seconds of the lab (times
+``compress``: of the trace), ``gpu_utilisation``: GPU-seconds that jobs held over GPUs x makespan, and
+``useful_utilisation``: those that they would have held in the best placements. ``ratio``: average completion time under
+asrptd over that under backfill. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.busylab import big_lab
+from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.demo import SLURM_CONF, asrptd, play
+from slurm_asrpt.lab.figures import measure
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.workload import DemoJob
+from slurm_asrpt.profile.schema import library_names, load_profile
+from slurm_asrpt.sim.samples import PHILLY
+from slurm_asrpt.sim.traces import Trace, read_trace
+from slurm_asrpt.slurm.records import JobRecord
+
+HOURS_S = 7200.0
+FABRIC = Fabric(1.25e9, 300e9)
+"""That of a lab, unless told otherwise."""
+SHORTEST_S = 1.0
+"""In the lab; Slurm needs as long to start and end a job."""
+
+
+class Submitted(NamedTuple):
+    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, as hexadecimal digits."""
+
+    submit_s: float
+    gpus: int
+    run_s: float
+    vc: str
+
+    @property
+    def work(self) -> float:
+        """GPU-seconds."""
+        return self.gpus * self.run_s
+
+
+def busiest(trace: Trace) -> list[Submitted]:
+    """The two hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most two hours."""
+    columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
+    jobs = [Submitted(at, gpus, min(HOURS_S, run), vc) for at, gpus, run, vc in zip(*columns, strict=True)]
+    jobs.sort(key=lambda job: job.submit_s)
+    submit = np.array([job.submit_s for job in jobs])
+    work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in jobs])])
+    ends = np.searchsorted(submit, submit + HOURS_S)
+    first = int(np.argmax(work[ends] - work[np.arange(len(jobs))]))
+    return jobs[first : ends[first]]
+
+
+def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> list[DemoJob]:
+    """Jobs for the lab: same tenant, size and order of magnitude of run time, same model, so they recur."""
+    nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
+    profiles = {name: load_profile(name, []) for name in library_names()}
+    best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, FABRIC) for name, p in profiles.items()}
+    made = []
+    for number, job in enumerate(window):
+        fitting = [name for name, profile in profiles.items() if profile.gpus == job.gpus]
+        name = random.Random(f"{job.vc} {job.gpus} {round(math.log2(job.run_s + 1))}").choice(fitting)
+        iterations = max(1, round(max(SHORTEST_S, job.run_s / compress) / best[name]))
+        user = spec.user_names[int(job.vc, 16) % len(spec.user_names)]
+        submit_s = (job.submit_s - window[0].submit_s) / compress
+        made.append(DemoJob(f"{name}-{number}", user, job.gpus, name, iterations, submit_s, iterations * best[name]))
+    return made
+
+
+def figures(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], gpus: int, learned: bool) -> dict[str, object]:
+    found = measure(jobs, records, predicted=learned)
+    done = [(job, r) for job in jobs if (r := records.get(job.name)) is not None and r.state == "COMPLETED"]
+    capacity = gpus * found.makespan_s
+    held = sum(job.gpus * (record.end_time - record.start_time) for job, record in done)
+    useful = sum(job.gpus * job.ideal_s for job, _ in done)
+    return {
+        **{name: round(value, 3) for name, value in asdict(found).items() if value is not None},
+        "gpu_utilisation": round(held / capacity, 4),
+        "useful_utilisation": round(useful / capacity, 4),
+    }
+
+
+def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[dict[str, JobRecord], dict[str, JobRecord]]:
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        with asrptd(lab, "shadow", DEFAULT_POLICY):
+            backfill = play(lab, jobs, progress, "backfill", longest_s)
+        lab.run([str(Path(sys.executable).parent / "asrpt-admin"), "retrain"], timeout_s=600.0)
+        with asrptd(lab, "enforce", DEFAULT_POLICY):
+            return backfill, play(lab, jobs, progress, DEFAULT_POLICY, longest_s)
+
+
+def replay(options: argparse.Namespace) -> dict[str, object]:
+    spec = LabSpec(
+        nodes=options.nodes,
+        base_port=options.port,
+        users=4,
+        slurm_conf_extra=SLURM_CONF,
+        settings={"daemon": {"interval_s": 1.0, "lease_s": 60}},
+    )
+    window = busiest(read_trace(options.trace))
+    gpus = sum(node.gpus for node in spec.node_list)
+    load = sum(job.work for job in window) / (gpus * HOURS_S)
+    stretch = options.load / load if options.load else 1.0
+    jobs = as_lab_jobs([job._replace(run_s=job.run_s * stretch) for job in window], spec, options.compress)
+    longest_s = 2 * HOURS_S / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
+    began, cpu = time.monotonic(), time.process_time()
+    with big_lab(spec) as lab:
+        backfill, enforce = rounds(lab, jobs, longest_s)
+    without, with_us = figures(jobs, backfill, gpus, learned=False), figures(jobs, enforce, gpus, learned=True)
+    return {
+        "trace": options.trace.name,
+        "jobs": len(jobs),
+        "gpus_asked": sum(job.gpus for job in window),
+        "nodes": options.nodes,
+        "compress": options.compress,
+        "load": round(load * stretch, 3),
+        "backfill": without,
+        "enforce": with_us,
+        "ratio": round(float(str(with_us["avg_jct_s"])) / float(str(without["avg_jct_s"])), 3),
+        "elapsed_s": round(time.monotonic() - began, 1),
+        "own_cpu_s": round(time.process_time() - cpu, 1),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--trace", type=Path, default=PHILLY, help="a Philly job list; default: the shipped sample")
+    parser.add_argument("--nodes", default="250x8")
+    parser.add_argument("--compress", type=float, default=60.0)
+    parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
+    parser.add_argument("--port", type=int, default=28300, help="the lab takes this one to 260 further")
+    options = parser.parse_args(arguments)
+    if not options.trace.is_file():
+        print(
+            f"replay: skipped, {options.trace} is not there; without --trace the shipped sample is used",
+            file=sys.stderr,
+        )
+        return 0
+    print(json.dumps(replay(options), indent=None if options.json else 2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What a glance says of jobs on a real Slurm is what squeue's JSON says of them."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.glance import Queue
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+from tests.e2e.conftest import Cluster
+
+pytestmark = pytest.mark.e2e
+
+
+class Glancing(CliClient):
+    """Takes glances however few the jobs are. reads: how often all was read."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        super().__init__(settings)
+        self.reads = 0
+        self._queue = Queue(self._glance, self._all_jobs, many=0)
+
+    def _all_jobs(self) -> list[JobRecord]:
+        self.reads += 1
+        return super()._all_jobs()
+
+
+@pytest.fixture
+def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Glancing:
+    monkeypatch.setattr("slurm_asrpt.seldom.REST", 1e6)  # what it lacks is not read either
+    return Glancing(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
+
+
+PASSING = attrgetter(
+    *("state", "reason", "submit_time", "eligible_time", "priority", "restarts", "dependency", "exit_code", "nodes")
+)
+
+
+def told(jobs: list[JobRecord]) -> dict[str, tuple[Any, ...]]:
+    """What a glance tells of each job; of waiting ones not when Slurm expects them to start and end."""
+    times = {job.job_id: () if job.state == PENDING else (job.start_time, job.end_time) for job in jobs}
+    return {job.job_id: (*PASSING(job), *times[job.job_id]) for job in jobs}
+
+
+def test_a_glance_tells_what_json_tells(cluster: Cluster, client: Glancing) -> None:
+    cluster.block_all()
+    first = cluster.submit("--gpus=2", "-J", "line\nJobId=7 JobState=RUNNING")
+    held, gone, later = (cluster.submit("--gpus=1", script="sleep 600") for _ in range(3))
+    after = cluster.submit("--gpus=1", f"--dependency=afterany:{first}")
+    cluster.submit("--array=1-4%2", "--gpus=1")
+    ended = cluster.submit("-p", "other", script="exit 3")
+    running = cluster.submit("-p", "other", "--requeue", script="sleep 600")
+    cluster.wait(running, "RUNNING")
+    assert client.jobs()
+    cluster.scontrol("hold", held)
+    cluster.scontrol("update", f"JobId={later}", "StartTime=now+3hours")
+    cluster.scontrol("update", f"JobId={first}", "StartTime=now")
+    cluster.cancel(gone)
+    cluster.wait(ended, "FAILED")
+    seen, known = told(client.jobs()), told(cluster.client.jobs())
+    assert seen.keys() == known.keys()
+    for job_id in (first, held, gone, later, after, ended, running):
+        assert seen[job_id] == known[job_id]
+    assert client.reads == 1
+    cluster.scontrol("requeue", running)
+    cluster.wait(running, PENDING)
+    assert told(client.jobs())[running] == told(cluster.client.jobs())[running]

@@ -1,0 +1,250 @@
+"""Jobs by a glance: what it explains, what makes the queue be read in full, and what is never believed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm import glance
+from slurm_asrpt.slurm.glance import LONGEST_S, MANY, Queue, caught_up, parse_glance
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+
+WIDTHS = [(name, int(width)) for name, _, width in (column.partition(":") for column in glance.OPTION.split(","))]
+TIMES = ("SubmitTime", "EligibleTime", "StartTime", "EndTime")
+
+
+def record(number: int, **fields: Any) -> JobRecord:
+    base = JobRecord(
+        str(number), "train", "anna", 1001, "gpu", PENDING, "BeginTime", 1000.0, number, 2000.0, priority=7, cpus=4
+    )
+    return dataclasses.replace(base, **fields)
+
+
+def line(job: JobRecord, **columns: str) -> bytes:
+    """The job as squeue -O shows it."""
+    times = {name: getattr(job, name.replace("Time", "_time").lower()) for name in TIMES}
+    shown = {name: str(int(seconds)) if seconds else "N/A" for name, seconds in times.items()}
+    shown |= {"JobId": str(job.number), "State": job.state, "Reason": job.reason, "PriorityLong": str(job.priority)}
+    shown |= {"RestartCnt": str(job.restarts), "exit_code": str(job.exit_code << 8), "NodeList": job.nodes}
+    shown |= {"Dependency": job.dependency or "(null)", "ReqNodes": job.required_nodes}
+    shown |= {"NumCPUs": str(job.cpus), **columns}
+    cells = (shown.get(name, "x").encode()[:width].ljust(width) for name, width in WIDTHS)
+    return b"".join(cells) + b"\n"
+
+
+class Slurm:
+    """A queue, how often it was read in full, and a clock.
+
+    seconds: what reading in full takes. late: jobs that come between a glance and that.
+    """
+
+    def __init__(self, jobs: int = MANY, seconds: float = 1.0) -> None:
+        self.jobs = {number: record(number) for number in range(1, jobs + 1)}
+        self.columns: dict[str, str] = {}
+        self.reads, self.now, self.seconds = 0, 0.0, seconds
+        self.text: bytes | None = None
+        self.late: list[JobRecord] = []
+        self.queue = Queue(self.glance, self.read, lambda: self.now)
+
+    def glance(self) -> bytes:
+        return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
+
+    def read(self) -> list[JobRecord]:
+        self.reads += 1
+        self.now += self.seconds
+        self.jobs |= {job.number: job for job in self.late}
+        return list(self.jobs.values())
+
+    def change(self, number: int, **fields: Any) -> JobRecord:
+        self.jobs[number] = dataclasses.replace(self.jobs[number], **fields)
+        return self.jobs[number]
+
+    def look(self, after: float = 1.0) -> dict[int, JobRecord]:
+        self.now += after
+        return {job.number: job for job in self.queue.jobs()}
+
+
+@pytest.fixture
+def slurm() -> Slurm:
+    slurm = Slurm()
+    slurm.look()
+    slurm.look()  # the first glance
+    assert slurm.reads == 1
+    return slurm
+
+
+def test_few_jobs_are_read_in_full() -> None:
+    slurm = Slurm(MANY - 1)
+    for expected in (1, 2, 3):
+        assert slurm.look() == slurm.jobs
+        assert slurm.reads == expected
+
+
+def test_what_has_not_changed_is_the_same_record(slurm: Slurm) -> None:
+    before = slurm.look()
+    assert all(job is before[number] for number, job in slurm.look().items())
+    assert slurm.reads == 1
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "reason": st.sampled_from(["None", "Resources", "JobHeldUser", "QOSMaxJobsPerUserLimit"]),
+            "submit_time": st.integers(1, 2**32).map(float),
+            "eligible_time": st.integers(0, 2**32).map(float),
+            "priority": st.integers(0, 2**32 - 1),
+            "restarts": st.integers(0, 9),
+            "dependency": st.sampled_from(["", "afterok:12(unfulfilled)", "singleton(unfulfilled)"]),
+        },
+    )
+)
+def test_what_passes_while_a_job_waits_needs_no_more_than_a_glance(changes: dict[str, Any]) -> None:
+    before = record(1)
+    after = dataclasses.replace(before, **changes)
+    assert caught_up(before, line(before), line(after)) == (after, True)
+
+
+def test_an_end_is_explained(slurm: Slurm) -> None:
+    """Slurm says that an ended job has no CPUs: nobody needs to know."""
+    slurm.change(5, state="CANCELLED", reason="None", exit_code=3, start_time=2100.0, end_time=2200.0, cpus=0)
+    assert slurm.look(after=9.0) == {**slurm.jobs, 5: dataclasses.replace(slurm.jobs[5], cpus=4)}
+    assert slurm.reads == 1
+
+
+def test_a_start_is_seen_at_once_and_its_gpus_when_all_is_read(slurm: Slurm) -> None:
+    slurm.change(5, state="RUNNING", reason="None", nodes="n[1-2]", start_time=2100.0, gpus_by_node={"n1": 4, "n2": 1})
+    seen = slurm.look()[5]
+    assert (seen.state, seen.nodes, seen.start_time, seen.gpus_by_node) == ("RUNNING", "n[1-2]", 2100.0, {})
+    assert slurm.look(after=9.0) == slurm.jobs
+    assert slurm.reads == 2
+
+
+def test_a_requeue_gives_the_nodes_back(slurm: Slurm) -> None:
+    slurm.change(5, state="RUNNING", nodes="n1", gpus_by_node={"n1": 4})
+    slurm.look(after=LONGEST_S)
+    slurm.change(5, state="REQUEUED", nodes="", submit_time=3000.0, restarts=1)
+    again = slurm.look()[5]
+    assert (again.state, again.nodes, again.gpus_by_node, again.restarts) == (PENDING, "", {}, 1)
+
+
+def test_our_own_pin_does_not_hide_that_the_job_runs(slurm: Slurm) -> None:
+    """The pin changes what only a full read tells; the state must not wait for that."""
+    slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
+    assert slurm.look()[5].state == "RUNNING"
+    assert slurm.reads == 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["waits", "requeued"])
+def test_what_a_waiting_job_asks_for_is_never_of_yesterday(slurm: Slurm, again: bool) -> None:
+    """Or a pin that we have undone would look like its owner's choice of nodes, and an old shape be written back."""
+    if again:
+        slurm.change(5, required_nodes="n1", state="RUNNING", nodes="n1")
+        slurm.look()
+        slurm.change(5, state=PENDING, nodes="", restarts=1)
+    else:
+        slurm.change(5, required_nodes="n1")
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
+
+
+def test_all_is_read_for_new_jobs_but_not_too_often(slurm: Slurm) -> None:
+    """Reading takes a second, so it rests for nine."""
+    for expected in (2, 3):
+        slurm.jobs[MANY + expected] = record(MANY + expected)
+        slurm.look(after=5.0)
+        assert slurm.look(after=5.0) == slurm.jobs
+        assert slurm.reads == expected
+
+
+def test_a_job_that_came_after_the_glance_does_not_vanish_again(slurm: Slurm) -> None:
+    slurm.jobs[MANY + 1] = record(MANY + 1)
+    slurm.late = [record(MANY + 2)]
+    assert slurm.look(after=9.0).keys() == slurm.jobs.keys()
+    slurm.change(MANY + 2, eligible_time=2500.0)
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
+
+
+def test_a_forgotten_job_is_gone(slurm: Slurm) -> None:
+    slurm.jobs.update({MANY + 1: record(MANY + 1)})
+    slurm.look(after=LONGEST_S)
+    del slurm.jobs[7]
+    assert slurm.look() == slurm.jobs
+
+
+def test_all_is_read_once_a_minute(slurm: Slurm) -> None:
+    slurm.change(5, excluded_nodes="n1")  # which no column shows
+    assert slurm.look()[5].excluded_nodes == ""
+    assert slurm.look(after=LONGEST_S) == slurm.jobs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"squeue: what?\n", b"\n" * len(line(record(1))), line(record(1))[:-1] + b" ", line(record(1)) + b"x"],
+    ids=["empty", "words", "newlines", "no newline", "more"],
+)
+def test_a_glance_that_is_none_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
+    slurm.text = text
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
+
+
+@pytest.mark.parametrize("column", ["SubmitTime", "PriorityLong", "exit_code"])
+def test_a_changed_line_that_cannot_be_read_costs_a_full_read(slurm: Slurm, column: str) -> None:
+    slurm.columns = {column: "soon"}
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 2
+
+
+def test_slurm_that_does_not_answer_is_said(slurm: Slurm) -> None:
+    def away() -> list[JobRecord]:
+        raise SlurmError("squeue failed: away")
+
+    slurm.text, slurm.queue._read = b"", away
+    with pytest.raises(SlurmError, match="away"):
+        slurm.look()
+
+
+@pytest.mark.parametrize(
+    ("columns", "field", "kept"),
+    [
+        ({"Reason": "Nodes required for job are DOWN, DRAINED or reserved"}, "reason", "BeginTime"),
+        ({"Dependency": "afterok:" + "1," * 200}, "dependency", "afterok:3"),
+        ({"NodeList": "n[" + "1," * 200}, "nodes", ""),
+    ],
+)
+def test_what_is_cut_off_or_a_sentence_is_not_taken(columns: dict[str, str], field: str, kept: str) -> None:
+    before = record(1, dependency="afterok:3")
+    seen, whole = caught_up(before, line(before), line(before, **columns))
+    assert getattr(seen, field) == kept
+    assert not whole
+
+
+@given(st.binary(max_size=3 * len(line(record(1)))))
+def test_any_bytes_are_read_or_refused(text: bytes) -> None:
+    try:
+        found = parse_glance(text)
+    except SlurmError:
+        return
+    assert all(number >= 0 or text for number in found)
+    for job_line in found.values():
+        try:
+            caught_up(record(1), line(record(1)), job_line)
+        except SlurmError:
+            continue
+
+
+@given(st.text(max_size=80), st.sampled_from(["admin_comment", "Feature", "Dependency", "Reason"]))
+def test_no_value_passes_for_another_job_or_column(value: str, column: str) -> None:
+    first, second = record(1), record(2)
+    forged = value + line(second, State="RUNNING").decode()
+    lines = parse_glance(line(first, **{column: forged}) + line(second))
+    assert lines.keys() == {1, 2}
+    seen, _ = caught_up(first, line(first), lines[1])
+    assert (seen.state, seen.priority) == (first.state, first.priority)
