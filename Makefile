@@ -68,6 +68,13 @@ benchmarks: setup ## The figures of benchmarks/README.md: about half an hour on 
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
 	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 
+deb: ## Debian packages of the last commit into build/deb: slurm-asrpt and slurm-asrpt-controller
+	@.ci/packages debhelper dh-virtualenv python3-venv dpkg-dev git
+	@rm -rf build/deb && mkdir -p build/deb/source
+	git archive HEAD | tar -x -C build/deb/source
+	cd build/deb/source && dpkg-buildpackage --no-sign --build=binary
+	@ls -l build/deb/*.deb
+
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
