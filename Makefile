@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-random fuzz test-compat test-faults test-integrations lint benchmarks reproduction man clean
+.PHONY: help setup packages test-packages demo test test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -84,6 +84,17 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
 	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
+
+deb: ## Debian packages of the last commit into build/deb: slurm-asrpt and slurm-asrpt-controller
+	@.ci/packages debhelper dh-virtualenv python3-venv dpkg-dev git
+	@rm -rf build/deb && mkdir -p build/deb/source
+	git archive HEAD | tar -x -C build/deb/source
+	cd build/deb/source && dpkg-buildpackage --no-sign --build=binary
+	@ls -l build/deb/*.deb
+
+test-deb: setup deb ## Those packages installed, upgraded, removed and purged in a bare Debian 12
+	@.ci/packages debootstrap
+	$(BIN)/python -m tests.packages build/deb/*.deb
 
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md

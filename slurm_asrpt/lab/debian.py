@@ -33,9 +33,9 @@ def make(suite: str, root: Path, say: Say) -> None:
         raise InputError("a Debian with slurm-asrpt in it is made from a source tree, and this is none")
     if not root.exists():
         say(f"debootstrap {suite}")
-        _bootstrap(suite, root)
+        bootstrap(suite, root)
     say("installing packages")
-    _run(command_in(root, [str(TREE / ".ci" / "packages"), *PACKAGES]), "installing packages")
+    run(command_in(root, [str(TREE / ".ci" / "packages"), *PACKAGES]), "installing packages")
     stamp = root / VENV / "stamp"
     if not stamp.exists() or stamp.read_text(encoding="ascii") != _wanted():
         say("installing slurm-asrpt")
@@ -49,20 +49,20 @@ def mirror() -> str:
     if named:
         return named
     command = [machine.program("apt-get"), "indextargets", "--format", "$(REPO_URI)"]
-    found = _run([*command, "Created-By: Packages", "Origin: Debian", "Label: Debian"], "apt-get indextargets").split()
+    found = run([*command, "Created-By: Packages", "Origin: Debian", "Label: Debian"], "apt-get indextargets").split()
     if not found:
         raise MachineError(f"apt knows no Debian mirror here; name one in the variable {MIRROR_VARIABLE}")
     return found[0]
 
 
-def _bootstrap(suite: str, root: Path) -> None:
+def bootstrap(suite: str, root: Path) -> None:
     """Into a folder beside ``root``, which gets its name once it is whole."""
     half = root.with_name(f"{root.name}.new")
     cache = root.resolve().parent / "cache"  # so that a second try downloads nothing again
     shutil.rmtree(half, ignore_errors=True)
     cache.mkdir(parents=True, exist_ok=True)
     options = ["--variant=minbase", f"--cache-dir={cache}"]
-    _run([machine.program("debootstrap"), *options, suite, str(half), mirror()], "debootstrap")
+    run([machine.program("debootstrap"), *options, suite, str(half), mirror()], "debootstrap")
     # a mirror may lag behind by more than unstable's release file is valid
     (half / "etc/apt/apt.conf.d/50mirror").write_text('Acquire::Check-Valid-Until "false";\n', encoding="ascii")
     half.rename(root)
@@ -75,11 +75,11 @@ def _wanted() -> str:
 
 def _install(root: Path) -> None:
     python = f"/{VENV}/bin/python"
-    _run(command_in(root, ["/usr/bin/python3", "-m", "venv", f"/{VENV}"]), "python3 -m venv")
-    _run(command_in(root, [python, "-m", "pip", "install", "--quiet", "--editable", f"{TREE}[dev]"]), "pip")
+    run(command_in(root, ["/usr/bin/python3", "-m", "venv", f"/{VENV}"]), "python3 -m venv")
+    run(command_in(root, [python, "-m", "pip", "install", "--quiet", "--editable", f"{TREE}[dev]"]), "pip")
 
 
-def _run(command: Sequence[str], what: str) -> str:
+def run(command: Sequence[str], what: str) -> str:
     """Standard output. Raises MachineError with the last lines of what it said."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(os.environ))
     if done.returncode:
