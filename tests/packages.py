@@ -2,8 +2,8 @@
 
     python -m tests.packages DEB...
 
-The Debian is made in build/deb/root (debootstrap, as root). What must hold is checked one by one; the first that does not
-ends it with exit code 1.
+The Debian is made in build/deb/root (debootstrap, as root). What must hold is checked one by one; the first that does
+not ends it with exit code 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.handback import DONE, REFUSED, hand_back
 from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.daemon.lead import Lead, held
+from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.daemon.world import World
@@ -55,28 +55,29 @@ def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], Non
     if not state.is_dir():
         raise InputError(f"{state} is not there: asrptd has not run here, so nothing is to be handed back")
     with as_owner(state):
-        told = _Told(state / AUDIT_FILE)
+        told, lead = _Told(state / AUDIT_FILE), Lead(state)
         switch.turn_off(state)
-        by = "asrptd" if held(state) and _asrptd_has(settings, since, tell) else "asrpt-admin"
-        if by != "asrptd":
-            in_its_stead(settings, client, time.time())
-        return HandedBack(by, *told.since_then())
+        while not lead.take():
+            if _disabled_since(settings.paths.run, since):
+                return HandedBack("asrptd", *told.since_then())
+            _be_patient(settings, time.time() - since)
+            tell(time.time() - since)
+            time.sleep(POLL_S)
+        try:
+            in_its_stead(settings, client, lead, time.time())
+        finally:
+            lead.close()
+        return HandedBack("asrpt-admin", *told.since_then())
 
 
-def _asrptd_has(settings: Settings, since: float, tell: Callable[[float], None]) -> bool:
-    """Wait until asrptd has handed everything back; False if it ends instead. Raises AsrptError."""
+def _be_patient(settings: Settings, waited: float) -> None:
+    """Raises AsrptError where asrptd has been waited for too long."""
     patience = PATIENCE_S + 3 * settings.daemon.interval_s
-    while held(settings.paths.state):
-        if _disabled_since(settings.paths.run, since):
-            return True
-        if time.time() > since + patience:
-            raise AsrptError(
-                f"asrptd has not handed back within {patience:.0f} s; it will as soon as it can (its log says what is "
-                f"wrong), or stop it (systemctl stop asrptd) and run this again"
-            )
-        tell(time.time() - since)
-        time.sleep(POLL_S)
-    return False
+    if waited > patience:
+        raise AsrptError(
+            f"asrptd has not handed back within {patience:.0f} s; it will as soon as it can (its log says what is "
+            f"wrong), or stop it (systemctl stop asrptd) and run this again"
+        )
 
 
 def _disabled_since(run: Path, since: float) -> bool:
@@ -103,27 +104,22 @@ class _Nobody:
         return None
 
 
-def in_its_stead(settings: Settings, client: SlurmClient, now: float) -> None:
+def in_its_stead(settings: Settings, client: SlurmClient, lead: Lead, now: float) -> None:
     """What asrptd would do in its first cycle after being disabled. Raises AsrptError, SlurmError, OSError."""
-    lead = Lead(settings.paths.state)
-    if not lead.take():
-        raise AsrptError("an asrptd has just begun to lead and will hand back; run this again to see that it has")
     store = Store(lead)
+    saved = store.load() or {}
+    write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
+    parts = _parts(settings, client, store)
+    world = World(parts, saved)
+    world.follow(client.jobs(), client.nodes(), now)
     try:
-        saved = {key: value for key, value in (store.load() or {}).items() if key not in ("schema", "time")}
-        write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
-        parts = _parts(settings, client, store)
-        world = World(parts, saved)
-        world.follow(client.jobs(), client.nodes(), now)
-        try:
-            hand_back(Writer(world), now)
-        finally:
-            parts.audit.flush()
-        jobs = saved.pop("jobs", None)
-        before = {job_id: json.dumps(job) for job_id, job in jobs.items()} if isinstance(jobs, dict) else {}
-        store.save(saved, {**before, **{t.record.job_id: t.dump() for t in world.pending()}}, now)
+        hand_back(Writer(world), now)
     finally:
-        lead.close()
+        parts.audit.flush()
+    jobs = saved.get("jobs")
+    before = {job_id: json.dumps(job) for job_id, job in jobs.items()} if isinstance(jobs, dict) else {}
+    kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
+    store.save(kept, {**before, **{t.record.job_id: t.dump() for t in world.pending()}}, now)
 
 
 def _parts(settings: Settings, client: SlurmClient, store: Store) -> Parts:
