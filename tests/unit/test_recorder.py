@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
+from slurm_asrpt.daemon import world
 from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.predict import history as module
 from slurm_asrpt.predict.history import HistoryError, Origin, Run, Source
 
@@ -64,6 +66,18 @@ def test_a_requeue_seen_while_it_ends_the_run_does_not_change_the_runs_start(ben
     bench.cycle()
     (run,) = bench.runs().values()
     assert (run.state, run.start_time) == ("REQUEUED", first)
+
+
+def test_a_requeued_job_rests_before_it_starts_again(bench, monkeypatch):
+    monkeypatch.setattr(world, "REQUEUE_REST_S", 10.0)
+    job_id = bench.slurm.submit(4)
+    bench.cycle(10)
+    bench.slurm.requeue(job_id)
+    bench.slurm.change(job_id, eligible_time=bench.slurm.now + 1)  # its owner: StartTime=now+1
+    bench.cycle(8)
+    assert bench.place(job_id) is Place.APART
+    bench.cycle(5)
+    assert bench.slurm.records[job_id].state == "RUNNING"
 
 
 def test_a_second_run_that_reports_nothing_does_not_get_the_first_ones_figure(bench):
