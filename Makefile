@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -37,13 +37,16 @@ demo: setup ## Bring up a real Slurm on this machine and watch jobs being schedu
 
 test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real Slurm included
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-units test-e2e
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going test-units test-e2e-1 test-e2e-2
 
 test-units: setup ## The tests that need no Slurm
 	$(BIN)/pytest -m 'not e2e'
 
-test-e2e: setup test-packages ## Those on a real Slurm, which wait most of the time
-	$(BIN)/pytest -m e2e
+test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in two halves
+	$(BIN)/pytest -m e2e tests/e2e/test_[a-g]*.py tests/faults
+
+test-e2e-2: setup test-packages
+	ASRPT_TEST_PORT=18600 $(BIN)/pytest -m e2e tests/e2e/test_[h-z]*.py
 
 test-random: setup ## The property tests with other examples in each run
 	$(BIN)/pytest --hypothesis-profile=random tests/property
