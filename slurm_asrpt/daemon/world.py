@@ -253,7 +253,7 @@ class World:
     def _leave(self, tracked: Tracked, why: str, now: float) -> None:
         if tracked.place is not Place.LEFT:
             self.parts.audit.record(now, "left", tracked.record.job_id, why=why)
-        self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
+        self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why), word=why), now)
 
     def withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
         if tracked.place in (Place.QUEUED, Place.PINNED):  # in the policy's queue, or running as far as it knows
