@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slurm_asrpt import grouprules
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
+from slurm_asrpt.whereabouts import DEFAULT_PATH, RUN, settings_file
 
-DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
-ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
 DEFAULT_POLICY = "asrpt-gated"
 """The policy of those who name none: a name of ``core.policies`` (not imported here, commands start quicker)."""
 
@@ -92,7 +90,7 @@ class PathSettings(Section):
     """Where things are kept. Folders are created with tight modes."""
 
     state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
-    run: Path = Field(Path("/run/asrpt"), description="status.json for asrpt-status, pid file.")
+    run: Path = Field(RUN, description="status.json for asrpt-status, pid file.")
     hook: Path = Field(Path("/etc/slurm/asrpt"), description="hook.conf and table.txt, read by slurmctld's Lua.")
     spool: Path = Field(
         Path("/var/spool/asrpt"),
@@ -216,7 +214,7 @@ def load_settings(path: Path | None = None, *, trusted: bool = False) -> Setting
     trusted: for what writes and runs by them; a file that other users could have written is refused then.
     Raises InputError naming file, key and remedy.
     """
-    named = path or (Path(os.environ[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in os.environ else None)
+    named = settings_file(path)
     target = named or DEFAULT_PATH
     if named is None and not target.exists():
         return Settings()

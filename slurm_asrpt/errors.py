@@ -42,4 +42,6 @@ def one_line(error: BaseException) -> str:
 
 def printable(text: str) -> str:
     """``text`` with control and other unprintable characters escaped, so it cannot steer a terminal or a log."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
