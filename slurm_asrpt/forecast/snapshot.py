@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -11,7 +11,11 @@ from pydantic import ConfigDict, TypeAdapter
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.forecast.span import Span
+
+PUBLISHED = "forecast.json"
+"""In the run folder, for asrpt-status --what-if."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Snapshot:
     policy, settings, state: its name, what it was made with but the fabric, and its dump.
     free, free_cpus, free_memory: by node, beside all that ``running`` holds; None where that is not looked at.
     recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
+    margins: what estimates are moved by before anybody sees them.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
@@ -58,6 +63,7 @@ class Snapshot:
     waiting: tuple[Waiting, ...]
     recent: tuple[Waiting, ...] = ()
     window_s: float = 0.0
+    margins: Margins = field(default_factory=Margins)
 
     def view(self) -> ClusterView:
         return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory)
