@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slurm_asrpt_cli.status_columns import date, durations, share
-from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, safe, slurm_time
+from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, print_facts, safe, slurm_time
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.explain import Ahead, Ending, Explanation, explain
@@ -23,8 +23,7 @@ def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"schema": found.schema, **asdict(said), "job": asdict(job)}, indent=2))
         return
-    for label, text in (*_reason(said, job), *_evidence(said, job), *_record(job)):
-        print(f"{label:<16} {text}")
+    print_facts([*_reason(said, job), *_evidence(said, job), *_record(job)])
 
 
 def _reason(said: Explanation, job: JobStatus) -> Facts:
@@ -44,7 +43,7 @@ def _evidence(said: Explanation, job: JobStatus) -> Facts:
         lines.append(("Ahead of it", _ahead(said.ahead)))
     if said.own_gpu_s is not None and job.state != Phase.RUNNING:
         lines.append(("Its own work", _work(said.own_gpu_s)))
-    if job.state not in (Phase.RUNNING, Phase.LEFT):
+    if job.rank is not None:
         lines.append(("Free GPUs", fold_nodes(said.free) if said.free else "none"))
     if said.ends:
         lines.append(("Free next", _ends(said.ends)))
@@ -117,6 +116,8 @@ def _prediction(job: JobStatus) -> str:
 
 def _expected_start(job: JobStatus) -> Facts:
     """When a waiting job will start, or why nobody can say."""
+    if job.state == Phase.LEFT:
+        return []
     if job.start_earliest is None:
         return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
     latest = date(job.start_latest) if job.start_latest is not None else "later than can be foreseen"

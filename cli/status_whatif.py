@@ -14,7 +14,7 @@ from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.status_columns import date
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
-from slurm_asrpt_cli.tables import clock_interval, fold_nodes, safe, slurm_time
+from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.core.job import Job
@@ -34,14 +34,14 @@ from slurm_asrpt.status import Status, read_published, read_status, withdrawn_af
 
 BUDGET_S = 20.0
 """CPU time for the simulation; what is not done by then gives no interval."""
-PROMISE = "no promise: jobs that come later may go first, predictions and nodes may fail"
+PROMISE = "this is no promise: jobs that come later may go first, predictions and nodes may fail"
 
 
 @dataclass(frozen=True)
 class WhatIf:
     """What is known; None and "" where it is not. start_...: seconds since the epoch.
 
-    trouble: why there is no placement or start.
+    trouble: why there is no placement or start. note: what is wrong with the prediction.
     """
 
     script: str
@@ -52,6 +52,7 @@ class WhatIf:
     predicted_low: int
     predicted_high: int
     predicted_by: str
+    note: str = ""
     as_of: float | None = None
     placement: dict[str, int] | None = None
     alpha: float | None = None
@@ -82,7 +83,7 @@ def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_
 
 def _outlook(settings: Settings, script: Path, submission: Submission, record: JobRecord) -> WhatIf:
     subject, hints = submission.subject, submission.hints
-    answer, trouble = table.lookup(settings.paths.hook / table.FILE_NAME, subject.keys, subject.features)
+    answer, note = table.lookup(settings.paths.hook / table.FILE_NAME, subject.keys, subject.features)
     known: dict[str, Any] = {
         "script": str(script),
         "group": subject.group,
@@ -92,6 +93,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         "predicted_low": answer.low,
         "predicted_high": answer.high,
         "predicted_by": answer.level,
+        "note": _note(settings, note),
     }
     tag = Tag(subject.group, answer.iterations, hints.profile, 0, "off" if hints.off else "", answer.low, answer.high)
     try:
@@ -103,11 +105,18 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return WhatIf(**known, trouble=str(error))
     known["gpus"] = job.gpus
     held = _waits_for_slurm(record)
-    if held or trouble:
-        return WhatIf(**known, trouble=held or trouble)
+    if held:
+        return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
         newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
+
+
+def _note(settings: Settings, trouble: str) -> str:
+    """What is wrong with the predictions: for the hook, too, such a job is unseen."""
+    if trouble and not (settings.paths.hook / table.FILE_NAME).exists():
+        return "there are no predictions yet (asrpt-admin retrain makes them), so it counts as unseen"
+    return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
 def _span(tag: Tag, alpha: float) -> Any:
@@ -158,7 +167,7 @@ def _with(known: WhatIf, found: Newcomer) -> WhatIf:
 
 def _show(found: WhatIf) -> None:
     lines = [
-        ("Submitted now", f"{safe(found.script)}: {PROMISE}"),
+        ("Job script", f"{safe(found.script)}, as if it were submitted now"),
         ("Group", safe(found.group)),
         ("Prediction", _prediction(found)),
         ("GPUs", f"{found.gpus}, profile {safe(found.profile)}"),
@@ -166,11 +175,10 @@ def _show(found: WhatIf) -> None:
         ("Why not now", safe(found.why) if found.why else ""),
         ("Line", f"number {found.rank}" if found.rank else ""),
         ("Placement", _placement(found)),
-        ("As of", date(found.as_of) if found.as_of else ""),
+        ("Note", safe(found.note) if found.note else ""),
+        ("As of", f"{date(found.as_of)}; {PROMISE}" if found.as_of else ""),
     ]
-    for label, text in lines:
-        if text:
-            print(f"{label:<16} {text}")
+    print_facts([line for line in lines if line[1]])
 
 
 def _prediction(found: WhatIf) -> str:
@@ -189,11 +197,15 @@ def _start(found: WhatIf) -> str:
         return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%)"
     if found.reason == "left":
         return "as Slurm decides"
-    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: not within a day, or never"
+    if found.reason == "capacity":
+        return "not on the present nodes"
+    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: hardly within a day"
 
 
 def _placement(found: WhatIf) -> str:
-    if found.placement is not None and found.alpha and found.alpha_min:
+    if found.placement is None:
+        return "chosen when it starts" if found.alpha_min else ""
+    if found.profile and found.alpha and found.alpha_min:
         times = found.alpha / found.alpha_min
         return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s an iteration, {times:.2f} times the best"
-    return f"chosen when it starts; {found.alpha_min:.4g} s an iteration at best" if found.alpha_min else ""
+    return fold_nodes(found.placement)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -170,6 +171,18 @@ def _cell(column: Column, text: str, width: int) -> str:
     if has > width:
         return set_cell_size(text, width - 1) + "…"
     return " " * (width - has) + text if column.right else text + " " * (width - has)
+
+
+LABEL = 17
+
+
+def print_facts(lines: Iterable[tuple[str, str]]) -> None:
+    """A fact a line, with what it is about; on a terminal long ones go on below, in a pipe each stays one line."""
+    width = terminal_width()
+    for label, text in lines:
+        parts = textwrap.wrap(text, max(width - LABEL, 20), break_on_hyphens=False) if width else [text]
+        for number, part in enumerate(parts or [""]):
+            print(f"{'' if number else label:<{LABEL - 1}} {part}")
 
 
 def clip(text: str, width: int) -> str:

@@ -55,7 +55,7 @@ class Explanation:
 
 def explain(found: Status, job: JobStatus) -> Explanation:
     """Explain a job of this status."""
-    waits = job.state not in (Phase.RUNNING, Phase.LEFT)
+    waits = job.rank is not None  # in line, and for nothing else than GPUs
     return Explanation(
         job_id=job.job_id,
         state=job.state,
