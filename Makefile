@@ -109,8 +109,9 @@ test-deb: setup deb ## Those packages installed, upgraded, removed and purged in
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
-man: setup ## Write etc/asrpt.toml and man/asrpt.toml.5 anew from the settings, and check all pages
+man: setup ## Write etc/asrpt.toml, man/asrpt.toml.5 and docs/status.schema.json anew, and check all pages
 	$(BIN)/python -m slurm_asrpt.configdoc
+	$(BIN)/python -m slurm_asrpt.statusdoc
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
 
 clean: ## Remove .venv and all that was built

@@ -21,6 +21,10 @@ from slurm_asrpt_cli.common import run_app
 
 app = typer.Typer(
     help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
+    epilog="""\b
+Examples:
+  asrpt-admin doctor
+  asrpt-admin COMMAND --help""",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -119,7 +119,12 @@ def generate(
 
 
 def formats(as_json: Json = False) -> None:
-    """List the kinds of trace that can be read."""
+    """List the kinds of trace that can be read.
+
+    \b
+    Example:
+      asrpt-sim formats --json
+    """
     if as_json:
         print(json.dumps(known()))
     else:

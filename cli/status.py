@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.status_read import published, status_folder, warn_if_stale
+from slurm_asrpt_cli.status_read import published, screenful, status_folder, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
 
@@ -70,6 +70,10 @@ def status(
 
         watch_command(folder, chosen, keys, _me())
         return
+    formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
+    if not (explain or formatted or chosen or keys):
+        _print_overview(folder)
+        return
     found = published(folder, time.time())
     warn_if_stale(found, time.time())
     if explain:
@@ -78,10 +82,8 @@ def status(
         explain_command(found, one(found.jobs, explain), as_json)
     elif as_json:
         print(json.dumps(full(_chosen(found, chosen, keys))))
-    elif parsable or long or chosen or keys or everybody or no_header or not sys.stdout.isatty():
-        _print(_chosen(found, chosen, keys), long, parsable, header=not no_header)
     else:
-        _print_overview(found)
+        _print(_chosen(found, chosen, keys), long, parsable, header=not no_header)
 
 
 def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:
@@ -119,11 +121,14 @@ def _print(shown: Status, long: bool, parsable: bool, header: bool) -> None:
     print_table(fit(made, width) if width else made, header, width)
 
 
-def _print_overview(found: Status) -> None:
+def _print_overview(folder: Path) -> None:
     from slurm_asrpt_cli.status_overview import overview
 
     width, height = shutil.get_terminal_size()
-    print_lines(overview(found, _me(), width, height - 1))  # the last line is the shell's
+    now, user = time.time(), _me()
+    found = screenful(folder, now, user, height)
+    warn_if_stale(found, now)
+    print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from slurm_asrpt_cli.status_columns import SHORT, Field, columns, fit
 from slurm_asrpt_cli.tables import Line, clip, safe, table_lines
@@ -23,8 +23,9 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     room = height - len(head) - 1
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {counted(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
-    title = f"The queue: {counted(found.jobs)}"
-    return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine))]
+    title = f"The queue: {_in_words((state, *count) for state, count in found.counts.items())}"
+    total = sum(jobs for jobs, _ in found.counts.values())
+    return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
 
 
 def summary(found: Status, width: int) -> list[Line]:
@@ -43,11 +44,16 @@ _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "running", Phase.LEFT: "left
 
 def counted(jobs: Sequence[JobStatus]) -> str:
     """``3 running (8 GPUs), 12 waiting (40 GPUs), 1 left to Slurm (1 GPUs)``."""
+    return _in_words((job.state, 1, job.gpus) for job in jobs)
+
+
+def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
+    """counts: state, jobs, GPUs; a state may come again."""
     count, gpus = Counter[str](), Counter[str]()
-    for job in jobs:
-        word = _WORDS.get(job.state, "waiting")  # type: ignore[call-overload]  # a phase is its text
-        count[word] += 1
-        gpus[word] += job.gpus
+    for state, jobs, some in counts:
+        word = _WORDS.get(state, "waiting")  # type: ignore[call-overload]  # a phase is its text
+        count[word] += jobs
+        gpus[word] += some
     parts = [f"{count[w]} {w} ({gpus[w]} GPUs)" for w in ("running", "waiting", "left to Slurm") if count[w]]
     return ", ".join(parts) or "no jobs"
 
@@ -62,14 +68,19 @@ def _none(user: str, width: int) -> Line:
     return ((clip(f"No jobs of yours ({safe(user)}) in the partitions of asrptd.", width), ""),)
 
 
-def _block(title: str, jobs: Sequence[JobStatus], fields: Sequence[Field], width: int, room: int) -> list[Line]:
-    """A title and a table of at most ``room`` lines together; what it has no room for is counted."""
-    rows = max(room - 2, LEAST_ROWS)
-    if len(jobs) > rows:
+def _block(
+    title: str, jobs: Sequence[JobStatus], fields: Sequence[Field], width: int, room: int, total: int = 0
+) -> list[Line]:
+    """A title and a table of at most ``room`` lines together; what it has no room for is counted.
+
+    total: how many there are, if more than ``jobs``.
+    """
+    rows, total = max(room - 2, LEAST_ROWS), max(total, len(jobs))
+    if total > rows:
         rows -= 1
     lines: list[Line] = [((clip(title, width), "bold"),)]
     if jobs:
         lines += table_lines(fit(columns(fields, jobs[:rows]), width), True, width)
-    if len(jobs) > rows:
-        lines.append(((clip(f"  and {len(jobs) - rows} more: asrpt-status --all", width), "dim"),))
+    if total > rows:
+        lines.append(((clip(f"  and {total - rows} more: asrpt-status --all", width), "dim"),))
     return lines

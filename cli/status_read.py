@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurm_asrpt_cli.tables import slurm_time
 
-from slurm_asrpt.status import FILE_NAME, JobStatus, Status, read_status, withdrawn_after
+from slurm_asrpt.status import FILE_NAME, JobStatus, Status, read_screenful, read_status, withdrawn_after
 from slurm_asrpt.whereabouts import run_folder
 
 STALE_CYCLES = 3
@@ -28,6 +28,11 @@ def status_folder(config: Path | None) -> Path:
 def published(folder: Path, now: float) -> Status:
     """The status without estimates that are too old. Raises AsrptError."""
     return _without_old_estimates(read_status(folder), now)
+
+
+def screenful(folder: Path, now: float, user: str, rows: int) -> Status:
+    """The same with no more jobs than a screen of so many rows may show. Raises AsrptError."""
+    return _without_old_estimates(read_screenful(folder, user, rows), now)
 
 
 def staleness(found: Status, now: float) -> str:

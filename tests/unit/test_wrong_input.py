@@ -47,7 +47,9 @@ def settings(folder: Path) -> Path:
     """Of a site where nothing has happened yet, and no Slurm is."""
     paths = {name: folder / name for name in ("state", "run", "hook", "spool")}
     config = folder / "asrpt.toml"
-    config.write_text(f'[slurm]\nbin_dir = "{folder}"\n[paths]\n' + "".join(f'{name} = "{path}"\n' for name, path in paths.items()))
+    config.write_text(
+        f'[slurm]\nbin_dir = "{folder}"\n[paths]\n' + "".join(f'{name} = "{path}"\n' for name, path in paths.items())
+    )
     return config
 
 
