@@ -73,7 +73,7 @@ def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
 
 
 def _wanted(word: str) -> Wanted:
-    if "[" not in word:
+    if "_[" not in word:
         return Wanted(word, word)
     array = _ARRAY.fullmatch(word)
     tasks = [_RANGE.fullmatch(part) for part in array[2].split(",")] if array else []
