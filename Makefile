@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -113,6 +113,9 @@ man: setup ## Write etc/asrpt.toml, man/asrpt.toml.5 and docs/status.schema.json
 	$(BIN)/python -m slurm_asrpt.configdoc
 	$(BIN)/python -m slurm_asrpt.statusdoc
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
+
+screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
+	$(BIN)/python -m tests.screenshots
 
 clean: ## Remove .venv and all that was built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -56,12 +56,12 @@ def _ahead(ahead: Ahead) -> str:
     jobs = "1 job" if ahead.jobs == 1 else f"{ahead.jobs} jobs"
     more = ", ..." if ahead.jobs > len(ahead.nearest) else ""
     unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
-    work = f", {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
+    work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
     return f"{jobs} for {ahead.gpus} GPUs{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more})"
 
 
 def _work(gpu_s: float) -> str:
-    return f"{slurm_time(gpu_s)} of predicted work x GPUs"
+    return f"{gpu_s / 3600:.3g} GPU-hours of predicted work"
 
 
 def _ends(ends: Sequence[Ending]) -> str:

@@ -16,6 +16,7 @@ from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
+from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.status import JobStatus, NodeStatus, Status
 
@@ -85,7 +86,7 @@ def _row(
         name=record.name,
         user=record.user,
         partition=record.partition,
-        gpus=job.gpus if job else sum(record.gpus_by_node.values()),
+        gpus=job.gpus if job else gpus_of(record),
         group=tag.group if tag else "",
         profile=tag.profile if tag else "",
         predicted_iterations=iterations,

@@ -78,6 +78,7 @@ def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
     found = told(gated)
     said = explain(found, row(found, pinned))
     assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
+    assert row(found, pinned).gpus == 4
     assert "without -w" in said.changes[0]
     assert "squeue --start" in said.changes[1]
 

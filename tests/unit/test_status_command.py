@@ -281,7 +281,7 @@ def test_explain_tells_all_facts(settings: Path) -> None:
         "1200 iterations",
         "Nodes on offer   n1:4 n[2-3]:1",
         "Ahead of it      nobody",
-        "Its own work     01:20:00 of predicted work x GPUs",
+        "Its own work     1.33 GPU-hours of predicted work",
     ):
         assert text in output
     assert "Why              it runs" in run(settings, "--explain", "9").stdout
