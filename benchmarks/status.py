@@ -2,7 +2,8 @@
 
 A status of 10,000 jobs as asrptd writes it, and the command as a user types it, Python's start included; each line is
 the median of several runs, in turn, on a terminal of 80x24 (``overview``) or into a pipe. ``bare_s``: Python alone;
-``ratio``: the overview over that. ``write_s``: what asrptd spends on writing the status.
+``ratio``: the overview over that; ``overview_cpu_s``: its CPU time, which others on the machine disturb less.
+``write_s``: what asrptd spends on writing the status.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import pty
+import resource
 import statistics
 import subprocess
 import sys
@@ -77,6 +79,12 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+def cpu_time() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def in_pipe(command: list[str], environment: dict[str, str]) -> float:
     began = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, check=True)
@@ -96,8 +104,9 @@ def measure(jobs: int, runs: int, folder: Path) -> dict[str, float]:
     for _ in track(range(runs), "asking", console=Console(stderr=True), disable=not sys.stderr.isatty()):
         took["bare"].append(in_pipe([sys.executable, "-c", "pass"], environment))
         for name, words in LINES.items():
-            run = on_terminal if name == "overview" else in_pipe
+            run, before = on_terminal if name == "overview" else in_pipe, cpu_time()
             took[name].append(run([str(COMMAND), *words], environment))
+            took.setdefault(f"{name}_cpu", []).append(cpu_time() - before)
     result |= {f"{name}_s": statistics.median(times) for name, times in took.items()}
     return result | {"ratio": result["overview_s"] / result["bare_s"]}
 

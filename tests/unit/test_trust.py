@@ -207,7 +207,8 @@ def test_with_private_jobs_the_status_is_for_the_daemons_user(
     plain = daemon.client.config()
     monkeypatch.setattr(daemon.client, "config", lambda: SlurmConfig(**{**vars(plain), "private_jobs": True}))
     daemon.run(once=True)
-    assert (tmp_path / "run" / "status.json").stat().st_mode & 0o777 == 0o600
+    for name in ("status.json", "forecast.json"):
+        assert (tmp_path / "run" / name).stat().st_mode & 0o777 == 0o600
     if os.geteuid():
         return
     child = os.fork()
