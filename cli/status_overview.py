@@ -23,7 +23,7 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     room = height - len(head) - 1
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {counted(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
-    title = f"The queue: {_in_words((state, *count) for state, count in found.counts.items())}"
+    title = f"The queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
     total = sum(jobs for jobs, _ in found.counts.values())
     return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
 
