@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
@@ -151,9 +151,7 @@ class _Run:
         self.next_end = _NEVER  # when the next of those that run ends
         self.done = self.events = 0
         self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
-        self.waits = bytearray(len(table))  # 1 for the rows of jobs that wait
-        self.arrived = 0  # the row of the job that arrives next
-        self.waiting = 0  # how many that are
+        self.waiting: set[JobId] = set()
         self.running: list[Running] = []  # a heap
         self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
         # as compact as numpy's arrays, and much quicker to set one by one
@@ -192,27 +190,25 @@ class _Run:
     def _idle_until(self, wake: float) -> float:
         """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
         self.idle += 1
-        return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
+        return wake if self.idle <= 1000 + 2 * len(self.waiting) else _NEVER
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
-        while self.next_end <= now:
-            _, _, job, gpus = heapq.heappop(running)
-            self.next_end = running[0][0] if running else _NEVER
+        while running and running[0][0] <= now:
+            _, row, job, gpus = heapq.heappop(running)
             give(gpus, job.request)
             finished(job.id, now)
             if self.learner is not None:
-                self.learner.ended(int(job.id), self.iterations[int(job.id)], now)
+                self.learner.ended(row, self.iterations[row], now)
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
+        self.next_end = running[0][0] if running else _NEVER
 
     def _arrivals(self, now: float) -> None:
         job = self.arriving
         while job is not None and job.submit_time <= now:
-            self.waits[self.arrived] = 1
-            self.arrived += 1
-            self.waiting += 1
+            self.waiting.add(job.id)
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
             self.policy.submitted(job, now)
@@ -227,17 +223,16 @@ class _Run:
 
     def _begin(self, start: Start, now: float) -> None:
         job, placement = start.job, start.placement
-        row = int(job.id)
-        if not self.waits[row]:
+        if job.id not in self.waiting:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
         view, gpus, alpha = self.view, placement.gpus, placement.alpha
         free = view.total_free
         view.take(gpus, job.request)  # raises if a GPU were given twice
         if free - view.total_free != job.gpus:
             raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
-        self.waits[row] = 0
-        self.waiting -= 1
+        self.waiting.remove(job.id)
         self.idle = 0
+        row = int(job.id)
         end = now + self.iterations[row] * alpha
         heapq.heappush(self.running, (end, row, job, gpus))
         if end < self.next_end:
