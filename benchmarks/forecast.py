@@ -62,10 +62,11 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self.waiting[job.id] = job
         self.came.append(job)
         self.policy.submitted(job, now)
+        return False  # whenever there is a decision, there may be a snapshot
 
     def finished(self, job_id: JobId, now: float) -> None:
         self.running.pop(job_id, None)

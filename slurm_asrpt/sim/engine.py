@@ -33,7 +33,7 @@ OnStart = Callable[[int, float, Placement], None]
 
 _PROGRESS_EVERY = 1000  # ended jobs
 _NEVER = float("inf")
-_COLLECT = (1_000_000, 50, 50)  # gc.set_threshold: a million new objects that stay, which few simulations make
+_COLLECT = (10_000_000, 50, 50)  # gc.set_threshold: ten million new objects that stay, which few simulations make
 
 
 class PolicyError(ValueError):
@@ -164,9 +164,7 @@ class _Run:
     def to_the_end(self) -> None:
         """Event after event until nothing can happen any more."""
         decide, view = self.policy.decide, self.view
-        while (now := self._next_event()) < _NEVER:
-            self.clock = now
-            self.events += 1
+        while (now := self._next_decision()) < _NEVER:
             if self.next_end <= now:
                 self._ends(now)
             if self.next_arrival <= now:
@@ -178,14 +176,27 @@ class _Run:
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
 
-    def _next_event(self) -> float:
-        """The next instant at which something happens, or never. A wake-up that is not in the future is no event."""
-        soonest = self.next_end if self.next_end < self.next_arrival else self.next_arrival
+    def _next_decision(self) -> float:
+        """On to the next instant with something to decide, or never; jobs that change nothing arrive on the way."""
+        change = self._next_change()
+        while (now := self.next_arrival) < change:
+            self.clock = now
+            self.events += 1
+            if not self._arrivals(now):
+                return now
+        if change < _NEVER:
+            self.clock = change
+            self.events += 1
+        return change
+
+    def _next_change(self) -> float:
+        """When a job ends or the policy wakes up, or never. A wake-up that is not in the future is no event."""
+        end = self.next_end
         if self.waiting:
             wake = self.policy.next_wakeup(self.clock)
-            if wake is not None and self.clock < wake < soonest:
-                return wake if soonest < _NEVER else self._idle_until(wake)
-        return soonest
+            if wake is not None and self.clock < wake < end:
+                return wake if end < _NEVER or self.arriving is not None else self._idle_until(wake)
+        return end
 
     def _idle_until(self, wake: float) -> float:
         """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
@@ -205,15 +216,18 @@ class _Run:
                 self.progress(self.done, len(self.table), now)
         self.next_end = running[0][0] if running else _NEVER
 
-    def _arrivals(self, now: float) -> None:
-        job = self.arriving
+    def _arrivals(self, now: float) -> bool:
+        """The jobs of this instant arrive. Whether they change nothing (see ``Policy.submitted``)."""
+        job, behind = self.arriving, True
         while job is not None and job.submit_time <= now:
             self.waiting.add(job.id)
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
-            self.policy.submitted(job, now)
+            if not self.policy.submitted(job, now):
+                behind = False
             job = next(self.coming, None)
         self.arriving, self.next_arrival = job, _NEVER if job is None else job.submit_time
+        return behind
 
     def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
         """The job with what is predicted now; what the table predicts is what was known before the first job."""

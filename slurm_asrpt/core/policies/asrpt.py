@@ -89,7 +89,7 @@ class ASrpt:
         self._jobs = {job_id: (job, self._kind(job)) for job_id, (job, _) in self._jobs.items()}
         self._look_again()
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         machine = self._machine
         if now >= machine.end:
             self._advance(now)
@@ -98,6 +98,7 @@ class ASrpt:
         machine.add(job.id, job.gpus * job.predicted_iterations * kind.best, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
+        return self._blocked  # it will join the FIFO behind the job that blocks
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
