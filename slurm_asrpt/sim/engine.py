@@ -33,7 +33,7 @@ OnStart = Callable[[int, float, Placement], None]
 
 _PROGRESS_EVERY = 1000  # ended jobs
 _NEVER = float("inf")
-_COLLECT = (10_000_000, 50, 50)  # gc.set_threshold: ten million new objects that stay, which few simulations make
+_COLLECT = (1_000_000, 50, 50)  # gc.set_threshold: a million new objects that stay, which few simulations make
 
 
 class PolicyError(ValueError):
