@@ -98,7 +98,7 @@ class ASrpt:
         machine.add(job.id, job.gpus * job.predicted_iterations * kind.best, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
-        return self._blocked  # it will join the FIFO behind the job that blocks
+        return bool(self._stuck)  # it will join the FIFO behind the job that blocks
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
