@@ -23,10 +23,11 @@ from rich.console import Console
 from rich.progress import track
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 
 TIMES = Path("log") / "hook-times"  # where the lab deletes it
 TIMED = """\
@@ -75,7 +76,8 @@ def lab(port: int, hook: bool) -> Iterator[Lab]:
 def prepare(found: Lab, groups: int) -> None:
     """A table of random groups, a hook.conf, and the timed job_submit.lua."""
     paths, draw = found.paths, random.Random(1)
-    write_table(paths.hook / FILE_NAME, {f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
+    table = render_table({f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
+    replace_file(paths.hook / FILE_NAME, table)
     text = TIMED.format(etc=paths.etc, hook=paths.hook, times=found.directory / TIMES)
     (paths.etc / "job_submit.lua").write_text(text, encoding="utf-8")
     found.restart_slurmctld()
