@@ -3,8 +3,9 @@
 A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
 from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
 from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
-the ``jobs`` that had one, ``raw`` the same before the margins that asrptd learns from earlier starts, ``closed`` of those
-that are not ``open``: without an upper end, as it is beyond the horizon. ``untold`` had none. ``width_s`` is the median of the widths, ``wait_s`` of the waits from then on, ``ms`` the CPU time of a forecast.
+the ``jobs`` that had one; ``raw`` the same before the margins that asrptd learns from earlier starts, ``closed`` of
+those that have an upper end, which the ``open`` ones do not have within the horizon. ``untold`` had none.
+``width_s`` is the median of the widths, ``wait_s`` of the waits from then on, ``ms`` the CPU time of a forecast.
 ``--blind`` leaves out those who come later.
 """
 

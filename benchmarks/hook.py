@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -83,9 +84,10 @@ def prepare(found: Lab, groups: int) -> None:
     found.restart_slurmctld()
 
 
-def beat(found: Lab, number: int) -> None:
-    """The daemon's heartbeat: hook.conf is another one each time."""
+def beat(found: Lab, number: int) -> float:
+    """The daemon's heartbeat: hook.conf is another one each time. Gives when that was."""
     write_hook_conf(found.paths.hook, ["gpu"], 600, time.time() + 600 + number, GroupSettings())
+    return time.monotonic()
 
 
 def submit(found: Lab, text: str) -> float:
@@ -98,10 +100,11 @@ def submit(found: Lab, text: str) -> float:
 def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[str, object]:
     draw, pairs = random.Random(2), list[tuple[float, float]]()
     console = Console(stderr=True)
-    turns = range(options.pairs + options.warm_up)
+    turns, beaten = range(options.pairs + options.warm_up), -math.inf
     for turn in track(turns, "submitting", console=console, disable=not console.is_terminal):
         text = script(options.script_bytes, draw)
-        beat(with_hook, turn)
+        if time.monotonic() >= beaten + options.heartbeat:
+            beaten = beat(with_hook, turn)
         if turn % 2:
             pairs.append((submit(with_hook, text), submit(without, text)))
         else:
@@ -109,6 +112,7 @@ def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[s
             pairs.append((submit(with_hook, text), plain))
     times = [int(line) for line in (with_hook.directory / TIMES).read_text(encoding="ascii").split()]
     return figures(pairs[options.warm_up :], times[options.warm_up :]) | {
+        "heartbeat_s": options.heartbeat,
         "groups": options.groups,
         "script_bytes": options.script_bytes,
     }
@@ -135,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--pairs", type=int, default=400, help="submissions with and without the hook")
     parser.add_argument("--warm-up", type=int, default=10, help="pairs before these, not counted")
+    parser.add_argument("--heartbeat", type=float, default=0.0, help="seconds between two hook.conf; 0: one each time")
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--script-bytes", type=int, default=65536)
     parser.add_argument("--port", type=int, default=17600, help="the labs take this one to 80 further")

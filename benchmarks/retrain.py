@@ -3,8 +3,9 @@
 Rows are jobs of `pai-like`; those after them, of groups that the rows hold, are predicted. In one run on the same rows:
 ``seconds`` from columns of names to the finished table, and ``sklearn_seconds`` of scikit-learn's RandomForestRegressor
 for ``fit`` and nothing else, on features that are ranked already, on ``--cores`` cores. ``mae_ratio`` is the mean
-absolute error of ours over that of scikit-learn's ``predict``. ``render_seconds``: for the hook's table of ``--groups``. With fewer ``--sklearn-trees`` than ``--trees``
-``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so.
+absolute error of ours over that of scikit-learn's ``predict``. With fewer ``--sklearn-trees`` than ``--trees``
+``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so. ``render_seconds`` is for the hook's
+table, of ``--groups`` keys.
 """
 
 from __future__ import annotations

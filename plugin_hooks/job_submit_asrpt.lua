@@ -675,7 +675,11 @@ local function read_conf(state)
     text = text .. (file:read(MAX_CONF_BYTES) or "")
   end
   file:close()
-  return M.parse_conf(text, state)
+  if text ~= state.conf_text then
+    state.conf = M.parse_conf(text, state)
+    state.conf_text = text
+  end
+  return state.conf, state.rules
 end
 
 -- --------------------------------------------------------------------------------------------- table.txt
@@ -981,12 +985,12 @@ local function success()
 end
 
 -- Each script of 64 KB is copied into Lua, and the collector, left to itself, answers every few of them with a whole cycle
--- inside the call. So it rests during a call and then does its share: as much work as keeps garbage within a few times
--- what lives, in small steps that Lua 5.1 does not round up.
-local GARBAGE = 8
+-- inside the call. So it rests during a call and then takes a few steps, one for so many KB that the call has made. Each
+-- does more than a KB's worth: what is garbage stays within some MB, or some of the largest scripts.
+local KB_A_STEP = 16
 
 local function collect_some(before)
-  pcall(collectgarbage, "step", math.ceil(math.max(collectgarbage("count") - before, 0) / GARBAGE))
+  pcall(collectgarbage, "step", math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP))
   collectgarbage("restart")
 end
 
