@@ -987,7 +987,7 @@ end
 -- Each script of 64 KB is copied into Lua, and the collector, left to itself, answers every few of them with a whole cycle
 -- inside the call. So it rests during a call and then takes a few steps, one for so many KB that the call has made. Each
 -- does more than a KB's worth: what is garbage stays within some MB, or some of the largest scripts.
-local KB_A_STEP = 16
+local KB_A_STEP = 8
 
 local function collect_some(before)
   pcall(collectgarbage, "step", math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP))
