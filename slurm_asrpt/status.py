@@ -107,7 +107,7 @@ def withdrawn_after(forecast_s: float) -> float:
 def write_status(run_dir: Path, status: Status, *, private: bool = False) -> None:
     """Replace the status. private: for nobody but root and the daemon's user. Raises OSError."""
     rest = {name: value for name, value in vars(status).items() if name != "jobs"}
-    rest |= {"nodes": [vars(node) for node in status.nodes], "counts": _counts(status.jobs)}
+    rest |= {"nodes": [vars(node) for node in status.nodes], "counts": status.counts or count_jobs(status.jobs)}
     rows = map(json.JSONEncoder().encode, map(_known, status.jobs))
     text = json.dumps(rest)[:-1] + ', "jobs": [\n' + ",\n".join(rows) + "\n]}"
     publish(run_dir, FILE_NAME, text.encode(), private=private)
@@ -118,7 +118,8 @@ def _known(job: JobStatus) -> dict[str, Any]:
     return {name: value for name, value in vars(job).items() if value is not None}
 
 
-def _counts(jobs: list[JobStatus]) -> dict[str, list[int]]:
+def count_jobs(jobs: list[JobStatus]) -> dict[str, list[int]]:
+    """Of each state the jobs and their GPUs."""
     found: dict[str, list[int]] = {}
     for job in jobs:
         count = found.setdefault(job.state, [0, 0])

@@ -18,7 +18,7 @@ from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import Tag
-from slurm_asrpt.status import JobStatus, NodeStatus, Status
+from slurm_asrpt.status import JobStatus, NodeStatus, Status, count_jobs
 
 
 def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:
@@ -47,6 +47,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         leader=scheduler.parts.store.lead.name,
         forecast_s=forecaster.every_s,
         nodes=_node_rows(scheduler.world),
+        counts=count_jobs(rows),
     )
 
 
