@@ -19,12 +19,13 @@ from PIL import Image, ImageDraw, ImageFont
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
 from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.keys import keys_of
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.status import write_status
 from tests.daemon_bench import Bench
@@ -54,7 +55,7 @@ def teach(hook: Path) -> None:
     """The script's group is known to take a quarter of an hour."""
     job = describe(os.getuid(), b"train.sh", SCRIPT.encode(), [], b"", GroupSettings())
     chain = keys_of(job.group, job.program, os.getuid(), 8, job.features)
-    write_table(hook / TABLE, {dict(chain)["group"]: Entry(900.0, 700.0, 1300.0)})
+    replace_file(hook / TABLE, render_table({dict(chain)["group"]: Entry(900.0, 700.0, 1300.0)}))
 
 
 def submit(slurm: FakeSlurm, name: str, user: str, gpus: int, minutes: int, **more: object) -> str:

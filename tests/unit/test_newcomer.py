@@ -19,12 +19,13 @@ from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.newcomer import submitted_now
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
 from slurm_asrpt.forecast.span import Span
 from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status import write_status
@@ -196,7 +197,7 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
     job = describe(os.getuid(), b"train", SCRIPT, [], b"", site.settings.group)
     entry = Entry(500.0, 400.0, 700.0)
     chain = keys_of(job.group, job.program, os.getuid(), 4, job.features)
-    write_table(site.settings.paths.hook / FILE_NAME, {chain[0][1]: entry})
+    replace_file(site.settings.paths.hook / FILE_NAME, render_table({chain[0][1]: entry}))
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
     assert (found["group"], found["gpus"], found["predicted_iterations"]) == (job.group, 4, 500)
     assert (found["predicted_low"], found["predicted_high"]) == (400, 700)
