@@ -91,11 +91,11 @@ def _disabled_since(run: Path, since: float) -> bool:
 class _Nobody:
     """Records nothing and deletes nothing: the next asrptd shall find all that it is to learn from."""
 
-    def record(self, tracked: Any) -> bool:
-        return False
+    def record(self, tracked: Any) -> None:
+        return None
 
-    def record_cut(self, tracked: Any, until: float) -> bool:
-        return False
+    def record_cut(self, tracked: Any, until: float) -> None:
+        return None
 
     def flush(self) -> None:
         return None

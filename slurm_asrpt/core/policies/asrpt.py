@@ -49,7 +49,7 @@ class Kind:
     state: int = -1
 
 
-@register("asrpt")
+@register("asrpt", key=("place_in_fifo",))
 class ASrpt:
     """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
 
@@ -210,6 +210,7 @@ class ASrpt:
             decision = self._consider(*self._jobs[job_id], plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
+                decision.key = (len(decisions) - 1,)
                 plan.add(decision.job, decision.placement)
                 self._state += 1
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -35,7 +35,12 @@ class Reason:
 
     @property
     def text(self) -> str:
-        return _WORDS[self.kind].format(**self.facts, when=_when(self.facts.get("in_s")))
+        return words(self.kind, self.facts)
+
+
+def words(kind: str, facts: Mapping[str, Any]) -> str:
+    """A reason in words. Raises KeyError, ValueError and the like for one that none of our policies has given."""
+    return _WORDS[kind].format(**facts, when=_when(facts.get("in_s")))
 
 
 def _when(in_s: float | None) -> str:
@@ -75,10 +80,11 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
 
 @dataclass(slots=True)
 class Start:
-    """Start this job now, there."""
+    """Start this job now, there. key: what it was ordered by, least first; ``key_names`` says what its parts are."""
 
     job: Job
     placement: Placement
+    key: tuple[Any, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -155,15 +161,22 @@ P = TypeVar("P", bound=Callable[..., Policy])
 POLICIES = Registry[Policy]("policy")
 make_policy, policy_names = POLICIES.make, POLICIES.names
 _BANDED: set[str] = set()
+_KEYS: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str, bands: bool = False) -> Callable[[P], P]:
+def register(name: str, bands: bool = False, key: tuple[str, ...] = ()) -> Callable[[P], P]:
     """Decorator: make a policy known by name. Raises ValueError for a name taken.
 
-    bands: it starts jobs of a lower ``Job.band`` first.
+    bands: it starts jobs of a lower ``Job.band`` first. key: what the first parts of ``Start.key`` are.
     """
     _BANDED.update({name} if bands else ())
+    _KEYS[name] = key
     return POLICIES.register(name)
+
+
+def key_names(name: str) -> tuple[str, ...]:
+    """What the parts of a policy's ``Start.key`` are; those beyond only part ties."""
+    return _KEYS.get(name, ())
 
 
 def banded_policies() -> list[str]:
