@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from rich.console import Console
 from rich.text import Text
 
 from slurm_asrpt.errors import printable
+from slurm_asrpt.slurm.nodelist import fold_gpus
 
 GAP = "  "
 SEPARATOR = "|"
@@ -68,18 +68,7 @@ def clock_interval(earliest: float, latest: float | None, now: float) -> str:
 
 def fold_nodes(nodes: Mapping[str, int]) -> str:
     """GPUs per node, equal ones folded: ``n1:4 n[2-3]:1``."""
-    by_gpus: dict[int, list[str]] = {}
-    for name, gpus in nodes.items():
-        by_gpus.setdefault(gpus, []).append(name)
-    return " ".join(f"{_fold(names)}:{gpus}" for gpus, names in sorted(by_gpus.items(), reverse=True)) or UNKNOWN
-
-
-def _fold(names: Sequence[str]) -> str:
-    try:
-        # No group resolver: a name with an @ must not run a site's group commands.
-        return safe(str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP)))
-    except NodeSetException:
-        return safe(",".join(names))
+    return safe(fold_gpus(nodes))
 
 
 def print_parsable(columns: Sequence[Column], header: bool) -> None:

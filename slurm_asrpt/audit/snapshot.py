@@ -92,8 +92,8 @@ def replay(snapshot: Snapshot, source: str) -> list[dict[str, Any]]:
 
 def difference(before: list[Any], after: list[Any]) -> list[str]:
     """A line for each decision that is not the same, ``-`` as it was, ``+`` as it is now; none if all are."""
-    lines = [[canonical(each) for each in decisions] for decisions in (before, after)]
-    return [] if lines[0] == lines[1] else list(unified_diff(*lines, "then", "now", lineterm="", n=0))[2:]
+    then, now = ([canonical(each) for each in decisions] for decisions in (before, after))
+    return [] if then == now else list(unified_diff(then, now, lineterm="", n=0))[2:]
 
 
 def ask_for(state: Path, timeout_s: float, ended: Callable[[], bool]) -> bytes:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,6 +47,14 @@ def entries(state: Path, since: float = 0.0, until: float = math.inf, tell: Tell
                 entry = _entry(line, since, until)
                 if entry is not None:
                     yield entry
+
+
+def size(state: Path) -> int:
+    """Bytes of all files; 0 where there is none that we can see."""
+    with suppress(OSError):
+        paths = (state / FILE_NAME, *(path for _, path in older_files(state)))
+        return sum(path.stat().st_size for path in paths if path.exists())
+    return 0
 
 
 def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:

@@ -16,7 +16,7 @@ from slurm_asrpt.config import AuditSettings
 MOST_UNWRITTEN = 100_000
 SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused"})
 """Events that the log tells, too."""
-UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted"})
+UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"})
 """Facts of theirs that only the trail has."""
 
 LOG = logging.getLogger("asrptd")

@@ -152,6 +152,7 @@ class Scheduler:
         before = tracked.original or writeback.original(tracked.record)
         tracked.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, before)
         tracked.place, tracked.why = Place.PINNED, reason(Phase.STARTING, "starting")
+        tracked.decided = tracked.decided or now
         if self.world.enforcing:
             tracked.original = before
         block = rankmap.block_order(placement.gpus)

@@ -17,6 +17,7 @@ from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import Site
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
+from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
@@ -112,6 +113,10 @@ class World:
     def _best_of(self, tracked: Tracked) -> float | None:
         return None if tracked.job is None else self.best_alpha(tracked.job)
 
+    def _end_of(self, tracked: Tracked, run: Run) -> dict[str, Any]:
+        block = placing.block_alpha(tracked, self.nodes, self.fabric, self.parts.profiles)
+        return facts.ended_facts(run, self._best_of(tracked), block)
+
     # jobs that come and go
 
     def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
@@ -154,7 +159,7 @@ class World:
         """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
         run = self.parts.recorder.record_cut(tracked, until) if tracked.place is Place.RUNNING else None
         if run is not None:
-            told = facts.ended_facts(run, self._best_of(tracked))
+            told = self._end_of(tracked, run)
             self.parts.audit.record(now, "cut", tracked.record.job_id, until=until, **told)
 
     def _restore(self, tracked: Tracked, now: float) -> None:
@@ -172,15 +177,17 @@ class World:
         if key in self._done:
             return
         self._done.add(key)
-        tracked = self.tracked.pop(record.job_id, None)
-        if tracked is None:
-            tracked = Tracked(record, parse_tag(record.admin_comment))
+        known = self.tracked.pop(record.job_id, None)
+        tracked = known or Tracked(record, parse_tag(record.admin_comment))
+        if known is None:
             self._restore(tracked, now)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
         run = self.parts.recorder.record(tracked)
         if run is not None:
-            self.parts.audit.record(now, "ended", record.job_id, **facts.ended_facts(run, self._best_of(tracked)))
+            self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
+        elif known is not None:  # nothing to learn from
+            self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))
         self._gone.append(record)
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
@@ -347,7 +354,8 @@ class World:
             return
         tracked.read = record.gpus_by_node
         tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
-        told = facts.running_facts(tracked, self._best_of(tracked))
+        shadow = not self.enforcing and tracked.place in (Place.QUEUED, Place.PINNED)
+        told = facts.running_facts(tracked, self._best_of(tracked), shadow)
         self.parts.audit.record(now, "running", record.job_id, **told)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)

@@ -69,7 +69,8 @@ def _date(word: str, now: datetime) -> datetime:
     if found is None:
         raise ValueError(word)
     year = int(found["year"] or now.year)
-    midnight = midnight.replace(year=year if year > 99 else 2000 + year, month=int(found["month"]), day=int(found["day"]))
+    year = year if year > 99 else 2000 + year
+    midnight = midnight.replace(year=year, month=int(found["month"]), day=int(found["day"]))
     return _at(midnight, clock) if clock else midnight
 
 
