@@ -83,10 +83,10 @@ def audit_command(
     if html:
         text = page.page(found, asked.since, min(asked.until, now), _what(asked))
         replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)
-        print(f"{safe(str(html))}: open it in a browser; it holds users' names and loads nothing", file=sys.stderr)
-    if as_json:
+        print(f"{safe(str(html))}: open it in a browser; it loads nothing, and holds users' names")
+    elif as_json:
         print(json.dumps({"kind": "asrpt-admin audit", "schema": SCHEMA, "entries": found}, indent=2))
-    elif not html:
+    else:
         _show(found)
 
 
@@ -127,7 +127,7 @@ TITLES = ("TIME", "JOBID", "USER", "EVENT", "WHAT")
 
 def _show(found: Sequence[Entry]) -> None:
     if not found:
-        print("nothing was recorded; asrptd writes when something changes. Try --since yesterday", file=sys.stderr)
+        print("nothing was recorded in that time: asrptd writes when something changes; try --since yesterday")
         return
     days = {_day(entry) for entry in found}
     rows = [_row(entry, len(days) > 1) for entry in found]

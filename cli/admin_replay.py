@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,9 +83,9 @@ def replay_command(
         _show(now)
         made = f"made by release {safe(then.release)}" if then.release else "made by a release that it does not name"
         verdict = "other decisions than then" if changed else "the same decisions as then"
-        print(f"inputs {then.digest}, {made}: {verdict}", file=sys.stderr)
+        print(f"inputs {then.digest}, {made}: {verdict}")
         for line in changed:
-            print(printable(line), file=sys.stderr)
+            print(printable(line))
     if changed:
         raise typer.Exit(EXIT_FAILURE)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.moment import Moment
@@ -93,6 +94,8 @@ def from_document(raw: Any) -> Inputs:
     if not math.isfinite(found.now):
         raise ValueError(f"no time: {found.now}")
     values = {name: getattr(found, name) for name in Moment.__dataclass_fields__}
+    checked = PolicySettings.model_validate({**found.settings, "name": found.policy})
+    values["settings"] = {name: getattr(checked, name) for name in found.settings}
     return Inputs(**values, jobs=tuple(_job(row, found.profiles, found.requests) for row in found.jobs))
 
 

@@ -25,7 +25,9 @@ def slurm_time(text: str, now: float) -> float:
     word = text.strip().lower()
     try:
         found = _span(word)
-        return now + found if found is not None else _date(word, datetime.fromtimestamp(now)).timestamp()
+        if found is not None:
+            return datetime.fromtimestamp(now + found).timestamp()  # which refuses what no calendar has
+        return _date(word, datetime.fromtimestamp(now)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
             f"{text!r} is no time; write as for sacct: now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
