@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -17,6 +17,7 @@ from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies.base import Decision, Start
 
+T = TypeVar("T")
 MOST_GPUS = 100_000
 """Of a node and of a job: what asks for more is no snapshot of a cluster, but it could fill the memory."""
 
@@ -57,9 +58,8 @@ _PROFILES, _REQUESTS = TypeAdapter(tuple[JobProfile, ...]), TypeAdapter(tuple[Re
 
 def to_document(inputs: Inputs) -> dict[str, Any]:
     """As JSON values, the same for the same inputs."""
-    profiles = dict.fromkeys(job.profile for job in inputs.jobs)
-    requests = dict.fromkeys(job.request for job in inputs.jobs)
-    places = {each: at for at, each in enumerate(profiles)}, {each: at for at, each in enumerate(requests)}
+    profiles, profile_at = _numbered(job.profile for job in inputs.jobs)
+    requests, request_at = _numbered(job.request for job in inputs.jobs)
     return {
         "now": inputs.now,
         "policy": inputs.policy,
@@ -70,20 +70,28 @@ def to_document(inputs: Inputs) -> dict[str, Any]:
         "free_cpus": inputs.free_cpus and dict(inputs.free_cpus),
         "free_memory": inputs.free_memory and dict(inputs.free_memory),
         "state": inputs.state,
-        "profiles": _PROFILES.dump_python(tuple(profiles)),
-        "requests": _REQUESTS.dump_python(tuple(requests)),
-        "jobs": [_row(job, *places) for job in inputs.jobs],
+        "profiles": _PROFILES.dump_python(profiles),
+        "requests": _REQUESTS.dump_python(requests),
+        "jobs": [_row(job, profile_at[id(job.profile)], request_at[id(job.request)]) for job in inputs.jobs],
     }
+
+
+def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
+    """Those that differ, and the place of each among them by its id(): to hash a request is slow."""
+    different, places = dict[T, int](), dict[int, int]()
+    for value in values:
+        if id(value) not in places:
+            places[id(value)] = different.setdefault(value, len(different))
+    return tuple(different), places
 
 
 def _node(node: Node) -> dict[str, Any]:
     return {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
 
 
-def _row(job: Job, profiles: Mapping[JobProfile, int], requests: Mapping[Request, int]) -> list[Any]:
-    shared = profiles[job.profile], requests[job.request]
-    head = [job.id, job.user, job.gpus, shared[0], job.predicted_iterations, job.submit_time]
-    return [*head, job.group, shared[1], job.time_limit, job.band]
+def _row(job: Job, profile: int, request: int) -> list[Any]:
+    head = [job.id, job.user, job.gpus, profile, job.predicted_iterations, job.submit_time]
+    return [*head, job.group, request, job.time_limit, job.band]
 
 
 def from_document(raw: Any) -> Inputs:
