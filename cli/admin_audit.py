@@ -79,7 +79,8 @@ def audit_command(
         raise InputError(f"--until {until} is not after --since {since}")
     if html and not html.resolve().parent.is_dir():
         raise InputError(f"--html {html}: name a file in a folder that is there")
-    found = list(_read(asked, cycles or html is not None or as_json))
+    everything = as_json and not (job or user)
+    found = list(_read(asked, cycles or html is not None or everything))
     if html:
         text = page.page(found, asked.since, min(asked.until, now), _what(asked))
         replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)

@@ -138,7 +138,17 @@ class Scheduler:
                 self._record_start(tracked, decision, view, len(starts), now)
             else:
                 self._note_wait(tracked, decision, now)
+        self._note_unsaid(now)
         return starts
+
+    def _note_unsaid(self, now: float) -> None:
+        """Why those wait who are new and of whom the policy has said nothing: it did not come to look at them."""
+        unsaid = [t for t in self.world.tracked.values() if t.place is Place.QUEUED and t.why is None]
+        reasons = dict(self.policy.queue(now)) if unsaid else {}
+        for tracked in unsaid:
+            job_id = JobId(tracked.record.job_id)
+            if tracked.job is not None and job_id in reasons:
+                self._note_wait(tracked, Wait(tracked.job, reasons[job_id]), now)
 
     def _record_start(self, tracked: Tracked, start: Start, view: ClusterView, number: int, now: float) -> None:
         """view: what was free before this one of the cycle's starts; afterwards without it."""

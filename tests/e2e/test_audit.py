@@ -56,7 +56,7 @@ def test_what_is_told_is_what_slurm_said(metered: tuple[Cluster, int], tmp_path:
     assert job[:3] == [second, "asrpt2", 4]
     replayed = json.loads(cluster.admin("replay", "--json", str(snapshot)))
     assert replayed["same"]
-    assert [(each["job"], "wait" in each) for each in replayed["decisions"]] == [(second, True)]
+    assert not any("start" in each for each in replayed["decisions"])
     assert replayed["digest"] == json.loads(snapshot.read_text())["digest"]
     now = figures(port)
     assert (now["asrpt_gpus"], now["asrpt_gpus_free"], now["asrpt_leases"]) == (16.0, 0.0, 1.0)
