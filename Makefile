@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
-TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
+TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus
 
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
@@ -39,7 +39,7 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going test-units test-e2e-1 test-e2e-2
 
-test-units: setup ## The tests that need no Slurm
+test-units: setup test-packages ## The tests that need no Slurm
 	$(BIN)/pytest -m 'not e2e'
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in two halves
@@ -93,6 +93,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
 	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
 	$(BIN)/python -m benchmarks.status --json > build/benchmarks/status.json
+	$(BIN)/python -m benchmarks.audit --pending 10000 --json > build/benchmarks/audit.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
 	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 

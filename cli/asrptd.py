@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 from slurm_asrpt_cli.common import run_app
 
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Mode, Settings, load_settings
-from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import AsrptError, InputError, printable

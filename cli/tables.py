@@ -16,6 +16,7 @@ from datetime import datetime
 from rich.cells import cell_len, set_cell_size
 
 from slurm_asrpt.errors import printable
+from slurm_asrpt.slurm.nodelist import fold_gpus
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 Line = tuple[tuple[str, str], ...]
@@ -89,22 +90,7 @@ def clock_interval(earliest: float, latest: float | None, now: float) -> str:
 
 def fold_nodes(nodes: Mapping[str, int]) -> str:
     """GPUs per node, equal ones folded: ``n1:4 n[2-3]:1``."""
-    by_gpus: dict[int, list[str]] = {}
-    for name, gpus in nodes.items():
-        by_gpus.setdefault(gpus, []).append(name)
-    return " ".join(f"{_fold(names)}:{gpus}" for gpus, names in sorted(by_gpus.items(), reverse=True)) or UNKNOWN
-
-
-def _fold(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return safe(names[0])
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
-    try:
-        # No group resolver: a name with an @ must not run a site's group commands.
-        return safe(str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP)))
-    except NodeSetException:
-        return safe(",".join(names))
+    return safe(fold_gpus(nodes)) or UNKNOWN
 
 
 def print_parsable(columns: Sequence[Column], header: bool) -> None:

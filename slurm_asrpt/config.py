@@ -162,6 +162,17 @@ class PredictSettings(Section):
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 
 
+class AuditSettings(Section):
+    """The audit trail: every decision, with what it was made from."""
+
+    file_mb: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        64, description="MiB at which audit.jsonl is put aside and a new one begun."
+    )
+    files: Annotated[int, Field(ge=1, le=1000)] = Field(
+        6, description="Files kept, the one being written included; so the trail has at most files x file_mb MiB."
+    )
+
+
 class GroupSettings(Section):
     """What counts as the same recurring job. The hook and the tools share these rules."""
 
@@ -205,6 +216,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     fabric: FabricSettings = FabricSettings()
     predict: PredictSettings = PredictSettings()
+    audit: AuditSettings = AuditSettings()
     group: GroupSettings = GroupSettings()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
@@ -17,10 +17,11 @@ from slurm_asrpt.core.registry import Registry
 
 @dataclass(slots=True)  # not frozen: a simulation makes one per event, at half the price
 class Start:
-    """Start this job now, there."""
+    """Start this job now, there. key: what it was ordered by, least first; ``key_names`` says what its parts are."""
 
     job: Job
     placement: Placement
+    key: tuple[Any, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -100,15 +101,22 @@ P = TypeVar("P", bound=Callable[..., Policy])
 POLICIES = Registry[Policy]("policy")
 make_policy, policy_names = POLICIES.make, POLICIES.names
 _BANDED: set[str] = set()
+_KEYS: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str, bands: bool = False) -> Callable[[P], P]:
+def register(name: str, bands: bool = False, key: tuple[str, ...] = ()) -> Callable[[P], P]:
     """Decorator: make a policy known by name. Raises ValueError for a name taken.
 
-    bands: it starts jobs of a lower ``Job.band`` first.
+    bands: it starts jobs of a lower ``Job.band`` first. key: what the first parts of ``Start.key`` are.
     """
     _BANDED.update({name} if bands else ())
+    _KEYS[name] = key
     return POLICIES.register(name)
+
+
+def key_names(name: str) -> tuple[str, ...]:
+    """What the parts of a policy's ``Start.key`` are; those beyond only part ties."""
+    return _KEYS.get(name, ())
 
 
 def banded_policies() -> list[str]:
