@@ -60,19 +60,28 @@ def server_sizes(servers: int, seed: int) -> tuple[int, ...]:
     return tuple(rng.choice(SIZES) for _ in range(servers))
 
 
-def paper_batch(seed: int, servers: int = 20, times: int = 1, extra: float = EXTRA) -> Batch:
-    """The paper's 160 jobs, ``times`` over, in random order, and its servers.
+def paper_batch(seed: int, servers: int = 20, extra: float = EXTRA, jobs: int = 160) -> Batch:
+    """The paper's 160 jobs in random order, and its servers.
 
-    extra: the most that contention and overhead may be of the whole time.
+    extra: the most that contention and overhead may be of the whole time. jobs: another number of the same mix.
     Raises ValueError if a job is larger than the cluster.
     """
     rng = random.Random(f"jobs {seed}")  # noqa: S311
     sizes = server_sizes(servers, seed)
-    gpus = [size for size, number in MIX.items() for _ in range(number * times)]
-    rng.shuffle(gpus)
+    gpus = _mixed(rng, jobs)
     made = [_ring(rng, number, sizes, extra) for number in gpus]
-    jobs = [_job(ring, links, iterations, sizes) for ring, links, iterations in made]
-    return Batch(tuple(jobs), Servers.like(sizes), tuple(m[0] for m in made), tuple(m[1] for m in made))
+    batch = tuple(_job(ring, links, iterations, sizes) for ring, links, iterations in made)
+    return Batch(batch, Servers.like(sizes), tuple(m[0] for m in made), tuple(m[1] for m in made))
+
+
+def _mixed(rng: random.Random, jobs: int) -> list[int]:
+    """The mix in random order as often as it takes, the last time in part."""
+    found: list[int] = []
+    while len(found) < jobs:
+        mix = [size for size, number in MIX.items() for _ in range(number)]
+        rng.shuffle(mix)
+        found += mix
+    return found[:jobs]
 
 
 def _ring(rng: random.Random, gpus: int, sizes: Sequence[int], extra: float) -> tuple[Ring, Links, int]:

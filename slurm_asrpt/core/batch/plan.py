@@ -103,7 +103,7 @@ class _Play:
         for place in places:
             job = self.plan.order[place]
             gpus = self.plan.gpus[job]
-            if not any([busy[gpu] for gpu in gpus]):
+            if not any(busy[gpu] for gpu in gpus):
                 for gpu in gpus:
                     busy[gpu] = 1
                     del self.waiting[gpu][place]

@@ -66,8 +66,8 @@ class Ledger:
 
     def first_fit(self, job: BatchJob, theta: float) -> list[int] | None:
         """The first GPUs that stay within theta, server by server."""
-        found = np.flatnonzero(self.loads + job.estimate <= theta * _SLACK)[: job.gpus]
-        return found.tolist() if len(found) == job.gpus else None
+        found = np.flatnonzero(self.loads + job.estimate <= theta * _SLACK)[: job.gpus].tolist()
+        return found if len(found) == job.gpus else None
 
     def at_random(self, job: BatchJob, theta: float, rng: random.Random) -> list[int] | None:
         """Random GPUs of random servers, of those that stay within theta."""
@@ -97,7 +97,7 @@ def _within(gpus: NDArray[np.int64], loads: Floats, job: BatchJob, theta: float)
     """These least taken GPUs if there are enough and all stay within theta: else no others would either."""
     if len(gpus) < job.gpus or float(loads[gpus].max()) + job.estimate > theta * _SLACK:
         return None
-    return gpus.tolist()
+    return [int(gpu) for gpu in gpus]
 
 
 # plans for one theta
