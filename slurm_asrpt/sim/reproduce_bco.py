@@ -31,7 +31,7 @@ SLOT = 1.0
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a figure. horizon: T, slots. kappa: None for the best. factor: lambda. extra: see ``paper_batch``."""
+    """A point of a figure. horizon: T, slots. kappa: None for the best. factor: lambda. extra: see ``paper_batch``."""
 
     planner: str = OURS
     servers: int = 20
