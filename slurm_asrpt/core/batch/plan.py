@@ -23,12 +23,22 @@ class BatchJob:
     """A job of a batch.
 
     iterations: F_j. estimate: rho_hat_j/u, a run time that it has everywhere at least. time: see IterationTime.
+    servers: those that may serve it, None for all. block: GPUs that must share a server. one_block: no more than that
+    on any server.
     """
 
     gpus: int
     iterations: float
     estimate: float
     time: IterationTime
+    servers: frozenset[int] | None = None
+    block: int = 1
+    one_block: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether any GPUs will do."""
+        return self.servers is None and self.block == 1 and not self.one_block
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,19 @@
 """Planners of a batch: SJF-BCO (Algorithms 1-3 of the paper) and those that it is compared with.
 
-Each fills a ledger: U_s^g, the estimated time for which a GPU is taken already. Ties go to the first GPU.
+Each fills a ledger (ledger.py), job by job.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
+from slurm_asrpt.core.batch.ledger import Ledger
 from slurm_asrpt.core.batch.plan import BatchJob, Plan, Schedule, Servers, evaluate
 
-Floats = NDArray[np.float64]
-_SLACK = 1 + 1e-9  # sums of the same estimates in another order
+NONE: Mapping[int, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,76 +25,6 @@ class Found:
     theta: float
     kappa: int | None
     tries: int
-
-
-class Ledger:
-    """U_s^g, shape (GPUs,), and how a job gets its GPUs under a limit theta; None where it cannot."""
-
-    def __init__(self, servers: Servers, loads: Floats | None = None) -> None:
-        self.servers = servers
-        self.loads = np.zeros(servers.gpus) if loads is None else loads
-        self.of = np.array(servers.of, dtype=np.int64)
-        self.sizes = np.array(servers.sizes, dtype=np.int64)
-        self.first = np.concatenate([[0], np.cumsum(self.sizes)])  # GPU of each server, and their number
-
-    def copy(self) -> Ledger:
-        clone = object.__new__(Ledger)
-        clone.__dict__.update(self.__dict__)
-        clone.loads = self.loads.copy()
-        return clone
-
-    def take(self, gpus: Sequence[int], seconds: float) -> None:
-        self.loads[gpus] += seconds
-
-    def fa_ffp(self, job: BatchJob, theta: float) -> list[int] | None:
-        """Algorithm 2: the least taken GPUs, of those that stay within theta."""
-        return _within(_least(self.loads, job.gpus), self.loads, job, theta)
-
-    def lbsgf(self, job: BatchJob, theta: float, factor: float = 1.0) -> list[int] | None:
-        """Algorithm 3: the least busy servers with factor x G_j GPUs (lambda_j), of those the least taken GPUs."""
-        busy = np.add.reduceat(self.loads, self.first[:-1]) / self.sizes
-        order = np.argsort(busy, kind="stable")
-        held = np.cumsum(self.sizes[order])
-        chosen = order[: int(np.searchsorted(held, min(factor * job.gpus, held[-1]))) + 1]
-        among = np.concatenate([np.arange(self.first[s], self.first[s + 1]) for s in chosen.tolist()])
-        if len(among) < job.gpus:
-            return None
-        return _within(among[_least(self.loads[among], job.gpus)], self.loads, job, theta)
-
-    def first_fit(self, job: BatchJob, theta: float) -> list[int] | None:
-        """The first GPUs that stay within theta, server by server."""
-        found = np.flatnonzero(self.loads + job.estimate <= theta * _SLACK)[: job.gpus].tolist()
-        return found if len(found) == job.gpus else None
-
-    def at_random(self, job: BatchJob, theta: float, rng: random.Random) -> list[int] | None:
-        """Random GPUs of random servers, of those that stay within theta."""
-        within = (self.loads + job.estimate <= theta * _SLACK).tolist()
-        found: list[int] = []
-        for server in rng.sample(range(len(self.sizes)), len(self.sizes)):
-            free = [gpu for gpu in range(self.first[server], self.first[server + 1]) if within[gpu]]
-            found += rng.sample(free, min(len(free), job.gpus - len(found)))
-            if len(found) == job.gpus:
-                return sorted(found)
-        return None
-
-
-def _least(loads: Floats, number: int) -> NDArray[np.int64]:
-    """Where the least of the loads are, the first of equals first; in a time that does not grow faster than they do."""
-    if number == 1:
-        return np.array([loads.argmin()])
-    if number >= len(loads):
-        return np.arange(len(loads))
-    last = np.partition(loads, number - 1)[number - 1]
-    below = np.flatnonzero(loads < last)
-    equal = np.flatnonzero(loads == last)[: number - len(below)]
-    return np.concatenate([below, equal])
-
-
-def _within(gpus: NDArray[np.int64], loads: Floats, job: BatchJob, theta: float) -> list[int] | None:
-    """These least taken GPUs if there are enough and all stay within theta: else no others would either."""
-    if len(gpus) < job.gpus or float(loads[gpus].max()) + job.estimate > theta * _SLACK:
-        return None
-    return [int(gpu) for gpu in gpus]
 
 
 # plans for one theta
@@ -129,14 +56,22 @@ def thresholds(jobs: Sequence[BatchJob]) -> list[int]:
 
 
 def sjf_bco_plans(
-    jobs: Sequence[BatchJob], servers: Servers, theta: float, factor: float, kappas: Sequence[int]
+    jobs: Sequence[BatchJob],
+    servers: Servers,
+    theta: float,
+    factor: float,
+    kappas: Sequence[int],
+    fixed: Mapping[int, Sequence[int]] = NONE,
 ) -> Iterator[tuple[int, Plan]]:
     """Lines 7-16: for each kappa, ascending, small jobs by Algorithm 2 and then large ones by Algorithm 3.
 
     The small jobs of one kappa are small for the next too, and get the same GPUs: they are placed once.
+    fixed: the GPUs of jobs that have theirs already, whatever theta; they are first in the order.
     """
-    order = smallest_first(jobs)
-    ledger, placed = Ledger(servers), dict[int, Sequence[int]]()
+    order = [*fixed, *(number for number in smallest_first(jobs) if number not in fixed)]
+    ledger, placed = Ledger(servers), dict(fixed)
+    for number, gpus in fixed.items():
+        ledger.take(gpus, jobs[number].estimate)
     small: Pick = lambda book, job: book.fa_ffp(job, theta)  # noqa: E731
     large: Pick = lambda book, job: book.lbsgf(job, theta, factor)  # noqa: E731
     for kappa in kappas:
@@ -155,22 +90,33 @@ Plans = Callable[[float], Iterable[tuple[int | None, Plan]]]
 """The plans of one theta, each with its kappa."""
 
 
-def search(plans: Plans, jobs: Sequence[BatchJob], servers: Servers, horizon: float, slot: float = 0.0) -> Found | None:
+def search(
+    plans: Plans,
+    jobs: Sequence[BatchJob],
+    servers: Servers,
+    horizon: float,
+    slot: float = 0.0,
+    step: float = 1.0,
+    deadline: float | None = None,
+) -> Found | None:
     """Algorithm 1, lines 4-23: bisection on theta in 1..T, for the least makespan; None if no plan ends before T.
 
+    step: the unit in which theta is searched for. deadline: for the makespan, in place of T.
     As printed, lines 17-18 would also take the makespan of a plan that broke off (line 14): here it has to be whole.
     """
-    left, right = 1, int(horizon)
+    left, right = 1, int(horizon / step)
+    least = horizon if deadline is None else deadline
     best: Found | None = None
     tries = 0
     while left <= right:
         theta = (left + right) // 2
         better = False
-        for kappa, plan in plans(float(theta)):
+        for kappa, plan in plans(theta * step):
             tries += 1
             schedule = evaluate(plan, jobs, servers, slot)
-            if schedule.makespan < (horizon if best is None else best.schedule.makespan):
-                best, better = Found(plan, schedule, theta, kappa, tries), True
+            if schedule.makespan < least:
+                least, better = schedule.makespan, True
+                best = Found(plan, schedule, theta * step, kappa, tries)
         left, right = (left, theta - 1) if better else (theta + 1, right)
     return best and Found(best.plan, best.schedule, best.theta, best.kappa, tries)
 
@@ -182,11 +128,17 @@ def sjf_bco(
     factor: float = 1.0,
     kappas: Sequence[int] | None = None,
     slot: float = 0.0,
+    fixed: Mapping[int, Sequence[int]] = NONE,
+    step: float = 1.0,
+    deadline: float | None = None,
 ) -> Found | None:
-    """Algorithm 1. factor: lambda_j of all jobs. kappas: those to try, all that make a difference if None."""
+    """Algorithm 1. factor: lambda_j of all jobs. kappas: those to try, all that make a difference if None.
+
+    fixed: as in ``sjf_bco_plans``. step, deadline: as in ``search``.
+    """
     tried = thresholds(jobs) if kappas is None else kappas
-    plans = partial(sjf_bco_plans, jobs, servers, factor=factor, kappas=tried)
-    return search(lambda theta: plans(theta=theta), jobs, servers, horizon, slot)
+    plans = partial(sjf_bco_plans, jobs, servers, factor=factor, kappas=tried, fixed=fixed)
+    return search(lambda theta: plans(theta=theta), jobs, servers, horizon, slot, step, deadline)
 
 
 def _simple(rule: Callable[[Ledger, BatchJob, float], Sequence[int] | None]) -> Callable[..., Found | None]:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from slurm_asrpt.core.cluster import Fabric, Placement
 from slurm_asrpt.core.contention import Pace
 from slurm_asrpt.core.job import JobProfile
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.ring import Degradation
 
@@ -33,6 +34,10 @@ class SharedTimes:
             return lambda rings: alpha
         at = {name: number for number, name in enumerate(placement.gpus)}
         return self._paces(profile, tuple([at[name] for name in placement.ranks]), tuple(placement.gpus.values()))
+
+    def on(self, counts: tuple[int, ...], profile: JobProfile) -> Pace:
+        """The same for GPUs on each of several servers, placed by Heavy-Edge."""
+        return self._paces(profile, heavy_edge(profile, counts), counts)
 
     def alpha(self, placement: Placement, profile: JobProfile, rings: Sequence[int]) -> float:
         """Seconds per iteration with so many jobs leaving each server of the placement, this one included."""
