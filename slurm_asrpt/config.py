@@ -119,13 +119,20 @@ class PolicySettings(Section):
         1.1, description="asrpt-gated: a job starts only where alpha is at most so many times its minimum."
     )
     patience_s: Annotated[float, Field(gt=0)] = Field(
-        604800.0, description="asrpt-gated: after waiting for so many seconds a job goes before all younger ones."
+        604800.0,
+        description="asrpt-gated, sjf-bco-online: after waiting for so many seconds a job goes before younger ones.",
+    )
+    contention: bool = Field(
+        False,
+        description="asrpt, asrpt-gated: no bandwidth is reserved, jobs that leave a server share its NIC; reckon with "
+        "the jobs that are there. false: each job has its GPUs' share of the NIC.",
     )
 
     fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
         0,
         description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
-        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt and easy-backfill.",
+        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt, easy-backfill and "
+        "sjf-bco-online.",
     )
 
     def chosen(self, taken: Iterable[str]) -> dict[str, Any]:

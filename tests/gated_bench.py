@@ -1,4 +1,4 @@
-"""asrpt-gated on a small cluster in memory."""
+"""asrpt-gated, or another policy that sees what runs, on a small cluster in memory."""
 
 import json
 
@@ -13,8 +13,8 @@ FABRIC = Fabric(1.25e9, 300e9)
 class Bench:
     """A policy on a small cluster, to which jobs come and from which they go."""
 
-    def __init__(self, *sizes, **settings):
-        self.policy = make_policy("asrpt-gated", fabric=FABRIC, **settings)
+    def __init__(self, *sizes, policy="asrpt-gated", **settings):
+        self.name, self.policy = policy, make_policy(policy, fabric=FABRIC, **settings)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
         self.policy.cluster_changed(self.view.nodes, 0.0)
         self.placed, self.decisions = {}, []
@@ -61,7 +61,8 @@ def job(job_id, gpus=1, iterations=0.0, submit=0.0, profile=None, **request):
 
 def restarted(bench, waiting, now=60.0):
     """The same cluster under a policy that has read what the other has written."""
-    after = Bench(*[node.gpus for node in bench.view.nodes], patience_s=bench.policy.patience_s)
+    sizes = [node.gpus for node in bench.view.nodes]
+    after = Bench(*sizes, policy=bench.name, patience_s=bench.policy.patience_s)
     after.view, after.placed = bench.view, bench.placed
     after.policy.load(json.loads(json.dumps(bench.policy.dump(), allow_nan=False)), {one.id: one for one in waiting})
     return after

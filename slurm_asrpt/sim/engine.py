@@ -86,9 +86,13 @@ def simulate(
     table: JobTable,
     progress: Progress | None = None,
     on_start: OnStart | None = None,
+    runner: Runner | None = None,
 ) -> Result:
-    """Play the whole table. Ctrl-C gives the result so far. Raises PolicyError or ValueError for a policy that errs."""
-    run = _Run(policy, nodes, table, progress, on_start)
+    """Play the whole table. Ctrl-C gives the result so far. Raises PolicyError or ValueError for a policy that errs.
+
+    runner: what makes jobs run; None for placements that keep their alpha (``contended.sharing`` for the other kind).
+    """
+    run = (runner or PlainRun)(policy, nodes, table, progress, on_start)
     interrupted = False
     with _rare_collections():
         try:
@@ -116,6 +120,7 @@ def simulate_named(
     fabric: Fabric,
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    runner: Runner | None = None,
 ) -> Result:
     """Play the table through a policy by name; ``NAME-perfect`` feeds policy NAME with true iterations.
 
@@ -123,14 +128,14 @@ def simulate_named(
     """
     if name.endswith(PERFECT):
         name, table = name.removesuffix(PERFECT), table.perfect()
-    return simulate(make_policy(name, fabric=fabric, **(settings or {})), nodes, table, progress)
+    return simulate(make_policy(name, fabric=fabric, **(settings or {})), nodes, table, progress, runner=runner)
 
 
 Running = tuple[float, int, Job, Mapping[str, int]]
 """When a job ends, its row, and what it has."""
 
 
-class _Run:
+class PlainRun:
     """One simulation under way."""
 
     def __init__(
@@ -260,3 +265,7 @@ class _Run:
         end = start + self.table.iterations * alpha  # what ``running`` was told
         table = self.table if self.learner is None else replace(self.table, predicted=np.array(self.predicted))
         return Result(table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
+
+
+Runner = Callable[[Policy, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
+"""What plays a table: the same events, but jobs may run in another way."""

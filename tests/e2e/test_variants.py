@@ -35,7 +35,7 @@ def test_builtin_scheduler_a_waiting_head_does_not_stop_other_partitions_and_all
         assert jobs[big].start_time <= jobs[small].start_time
 
 
-@pytest.mark.parametrize("policy", ["wcs-workload", "wcs-subtime", "asrpt-gated"])
+@pytest.mark.parametrize("policy", ["wcs-workload", "wcs-subtime", "asrpt-gated", "sjf-bco-online"])
 def test_another_policy_by_name_schedules_too(policy: str):
     with other_cluster(80, policy=policy) as asrpt:
         blocker = asrpt.block("n1", 4)

@@ -194,9 +194,14 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
     return counts
 
 
+def best_counts(job: Job, nodes: Sequence[Node]) -> tuple[int, ...]:
+    """GPUs per server in an empty cluster, where α̃_min comes from. Raises ValueError if the job does not fit."""
+    return _best_counts(job, candidate_nodes(nodes, job.request))
+
+
 def fewest_servers(job: Job, nodes: Sequence[Node]) -> int:
     """How many servers the job takes in an empty cluster. Raises ValueError if the job does not fit."""
-    return len(_best_counts(job, candidate_nodes(nodes, job.request)))
+    return len(best_counts(job, nodes))
 
 
 def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]:

@@ -14,6 +14,7 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import no_room
+from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
 
 _NEVER = float("inf")
@@ -56,10 +57,20 @@ class ASrpt:
     tau: a delayed job starts at the latest tau (g_i/G) ñ_i α̃_i seconds after its turn.
     comm_heavy: COMM_HEAVY, on α_max/α̃_min for the class and on α/α̃_min for "good enough to start".
     delay: "block": a delayed job holds back all behind it; "aside": it leaves the FIFO and is tried first each time.
+    contention: no bandwidth is reserved: α counts the jobs started here that leave the same servers, and servers that
+        nobody leaves are tried too.
     """
 
-    def __init__(self, fabric: Fabric, tau: float = 1.0, comm_heavy: float = 1.5, delay: str = "block") -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        tau: float = 1.0,
+        comm_heavy: float = 1.5,
+        delay: str = "block",
+        contention: bool = False,
+    ) -> None:
         self.fabric, self.tau, self.comm_heavy = fabric, tau, comm_heavy
+        self._neighbours = Neighbours(fabric) if contention else None
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._jobs: dict[JobId, tuple[Job, Kind]] = {}
@@ -102,6 +113,8 @@ class ASrpt:
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
+        if self._neighbours is not None:
+            self._neighbours.ended(job.id)
         self._jobs[job.id] = job, self._kind(job)
         self._look_again()
         self._fifo[job.id] = None
@@ -114,6 +127,8 @@ class ASrpt:
             self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
+        if self._neighbours is not None:
+            self._neighbours.ended(job_id)
         if job_id in self._jobs:  # the end of a running job is nothing to us
             self._advance(now)
             self._machine.remove(job_id)
@@ -160,7 +175,8 @@ class ASrpt:
 
     def _worked_out(self, job: Job) -> Kind:
         there = fits(job, self._nodes)
-        best = best_alpha(*(job, self._nodes) if there else _imagined(job, self._nodes), self.fabric)
+        whom = (job, self._nodes) if there else _imagined(job, self._nodes)
+        best = best_alpha(*whom, self.fabric) if self._neighbours is None else self._neighbours.best_alpha(*whom)
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
         if not job.profiled:  # nothing is known of what it sends
             return Kind(best, worst, there, False, Strategy.TIGHTEST, job.profile)
@@ -217,6 +233,8 @@ class ASrpt:
                 plan.add(job, decision.placement)
                 started.append(job_id)
                 self._state += 1
+                if self._neighbours is not None:
+                    self._neighbours.started(decision.job.id, decision.placement, decision.job.profile)
                 continue
             waits.append(decision)
             self._last[job_id] = decision.reason
@@ -263,6 +281,8 @@ class ASrpt:
             return self._no_room(job, plan)
         if kind.state != self._state:  # one of a kind is as good as another
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
+            if self._neighbours is not None:
+                kind.placement = self._neighbours.quietest(plan.view(), job, kind.strategy, kind.placement)
         placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)

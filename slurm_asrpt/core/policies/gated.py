@@ -33,6 +33,7 @@ from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Servers, bits
+from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.policies.occupancy import Occupancy, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -61,10 +62,14 @@ class Gated:
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
 
     gate: the largest α/α̃^min with which a job starts. patience_s: the wait after which a job goes first, seconds.
+    contention: no bandwidth is reserved, so that α depends on the jobs that leave the same servers, and theirs on it.
     """
 
-    def __init__(self, fabric: Fabric, gate: float = 1.1, patience_s: float = 7 * DAY) -> None:
+    def __init__(
+        self, fabric: Fabric, gate: float = 1.1, patience_s: float = 7 * DAY, contention: bool = False
+    ) -> None:
         self.fabric, self.gate, self.patience_s = fabric, gate, patience_s
+        self._neighbours = Neighbours(fabric) if contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
         self._alone = Alone((), fabric)
@@ -85,7 +90,7 @@ class Gated:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         sizes = {node.gpus for node in nodes}
         self._size = sizes.pop() if len(sizes) == 1 else 0
-        self._alone = Alone(nodes, self.fabric)
+        self._alone = Alone(nodes, self.fabric, None if self._neighbours is None else self._neighbours.best_alpha)
         self._singles.clear()
         self._take_up(self._occupancy.runs)
         self.reservation = None
@@ -95,6 +100,9 @@ class Gated:
     def _take_up(self, runs: Mapping[JobId, Run]) -> None:
         self._occupancy = Occupancy(self._nodes, runs)
         self._forecast = Forecast(self._nodes, self._occupancy)
+        if self._neighbours is not None:
+            for job_id, run in runs.items():
+                self._neighbours.seen(job_id, run.gpus)
 
     def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
@@ -122,6 +130,8 @@ class Gated:
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
         self._leave(job_id)
+        if self._neighbours is not None:
+            self._neighbours.seen(job_id, gpus)
         known = self._occupancy.runs.get(job_id)
         if known is None:
             self._occupancy.began(job_id, Run(now, min(until, now + 365 * DAY), dict(gpus)))
@@ -130,6 +140,8 @@ class Gated:
 
     def _stop_running(self, job_id: JobId) -> Run | None:
         self._unseen.pop(job_id, None)
+        if self._neighbours is not None:
+            self._neighbours.ended(job_id)
         return self._occupancy.ended(job_id)
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
@@ -205,6 +217,8 @@ class Gated:
         slower = placement.alpha / entry.best if entry.best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
+        if self._neighbours is not None:
+            self._neighbours.started(job.id, placement, job.profile)
         self._occupancy.began(job.id, Run(now, now + entry.seconds * slower, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slower
@@ -238,11 +252,29 @@ class Gated:
         whole, rest = divmod(job.gpus, size)
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
-        chosen = servers.several(whole, rest, size, servers.free_later(allowed, end) if reserved else allowed)
-        if chosen is None:
-            return None
-        found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self.fabric)
-        return found if found.alpha <= self.gate * (entry.best or 0.0) else None
+        for among in self._quiet_first(servers, servers.free_later(allowed, end) if reserved else allowed):
+            chosen = servers.several(whole, rest, size, among)
+            if chosen is not None:
+                found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self.fabric)
+                passed = self._through(self.gate, entry, found)
+                if passed is not None:
+                    return passed
+        return None
+
+    def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
+        """Where to look for several servers: rather among those that no other job leaves."""
+        crowded = 0 if self._neighbours is None else self._neighbours.crowded(servers.view) & among
+        if crowded:
+            yield among & ~crowded
+        yield among
+
+    def _through(self, gate: float, entry: Waiting, found: Placement) -> Placement | None:
+        """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""
+        if self._neighbours is not None:
+            found = self._neighbours.shared(found, entry.job.profile)
+            if gate < _INF and self._neighbours.slows(found) > gate:
+                return None
+        return found if found.alpha <= gate * (entry.best or found.alpha) else None
 
     def _on_one(self, at: int, profile: JobProfile) -> Placement:
         """Most jobs run on one server: each kind is mapped once per server."""
@@ -265,15 +297,18 @@ class Gated:
 
     def _general(self, entry: Waiting, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """Any request on any servers: on the fewest that could hold it, within the gate."""
-        job = entry.job
-        names = frozenset([self._nodes[at].name for at in bits(allowed & ~servers.masks[0])])
-        wanted = job.request.candidates
-        narrowed = replace(job, request=replace(job.request, candidates=names if wanted is None else names & wanted))
-        for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
-            found = place(servers.view, narrowed, strategy, self.fabric)
-            few = found is not None and len(found.gpus) <= self._forecast.needs(job).servers
-            if found is not None and few and found.alpha <= gate * (entry.best or found.alpha):
-                return found
+        job, wanted = entry.job, entry.job.request.candidates
+        for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
+            names = frozenset([self._nodes[at].name for at in bits(among)])
+            narrowed = replace(
+                job, request=replace(job.request, candidates=names if wanted is None else names & wanted)
+            )
+            for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
+                found = place(servers.view, narrowed, strategy, self.fabric)
+                few = found is not None and len(found.gpus) <= self._forecast.needs(job).servers
+                passed = self._through(gate, entry, found) if found is not None and few else None
+                if passed is not None:
+                    return passed
         return None
 
     # reservations

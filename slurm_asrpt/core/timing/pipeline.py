@@ -10,7 +10,7 @@ from slurm_asrpt.core.timing.stage import StageCost, stage_cost
 from slurm_asrpt.core.timing.synchronous import fill_and_drain
 
 
-def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric) -> float:
+def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[float], fabric: Fabric) -> float:
     """alpha, seconds per iteration (7): the largest comp + comm + all-reduce over stages and servers.
 
     ranks: the server of each GPU, shape (profile.gpus,), values are indexes into server_gpus.
@@ -41,7 +41,7 @@ def _replica_servers(profile: JobProfile, ranks: Sequence[int]) -> Sequence[int]
 
 
 def _costs(
-    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
+    profile: JobProfile, servers: Sequence[int], server_gpus: Sequence[float], fabric: Fabric
 ) -> Iterator[tuple[int, StageCost]]:
     """(stage, its cost on one of its servers), for each stage and each of its servers."""
     placed: dict[int, list[int]] = {}

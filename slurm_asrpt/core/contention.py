@@ -1,0 +1,123 @@
+"""Jobs that share the links of their servers: when each ends, to the last change of speed.
+
+A job's speed changes whenever another that leaves one of its servers starts or ends. Between two changes it is
+constant, so the integral is exact, and a change touches only the jobs on the servers concerned.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from slurm_asrpt.core.timing.ring import iterations_per_slot
+
+Pace = Callable[[tuple[int, ...]], float]
+"""Time per iteration, given how many jobs leave each server of this one, itself included; () on a single server."""
+
+K = TypeVar("K", bound=Hashable)
+_NEVER = math.inf
+_ROUNDING = 1e-9  # of a slot
+
+
+@dataclass(slots=True)
+class _Job:
+    servers: tuple[Hashable, ...]
+    pace: Pace
+    tau: float  # time per iteration now
+    left: float  # iterations, at ``since``
+    since: float
+    turn: int = 0  # its entry in the heap that counts
+
+
+class Crossing(Generic[K]):
+    """What runs, and when the next of it ends.
+
+    slot: length of the paper's slots: whole iterations per slot only, (9); 0 for continuous time.
+    A job of which no iteration fits into a slot stands still; its end is infinity unless neighbours go.
+    """
+
+    def __init__(self, slot: float = 0.0) -> None:
+        self.slot = slot
+        self._jobs: dict[K, _Job] = {}
+        self._leaving: dict[Hashable, dict[K, None]] = {}  # jobs by server that they leave; a dict keeps their order
+        self._ends: list[tuple[float, int, K]] = []  # heap; entries of an older turn are dropped when they come up
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def leaving(self, server: Hashable) -> int:
+        """How many jobs leave a server."""
+        return len(self._leaving.get(server, ()))
+
+    def start(self, key: K, servers: Iterable[Hashable], iterations: float, pace: Pace, now: float) -> None:
+        """A job starts. servers: those it runs on. Raises ValueError for one that runs."""
+        if key in self._jobs:
+            raise ValueError(f"{key} runs already")
+        crossed = tuple(servers)
+        crossed = crossed if len(crossed) > 1 else ()
+        for server in crossed:
+            self._leaving.setdefault(server, {})[key] = None
+        job = self._jobs[key] = _Job(crossed, pace, 0.0, iterations, now)
+        job.tau = self._tau(job)
+        self._file(key, job)
+        self._touch(crossed, key, now)
+
+    def end(self, key: K, now: float) -> None:
+        """A job is gone, whether or not it is through. Raises KeyError for one that does not run."""
+        job = self._jobs.pop(key)
+        for server in job.servers:
+            del self._leaving[server][key]
+        self._touch(job.servers, key, now)
+
+    def next_end(self) -> float:
+        """When the next job ends if none starts before, or infinity."""
+        while self._ends:
+            end, turn, key = self._ends[0]
+            job = self._jobs.get(key)
+            if job is not None and job.turn == turn:
+                return end
+            heapq.heappop(self._ends)
+        return _NEVER
+
+    def pop(self) -> tuple[float, K]:
+        """End the next job: when, and which. Raises ValueError if none will ever end."""
+        end = self.next_end()
+        if end == _NEVER:
+            raise ValueError(f"none of {len(self)} jobs ever ends: no iteration fits into a slot")
+        key = self._ends[0][2]
+        self.end(key, end)
+        return end, key
+
+    def _touch(self, servers: tuple[Hashable, ...], but: K, now: float) -> None:
+        """The neighbours on these servers go on at another speed."""
+        for key in dict.fromkeys(key for server in servers for key in self._leaving[server]):
+            if key != but:
+                self._settle(key, now)
+
+    def _settle(self, key: K, now: float) -> None:
+        job = self._jobs[key]
+        tau = self._tau(job)
+        if tau != job.tau:
+            job.left = max(0.0, job.left - (now - job.since) / job.tau)
+            job.tau, job.since = tau, now
+            self._file(key, job)
+
+    def _tau(self, job: _Job) -> float:
+        leaving = self._leaving
+        tau = job.pace(tuple([len(leaving[server]) for server in job.servers]))
+        if not self.slot:
+            return tau
+        whole = iterations_per_slot(tau, self.slot)
+        return self.slot / whole if whole else _NEVER  # it stands still until its neighbours are gone
+
+    def _file(self, key: K, job: _Job) -> None:
+        self._turns += 1
+        job.turn = self._turns
+        end = job.since + job.left * job.tau if job.left else job.since
+        if self.slot and end < _NEVER:
+            end = math.ceil(end / self.slot - _ROUNDING) * self.slot
+        heapq.heappush(self._ends, (end, job.turn, key))

@@ -1,0 +1,155 @@
+"""Rings without reserved bandwidth: seconds per iteration under contention (SJF-BCO paper, section 4.1, (6)-(9)).
+
+Time is in the caller's unit, seconds or the paper's slots, as long as bandwidths and speeds use the same one.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+Degradation = Callable[[float], float]
+"""f(alpha, k): the share of a link that each of k contending rings has is 1/f; f(1) = 1, and f grows with k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """f = k + alpha (k-1): each further ring takes its share and wastes alpha of one. ValueError for alpha < 0."""
+
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha must be a finite number >= 0, not {self.alpha}")
+
+    def __call__(self, contending: float) -> float:
+        return contending + self.alpha * (contending - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """f as measured: (k, f) in rising order from (1, 1), linear between, the last slope beyond. Raises ValueError."""
+
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        rising = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(self.points, self.points[1:], strict=False))
+        if len(self.points) < 2 or self.points[0] != (1, 1) or not rising:
+            raise ValueError(f"a table of f begins with (1, 1) and rises, not {self.points}")
+
+    def __call__(self, contending: float) -> float:
+        at = min(max(1, bisect_right(self.points, (contending, math.inf))), len(self.points) - 1)
+        (k0, f0), (k1, f1) = self.points[at - 1], self.points[at]
+        return f0 + (f1 - f0) * (contending - k0) / (k1 - k0)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What all rings share.
+
+    inter, intra: b^e, b^i, bytes per unit of time between and within servers. reduce: C, bytes that a GPU sums per unit
+    of time. xi1: contending rings per concurrent one. xi2: latency per server in use. degradation: f.
+    """
+
+    inter: float
+    intra: float
+    reduce: float = math.inf
+    xi1: float = 1.0
+    xi2: float = 0.0
+    degradation: Degradation = Linear()
+
+    def __post_init__(self) -> None:
+        if not (self.inter > 0 and self.intra > 0 and self.reduce > 0):
+            raise ValueError(f"speeds must be above 0, not {self.inter}, {self.intra} and {self.reduce}")
+        if not (0 < self.xi1 <= 1 and self.xi2 >= 0):
+            raise ValueError(f"xi1 must be in (0, 1] and xi2 at least 0, not {self.xi1} and {self.xi2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A job as the paper sees it.
+
+    gpus: w_j = G_j. gradient: m_j, bytes. forward: Delta^f, time per sample. samples: M_j, of a mini-batch.
+    backward: Delta^b, time per mini-batch.
+    """
+
+    gpus: int
+    gradient: float
+    forward: float
+    samples: float
+    backward: float
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or not all(0 <= part < math.inf for part in (self.gradient, self.computation)):
+            raise ValueError(f"a ring has at least one GPU and finite figures >= 0, not {self}")
+
+    @property
+    def computation(self) -> float:
+        """Forward and backward pass of one mini-batch."""
+        return self.forward * self.samples + self.backward
+
+
+def concurrent(placements: Iterable[Mapping[Hashable, int]]) -> list[int]:
+    """(6) p_j of each running job: the most rings that leave one of its servers, itself included; 0 on one server."""
+    leaving = [[server for server, gpus in counts.items() if gpus] for counts in placements]
+    rings = Counter(server for servers in leaving if len(servers) > 1 for server in servers)
+    return [max(rings[server] for server in servers) if len(servers) > 1 else 0 for servers in leaving]
+
+
+def bandwidth(concurrently: int, links: Links) -> float:
+    """B_j of a ring with p_j = ``concurrently`` (6), (7).
+
+    k = xi1 p is taken to be 1 at least: as printed, k < 1 would give a ring more than the link has.
+    """
+    if concurrently == 0:
+        return links.intra
+    return links.inter / links.degradation(max(1.0, links.xi1 * concurrently))
+
+
+def iteration_time(ring: Ring, servers: int, concurrently: int, links: Links) -> float:
+    """(8) tau_j: time per iteration of a ring on so many servers with p_j = ``concurrently``."""
+    piece = ring.gradient / ring.gpus * (ring.gpus - 1)
+    exchange = 2 * piece / bandwidth(concurrently, links)
+    return exchange + piece / links.reduce + links.xi2 * servers + ring.computation
+
+
+def time_range(ring: Ring, sizes: Sequence[int], links: Links) -> tuple[float, float]:
+    """The least and the most that tau_j can be on servers of these sizes (section 5.1).
+
+    Least: on the fewest servers, with no other ring. Most: a GPU on each of as many servers as there are, the largest
+    of which is full of rings.
+    """
+    fewest = _fewest(ring.gpus, sizes)
+    least = iteration_time(ring, fewest, int(fewest > 1), links)
+    spread = min(ring.gpus, len(sizes))
+    most = iteration_time(ring, spread, max(sizes) if spread > 1 else 0, links)
+    return min(least, most), max(least, most)
+
+
+def _fewest(gpus: int, sizes: Sequence[int]) -> int:
+    held = 0
+    for number, size in enumerate(sorted(sizes, reverse=True), start=1):
+        held += size
+        if held >= gpus:
+            return number
+    raise ValueError(f"{gpus} GPUs do not fit on servers with {sum(sizes)}")
+
+
+def iterations_per_slot(tau: float, slot: float = 1.0) -> int:
+    """phi_j: whole iterations in a slot. What a slot has left over is lost, so this is the slotted form's speed."""
+    return math.floor(slot / tau * (1 + 1e-12))  # 0.3 / 0.1 is just below 3
+
+
+def completion_slot(start: int, speeds: Iterable[int], iterations: float) -> int:
+    """(9) T_j: the slot by which the phi_j[t] from ``start`` on add up to F_j. Raises ValueError if they never do."""
+    done, slot = 0, start
+    if done >= iterations:
+        return slot
+    for slot, speed in enumerate(speeds, start=start + 1):
+        done += speed
+        if done >= iterations:
+            return slot
+    raise ValueError(f"{iterations:g} iterations are not done by slot {slot}")

@@ -1,0 +1,81 @@
+"""Simulations without reserved bandwidth: a job's speed changes whenever a neighbour on its servers starts or ends."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.contention import Crossing
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.sharing import SharedTimes
+from slurm_asrpt.core.policies import Policy
+from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.timing.ring import Degradation
+from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner
+from slurm_asrpt.sim.jobtable import JobTable
+
+
+def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
+    """A runner for ``simulate``: each of k jobs that leave a server has 1/f(k) of its NIC."""
+    times = SharedTimes(fabric, degradation)
+
+    def runner(
+        policy: Policy,
+        nodes: Sequence[Node],
+        table: JobTable,
+        progress: Progress | None,
+        on_start: OnStart | None,
+    ) -> PlainRun:
+        return ContendedRun(policy, nodes, table, progress, on_start, times)
+
+    return runner
+
+
+class ContendedRun(PlainRun):
+    """A simulation whose jobs share the servers' NICs. In the result alpha is a job's average over its run."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        nodes: Sequence[Node],
+        table: JobTable,
+        progress: Progress | None,
+        on_start: OnStart | None,
+        times: SharedTimes,
+    ) -> None:
+        super().__init__(policy, nodes, table, progress, on_start)
+        self.times = times
+        self.crossing = Crossing[int]()
+        self.has: dict[int, tuple[Job, Mapping[str, int]]] = {}  # by row: what runs, and where
+        self.end = array("d", [math.nan]) * len(table)
+
+    def _begin(self, start: Start, now: float) -> None:
+        super()._begin(start, now)
+        self.running.clear()  # what it has just noted there is the end that a job with bandwidth of its own would have
+        row, placement = int(start.job.id), start.placement
+        self.has[row] = start.job, placement.gpus
+        pace = self.times.pace(placement, start.job.profile)
+        self.crossing.start(row, placement.gpus, self.iterations[row], pace, now)
+        self.next_end = self.crossing.next_end()
+        self.end[row] = math.inf
+
+    def _ends(self, now: float) -> None:
+        """Hand those that end to the parent, one by one, as if it had known when."""
+        while self.crossing.next_end() <= now:
+            end, row = self.crossing.pop()
+            self.end[row] = end
+            self.running.append((end, row, *self.has.pop(row)))
+            self.next_end = end
+            super()._ends(now)
+        self.next_end = self.crossing.next_end()
+
+    def result(self, interrupted: bool) -> Result:
+        found = super().result(interrupted)
+        end, iterations = np.array(self.end), self.table.iterations
+        real = np.divide(end - found.start, iterations, out=found.alpha.copy(), where=iterations > 0)
+        return replace(found, end=end, alpha=real)

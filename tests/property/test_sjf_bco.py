@@ -1,0 +1,181 @@
+"""SJF-BCO: the planners against the paper's algorithms written a second time, and what its lemmas promise.
+
+docs/theory.md says what holds; each statement that fails as printed has its counter-example here.
+"""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.batch.plan import Plan, Servers, evaluate
+from slurm_asrpt.core.batch.planners import at_random, first_fit, list_scheduling, sjf_bco, thresholds
+from tests.batches import busy_times, least_makespan, overlaps, printed, toy
+
+toys = st.builds(
+    toy,
+    st.sampled_from([1, 1, 2, 3, 4]),
+    st.integers(1, 30),
+    st.sampled_from([0.1, 0.2, 0.25]),
+    st.sampled_from([0.0, 0.05, 0.2]),
+    st.sampled_from([0.0, 0.02]),
+)
+batches = st.lists(toys, min_size=1, max_size=8)
+clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.like)
+PLANNERS = [sjf_bco, first_fit, list_scheduling, at_random]
+
+
+def horizon_of(jobs, servers):
+    """Twice what Lemma 4's true bound needs: the first theta holds for Algorithm 2."""
+    worst = sum(job.gpus * job.estimate for job in jobs) + max(job.estimate for job in jobs)
+    return 2 * math.ceil(worst) + 100
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@given(jobs=batches, servers=clusters, slot=st.sampled_from([0.0, 1.0]))
+def test_every_job_runs_on_gpus_of_its_own(planner, jobs, servers, slot):
+    found = planner(jobs, servers, 4 * horizon_of(jobs, servers), slot=slot)
+    start, end = found.schedule.start, found.schedule.end
+    for number, job in enumerate(jobs):
+        assert len(set(found.plan.gpus[number])) == job.gpus
+        assert end[number] - start[number] >= job.estimate * (1 - 1e-9)
+    assert not list(overlaps(found.plan, start, end))
+    assert found.schedule.makespan == max(end)
+    assert min(start) == 0
+
+
+@given(jobs=batches, servers=clusters, data=st.data())
+def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
+    numbers = range(len(jobs))
+    gpus = [data.draw(st.permutations(range(servers.gpus)))[: job.gpus] for job in jobs]
+    plan = Plan(data.draw(st.permutations(numbers)), gpus)
+    found = evaluate(plan, jobs, servers)
+    for number in numbers:
+        if found.start[number] > 0:
+            others = [found.end[other] for other in numbers if other != number and set(gpus[other]) & set(gpus[number])]
+            assert found.start[number] in others
+
+
+@settings(max_examples=60)
+@given(jobs=batches, servers=clusters, factor=st.sampled_from([1.0, 1.5, 4.0]), slot=st.sampled_from([0.0, 1.0]))
+def test_the_search_finds_what_algorithm_1_finds(jobs, servers, factor, slot):
+    """Every kappa from 1 to the largest job is tried there, here those that make a difference."""
+    horizon = horizon_of(jobs, servers)
+    found, expected = sjf_bco(jobs, servers, horizon, factor, slot=slot), printed(jobs, servers, horizon, factor, slot)
+    if expected is None:
+        assert found is None
+        return
+    makespan, theta, kappa, plan = expected
+    assert found.schedule.makespan == pytest.approx(makespan, rel=1e-12)
+    assert (found.theta, found.kappa) == (theta, kappa)
+    assert [sorted(gpus) for gpus in found.plan.gpus] == [sorted(gpus) for gpus in plan.gpus]
+
+
+def test_a_horizon_that_no_schedule_meets_finds_none():
+    jobs = [toy(1, 10, 1.0)] * 3
+    assert sjf_bco(jobs, Servers.like([1]), 20) is None
+    assert first_fit(jobs, Servers.like([1]), 5) is None
+    with pytest.raises(ValueError, match="finds no GPUs"):
+        at_random(jobs, Servers.like([1]), 5)
+
+
+def test_only_sizes_of_jobs_make_a_difference_to_kappa():
+    assert thresholds([toy(4, 1, 1), toy(32, 1, 1), toy(4, 1, 1)]) == [1, 4, 32]
+
+
+# Lemmas 2 to 4 and Theorem 5
+
+
+@given(jobs=batches, servers=clusters)
+def test_lemma_2_no_gpu_is_taken_for_longer_than_theta(jobs, servers):
+    found = sjf_bco(jobs, servers, horizon_of(jobs, servers))
+    if found is not None:
+        taken = busy_times(found.plan, jobs, [job.estimate for job in jobs], servers)
+        assert max(taken) <= found.theta * (1 + 1e-9)
+
+
+def test_lemma_2_as_printed_fails_theta_is_not_reached():
+    """The bisection goes on only while the makespan falls, not until theta is tight."""
+    jobs, servers = [toy(1, 10, 1.0)], Servers.like([1])
+    found = sjf_bco(jobs, servers, 100)
+    taken = max(busy_times(found.plan, jobs, [10.0], servers))
+    assert (taken, found.theta) == (10, 50)
+    assert printed(jobs, servers, 100)[1] == 50
+
+
+@given(jobs=batches, servers=clusters, data=st.data())
+def test_lemma_3_holds_with_the_times_that_the_jobs_really_take(jobs, servers, data):
+    """For any plan: when the last job to end waits, one of its GPUs is busy."""
+    gpus = [data.draw(st.permutations(range(servers.gpus)))[: job.gpus] for job in jobs]
+    plan = Plan(data.draw(st.permutations(range(len(jobs)))), gpus)
+    found = evaluate(plan, jobs, servers)
+    real = [end - start for start, end in zip(found.start, found.end, strict=True)]
+    last = max(range(len(jobs)), key=lambda number: found.end[number])
+    longest = max(busy_times(plan, jobs, real, servers))
+    assert found.makespan <= (jobs[last].gpus * longest - (jobs[last].gpus - 1) * real[last]) * (1 + 1e-9)
+
+
+def test_lemma_3_as_printed_fails_estimates_are_not_times():
+    """W is summed over rho_hat/u, a lower bound of what a job takes: one job on two servers exceeds it."""
+    jobs, servers = [toy(2, 10, 1.0, server=2.0)], Servers.like([1, 1])
+    found = sjf_bco(jobs, servers, 100)
+    taken = max(busy_times(found.plan, jobs, [job.estimate for job in jobs], servers))
+    assert found.schedule.makespan == 30 > 2 * taken
+
+
+def widest(jobs):
+    return max(job.gpus for job in jobs)
+
+
+def factor_of_algorithm_2(jobs, servers):
+    """1 + N/(N-n_g+1): the least taken n_g GPUs are taken no longer than the others on average."""
+    return 1 + servers.gpus / (servers.gpus - widest(jobs) + 1)
+
+
+@given(jobs=batches, servers=clusters)
+def test_lemma_4_holds_with_another_factor(jobs, servers):
+    """With kappa = n_g: theta <= total/(N-n_g+1) + longest is enough, and no plan has less than total/N or longest."""
+    total, longest = sum(job.gpus * job.estimate for job in jobs), max(job.estimate for job in jobs)
+    found = sjf_bco(jobs, servers, 8 * horizon_of(jobs, servers), kappas=[widest(jobs)])
+    taken = max(busy_times(found.plan, jobs, [job.estimate for job in jobs], servers))
+    assert taken <= (total / (servers.gpus - widest(jobs) + 1) + longest) * (1 + 1e-9)
+    assert taken <= factor_of_algorithm_2(jobs, servers) * max(total / servers.gpus, longest) * (1 + 1e-9)
+
+
+def test_lemma_4_and_theorem_5_as_printed_fail_least_taken_first_is_not_optimal():
+    """Three jobs on one GPU each, times exact, so n_g = phi = u = l = 1: they would have SJF-BCO be optimal."""
+    jobs, servers = [toy(1, 4, 1.0), toy(1, 4, 1.0), toy(1, 8, 1.0)], Servers.like([2])
+    found = sjf_bco(jobs, servers, 100)
+    assert found.schedule.makespan == 12 == max(busy_times(found.plan, jobs, [4, 4, 8], servers))
+    assert least_makespan(jobs, [2]) == 8
+
+
+tiny = st.builds(
+    toy, st.integers(1, 3), st.integers(1, 6), st.sampled_from([0.25, 0.5]), st.sampled_from([0.0, 0.25]), st.just(0.0)
+)
+
+
+@settings(max_examples=25)
+@given(jobs=st.lists(tiny, min_size=1, max_size=3), sizes=st.sampled_from([(3,), (2, 1), (2, 2), (1, 1, 1)]))
+def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
+    """T <= n_g (u/l) (1 + N/(N-n_g+1)) T*, u/l being the most that a job can take over its estimate."""
+    servers = Servers.like(sizes)
+    found = sjf_bco(jobs, servers, 8 * horizon_of(jobs, servers), slot=1.0)
+    least = least_makespan(jobs, sizes)
+    slowest = [math.ceil(job.iterations / math.floor(1 / job.time((1, 1), (len(jobs),)))) for job in jobs]
+    over = max(most / job.estimate for most, job in zip(slowest, jobs, strict=True))
+    assert found.schedule.makespan >= least
+    assert found.schedule.makespan <= widest(jobs) * over * factor_of_algorithm_2(jobs, servers) * least * (1 + 1e-9)
+
+
+def test_waiting_can_be_worth_while():
+    """Two rings of three GPUs meet on the middle one of three servers of two: one after the other they end sooner.
+
+    So a job that starts as soon as its GPUs are idle may do harm, and the oracle has to try every start.
+    """
+    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.like([2, 2, 2])
+    at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)
+    in_turn = evaluate(Plan([0, 1], [[0, 1, 2], [0, 1, 2]]), jobs, servers, slot=1.0)
+    assert (at_once.makespan, in_turn.makespan) == (8, 4)
+    assert least_makespan(jobs, [2, 2, 2]) == 4
