@@ -1,5 +1,6 @@
 """Simulations without reserved bandwidth: what jobs did adds up, and what policies know of neighbours is right."""
 
+import json
 from collections import Counter
 from itertools import pairwise
 
@@ -15,9 +16,13 @@ from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
-from slurm_asrpt.sim.contended import sharing
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.contended import runner_of, sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.recorder import Recorder, play
+from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
+from slurm_asrpt.sim.workload import Cluster
 from tests.property.test_simulation import NODES, PROFILES, Ledger, tables
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -124,6 +129,23 @@ def test_an_interrupted_run_says_what_had_ended():
     result = simulate(make_policy("fifo", fabric=FABRIC), nodes, table, on_start=stop, runner=sharing(FABRIC, Linear()))
     assert result.interrupted
     assert result.ended.tolist() == [0, 1]
+
+
+def test_a_cluster_says_whether_bandwidth_is_reserved():
+    assert runner_of(Cluster()) is None
+    busy = {"single_gpu": 0.0, "load": 1.5}
+    shared = make_scenario("pai-like:300", parse_policy("wcs-subtime"), {"servers": 8, "contention": 0.5}, busy)
+    assert scenario_of(json.loads(json.dumps(shared.document()))) == shared
+    reserved = scenario_of({**shared.document(), "cluster": {"servers": 8}})
+    ends = [_played(one).end.tolist() for one in (shared, reserved)]
+    assert ends[0] != ends[1]
+    with pytest.raises(InputError, match="contention must be"):
+        make_scenario("pai-like:300", None, {"contention": -1.0})
+
+
+def _played(scenario):
+    made = scenario.workload()
+    return play(scenario.spec, made, Recorder(made.cluster.nodes))
 
 
 # neighbours
