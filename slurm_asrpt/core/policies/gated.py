@@ -91,9 +91,10 @@ class Gated:
             for job_id, run in runs.items():
                 self._neighbours.seen(job_id, run.gpus)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
         self._enter(job, job.band, max(now, job.submit_time))  # not while it was held
+        return False
 
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)
