@@ -249,9 +249,7 @@ class Gated:
     def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
         """Where to look for several servers: rather among those that no other job leaves."""
         crowded = 0 if self._neighbours is None else self._neighbours.crowded(servers.view) & among
-        if crowded:
-            yield among & ~crowded
-        yield among
+        yield from (among & ~crowded, among) if crowded else (among,)
 
     def _through(self, gate: float, entry: Waiting, found: Placement) -> Placement | None:
         """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""

@@ -86,9 +86,10 @@ class SjfBcoOnline:
         for entry in list(self._waiting.values()):
             self._enter(entry.job, entry.key[0], entry.since)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self._runs.pop(job.id, None)  # requeued while the daemon was away
         self._enter(job, 0, max(now, job.submit_time))
+        return False
 
     def returned(self, job: Job, now: float) -> None:
         self._runs.pop(job.id, None)
