@@ -142,8 +142,8 @@ def rings(number: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=5000, help="simulated jobs, after as many to learn")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=3000, help="simulated jobs, after as many to learn")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--gpus", type=int, nargs="+", default=[8, 6, 12], help="of a server")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])

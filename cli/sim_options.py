@@ -52,6 +52,9 @@ def _scenario(
     single_gpu: Annotated[float | None, typer.Option(help="Share of single-GPU jobs.")] = None,
     nic: Annotated[float, typer.Option(help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
     intra: Annotated[float, typer.Option(help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
+    contention: Annotated[
+        float | None, typer.Option(metavar="A", help="Jobs share NICs: each of k has 1/(k+A(k-1)).")
+    ] = None,
     servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
     predictor: Annotated[str, typer.Option(help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
@@ -61,7 +64,7 @@ def _scenario(
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = DEFAULTS.seed,
 ) -> Scenario:
     """The workload of these options; the policy is still to be named. Raises InputError."""
-    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra}
+    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra, "contention": contention}
     options = {
         "models": models,
         "single_gpu": single_gpu,

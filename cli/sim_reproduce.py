@@ -57,7 +57,7 @@ def reproduce(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")] = None,
 ) -> None:
-    """Run the simulations of the three papers again and compare.
+    """Run the papers' simulations again and compare.
 
     The page is Markdown: what the paper says, whether it holds here, tables. For A-SRPT this takes hours in full; with
     --keep an interrupted run goes on where it was. For SJF-BCO (bco-...) it takes minutes, for Hare (hare-...) an hour.

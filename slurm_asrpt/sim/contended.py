@@ -15,9 +15,10 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import Policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.timing.ring import Degradation
+from slurm_asrpt.core.timing.ring import Degradation, Linear
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner
 from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.workload import Cluster
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
@@ -34,6 +35,11 @@ def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
         return ContendedRun(policy, nodes, table, progress, on_start, times)
 
     return runner
+
+
+def runner_of(cluster: Cluster) -> Runner | None:
+    """What ``simulate`` needs for this cluster."""
+    return None if cluster.contention is None else sharing(cluster.fabric, Linear(cluster.contention))
 
 
 class ContendedRun(PlainRun):

@@ -15,6 +15,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Decision, Reason, Wait
 from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.sim.contended import runner_of
 from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
@@ -128,6 +129,7 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
     except (TypeError, ValueError) as error:
         raise InputError(f"policy {spec.text}") from error
     try:
-        return simulate(Watched(policy, recorder), workload.cluster.nodes, table, progress, recorder.started)
+        watched, cluster = Watched(policy, recorder), workload.cluster
+        return simulate(watched, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} errs") from error

@@ -33,6 +33,7 @@ _CLUSTER = {
     "gpus-per-server": ("gpus", int),
     "nic": ("nic_gbit", float),
     "intra": ("intra_gbyte", float),
+    "contention": ("contention", float),
 }
 _OPTIONS = {
     "load": ("load", float),
@@ -45,7 +46,7 @@ _OPTIONS = {
     "seed": ("seed", int),
 }
 GRID_KEYS = (*_CLUSTER, *_OPTIONS)
-_MAY_BE_NONE = ("load", "single-gpu", "jobs")
+_MAY_BE_NONE = ("load", "single-gpu", "jobs", "contention")
 
 Grid = Mapping[str, Sequence[Any]]
 

@@ -29,7 +29,8 @@ class Cluster:
     """servers of gpus GPUs each; nic_gbit: each server's NIC, Gbit/s; intra_gbyte: GPU to GPU in a server, GB/s.
 
     node_gpus: the GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the most.
-    Raises ValueError for a list that is not of ``servers`` servers with at most ``gpus`` GPUs.
+    contention: a, if each of k jobs that leave a server has 1/(k + a (k-1)) of its NIC; None: its GPUs' share of it.
+    Raises ValueError for a list that is not of ``servers`` servers with at most ``gpus`` GPUs, or contention below 0.
     """
 
     servers: int = 250
@@ -37,9 +38,12 @@ class Cluster:
     nic_gbit: float = 10.0
     intra_gbyte: float = 300.0
     node_gpus: tuple[int, ...] = ()
+    contention: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_gpus", tuple(self.node_gpus))  # JSON has lists
+        if self.contention is not None and not 0 <= self.contention < float("inf"):
+            raise ValueError(f"contention must be a finite number of at least 0, not {self.contention:g}")
         sizes = self.node_gpus
         if sizes and (len(sizes) != self.servers or max(sizes) != self.gpus or min(sizes) < 1):
             raise ValueError(f"{len(sizes)} servers are listed, not {self.servers} of up to {self.gpus} GPUs")

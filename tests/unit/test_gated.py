@@ -294,3 +294,11 @@ def test_a_server_may_vanish_while_it_is_reserved():
     bench.policy.cluster_changed(bench.view.nodes, 3.0)
     bench.view.give({"n0": 2})
     assert bench.decide(3.0) == {"1": {"n0": 4}}
+
+
+def test_a_job_changed_into_one_that_fits_nowhere_loses_no_patience():
+    bench = Bench(4, patience_s=5.0).submit(job("blocker", 4, 100), job("grows", 4, 200))
+    assert list(bench.decide()) == ["blocker"]
+    bench.policy.changed(job("grows", 6, 200), 1.0)
+    assert bench.decide(10) == {}
+    assert bench.why(10) == [("grows", "capacity")]

@@ -171,7 +171,7 @@ def test_all_policies_are_all() -> None:
     [
         ("nonsense", "known: asrpt"),
         ("fifo:tau=1", "it has: none"),
-        ("asrpt:tau", "it has: comm_heavy, delay, tau"),
+        ("asrpt:tau", "it has: comm_heavy, contention, delay, tau"),
         ("asrpt:fabric=1", "no setting"),
         ("asrpt:tau=-1", "greater than or equal to 0"),
         ("asrpt:tau=x", "valid number"),

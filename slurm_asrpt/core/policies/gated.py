@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
@@ -32,7 +32,7 @@ from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait,
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
-from slurm_asrpt.core.policies.gatedservers import Servers, bits
+from slurm_asrpt.core.policies.gatedservers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.policies.occupancy import Occupancy, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
@@ -42,19 +42,6 @@ FIRST_GUESS_S = 3600.0
 """How long an unseen job is taken to last before any has ended."""
 _SINGLES = 65536
 _INF = float("inf")
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """Servers kept for a job. mask: bits of their places in the node table. time: when they are predicted to be free.
-
-    alone: nobody else may use them meanwhile, however short.
-    """
-
-    job: Job
-    mask: int
-    time: float
-    alone: bool
 
 
 @register("asrpt-gated", bands=True, key=("rank", "gpu_seconds", "submitted"))
@@ -264,9 +251,7 @@ class Gated:
     def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
         """Where to look for several servers: rather among those that no other job leaves."""
         crowded = 0 if self._neighbours is None else self._neighbours.crowded(servers.view) & among
-        if crowded:
-            yield among & ~crowded
-        yield among
+        yield from (among & ~crowded, among) if crowded else (among,)
 
     def _through(self, gate: float, entry: Waiting, found: Placement) -> Placement | None:
         """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""
@@ -300,9 +285,8 @@ class Gated:
         job, wanted = entry.job, entry.job.request.candidates
         for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
             names = frozenset([self._nodes[at].name for at in bits(among)])
-            narrowed = replace(
-                job, request=replace(job.request, candidates=names if wanted is None else names & wanted)
-            )
+            request = replace(job.request, candidates=names if wanted is None else names & wanted)
+            narrowed = replace(job, request=request)
             for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
                 found = place(servers.view, narrowed, strategy, self.fabric)
                 few = found is not None and len(found.gpus) <= self._forecast.needs(job).servers

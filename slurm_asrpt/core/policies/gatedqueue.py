@@ -113,8 +113,8 @@ class Waitlist:
         young = self._young
         while young:
             entry = self.entries.get(young[0][-1])
-            if entry is not None and entry.age == young[0]:
-                return young[0]
+            if entry is not None and entry.best is not None and entry.age == young[0]:
+                return young[0]  # one that has changed so that it fits nowhere may still be here
             heapq.heappop(young)
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.freeindex import Plan
@@ -10,6 +11,19 @@ from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.policies.occupancy import Occupancy
 
 _INF = float("inf")
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Servers kept for a job. mask: bits of their places in the node table. time: when they are predicted to be free.
+
+    alone: nobody else may use them meanwhile, however short.
+    """
+
+    job: Job
+    mask: int
+    time: float
+    alone: bool
 
 
 class Servers:
