@@ -104,7 +104,9 @@ def _show_stages(document: ProfileFile) -> None:
     profile = document.profile
     rows = {"gpus": str(profile.gpus), "tensor": str(profile.tensor) if profile.tensor > 1 else ""}
     rows |= {
-        "pipeline": f"{profile.pipeline}, {profile.micro_batches} micro-batches" if len(profile.stages) > 1 else ""
+        "pipeline": f"synchronous, {profile.micro_batches} micro-batches"
+        if profile.pipeline is Pipeline.SYNCHRONOUS
+        else ""
     }
     print_head(document.head, rows)
     stages = profile.stages

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import groupby
 
 from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
 from slurm_asrpt.profile.blocks import Block, UncutFile
@@ -30,26 +30,35 @@ class Cut:
 
     @property
     def suffix(self) -> str:
-        """Its shape in words: pp4dp2, tp8, pp2dp7-1."""
-        stages, widths = len(self.ends), sorted(set(self.replicas), reverse=True)
+        """Its shape in words: pp4dp2, tp8; pp2dp7-1 and pp9dp2x4-1x5 where stages differ."""
+        stages = len(self.ends)
         parts = ([f"tp{self.tensor}"] if self.tensor > 1 else []) + ([f"pp{stages}"] if stages > 1 else [])
-        parts += [f"dp{'-'.join(map(str, self.replicas if len(widths) > 1 else widths))}"] if max(widths) > 1 else []
-        return "".join(parts) or "1gpu"
+        runs = [(width, len(list(run))) for width, run in groupby(self.replicas)]
+        widths = "-".join(f"{k}x{n}" if n > 1 and len(runs) > 1 else str(k) for k, n in runs)
+        return "".join([*parts, f"dp{widths}"] if widths != "1" else parts) or "1gpu"
 
 
 def even_cut(document: UncutFile, tensor: int, stages: int, replicas: int) -> Cut:
     """``stages`` stages of ``replicas`` replicas each, their work balanced. Raises ValueError where that is impossible.
 
-    Their mini-batch goes through in micro-batches of one sample each, or twice as many as there are stages, whichever
-    are fewer.
+    The mini-batch goes through in about four micro-batches a stage (``micro_batches``).
     """
     work = tuple(divided(block.forward_s + block.backward_s, block, tensor) for block in document.blocks)
     ends = balanced_ends(work, (replicas,) * stages)
     if replicas > document.head.batch:
         raise ValueError(f"a mini-batch of {document.head.batch} cannot be split over {replicas} replicas")
-    share = document.head.batch // replicas
-    pieces = max(q for q in range(1, min(share, 2 * stages) + 1) if share % q == 0) if stages > 1 else 1
+    pieces = micro_batches(document.head.batch // replicas, stages)
     return Cut(ends, (replicas,) * stages, tensor, Pipeline.SYNCHRONOUS, pieces)
+
+
+def micro_batches(share: int, stages: int) -> int:
+    """Into how many pieces a replica's share of the mini-batch goes: at most four a stage, where GPipe has found the
+    bubble negligible (Huang et al., NeurIPS 2019, section 2.3), all of the same size; 1 without a pipeline."""
+    return max(pieces for pieces in divisors(share) if pieces <= 4 * stages) if stages > 1 else 1
+
+
+def divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
@@ -95,7 +104,7 @@ def job_profile(document: UncutFile, cut: Cut, name: str) -> JobProfile:
         make_stage(document.blocks, start, end, replicas, cut.tensor)
         for start, end, replicas in zip(starts, cut.ends, cut.replicas, strict=True)
     )
-    pipeline = cut.pipeline if len(stages) > 1 else Pipeline.ASYNCHRONOUS
+    pipeline = cut.pipeline if len(stages) > 1 or cut.micro_batches > 1 else Pipeline.ASYNCHRONOUS
     return JobProfile(name, stages, tensor=cut.tensor, pipeline=pipeline, micro_batches=cut.micro_batches)
 
 
@@ -138,11 +147,36 @@ def cut_file(document: UncutFile, cut: Cut, name: str = "") -> ProfileFile:
     return ProfileFile(profile, dataclasses.replace(head, name=profile.name, provenance=provenance))
 
 
-def block_ranges(cut: Cut) -> list[tuple[int, int]]:
-    """(start, end) of each stage."""
-    return list(pairwise((0, *cut.ends)))
+def memory_bytes(blocks: Sequence[Block], cut: Cut) -> list[float]:
+    """What a GPU of each stage holds: parameters, gradients, optimiser, activations kept for the backward passes.
+
+    A stage with n - 1 stages behind it has n mini-batches (asynchronous) or micro-batches (synchronous, at most q) on
+    their way at once, as in PipeDream's 1F1B schedule, which takes as long as GPipe's (Narayanan et al., ICML 2021). An
+    asynchronous stage with others behind it keeps a second version of its parameters (PipeDream-2BW, same paper).
+    """
+    found = []
+    starts = (0, *cut.ends[:-1])
+    for stage, (start, end, replicas) in enumerate(zip(starts, cut.ends, cut.replicas, strict=True)):
+        behind = len(cut.ends) - stage
+        versions, alive = in_flight(cut, behind)
+        inside = blocks[start:end]
+        state = sum(divided(state_bytes(blocks, b, start > 0, replicas, versions), b, cut.tensor) for b in inside)
+        found.append(state + alive * sum(divided(b.kept_bytes / replicas, b, cut.tensor) for b in inside))
+    return found
 
 
-def prefix(values: Sequence[float]) -> list[float]:
-    """Sums of the first 0, 1, ... values."""
-    return list(accumulate(values, initial=0.0))
+def in_flight(cut: Cut, behind: int) -> tuple[int, float]:
+    """Versions of the parameters, and mini-batches whose activations are kept, with ``behind`` stages from here on."""
+    if cut.pipeline is Pipeline.SYNCHRONOUS:
+        return 1, min(cut.micro_batches, behind) / cut.micro_batches
+    return min(behind, 2), float(behind)
+
+
+def state_bytes(blocks: Sequence[Block], block: Block, copies: bool, replicas: int, versions: int) -> float:
+    """Training state of a block on one GPU that is not sliced. copies: as in ``reduced_bytes``; of those a stage has
+    gradients and optimiser state as the first block has of its own."""
+    experts = block.expert_bytes / block.param_bytes if block.param_bytes else 0.0
+    held = block.grad_bytes + block.optimiser_bytes + versions * block.param_bytes
+    first = blocks[0]
+    beside = (first.grad_bytes + first.optimiser_bytes) / first.param_bytes if first.param_bytes else 0.0
+    return held * (1 - experts + experts / replicas) + (block.tied_bytes * (versions + beside) if copies else 0.0)

@@ -196,7 +196,7 @@ def test_cuts_are_named_and_come_with_their_origin() -> None:
     cut = even_cut(found, 4, 2, 2)
     made = cut_file(found, cut)
     assert (made.profile.name, made.profile.gpus, made.profile.tensor) == ("llama-3-8b-tp4pp2dp2", 16, 4)
-    assert (made.profile.pipeline, made.profile.micro_batches) == (Pipeline.SYNCHRONOUS, 4)
+    assert (made.profile.pipeline, made.profile.micro_batches) == (Pipeline.SYNCHRONOUS, 8)
     assert "stages end after layer1" in made.head.provenance.formula
     assert Cut((3, 9), (7, 1)).suffix == "pp2dp7-1"
     assert Cut((9,), (1,)).suffix == "1gpu"
