@@ -69,6 +69,7 @@ class Costs:
         )
         sizes = [0.0, *(block.bytes_out for block in blocks[:-1]), 0.0]
         self.cuts = np.array(sizes)
+        self._states: dict[tuple[int, int], Array] = {}
 
     def _sums(self, first: Callable[[Block], float], later: Callable[[Block], float] | None = None) -> Array:
         """Sums over the blocks of each stage; ``later`` for those stages that do not have the first block."""
@@ -89,11 +90,12 @@ class Costs:
 
     def memory(self, replicas: int, versions: int, alive: float) -> Array:
         """Bytes on each GPU of each stage, as ``cut.memory_bytes``."""
-        state = self._sums(
-            lambda b: divided(state_bytes(self.blocks, b, False, replicas, versions), b, self.tensor),
-            lambda b: divided(state_bytes(self.blocks, b, True, replicas, versions), b, self.tensor),
-        )
-        return state + alive * self.kept / replicas
+        if (replicas, versions) not in self._states:
+            self._states[replicas, versions] = self._sums(
+                lambda b: divided(state_bytes(self.blocks, b, False, replicas, versions), b, self.tensor),
+                lambda b: divided(state_bytes(self.blocks, b, True, replicas, versions), b, self.tensor),
+            )
+        return self._states[replicas, versions] + alive * self.kept / replicas
 
     def links(self, start: int, replicas: int) -> Links:
         """For a stage on the replica slots ``start`` to ``start + replicas``, those of the last stage being 0."""

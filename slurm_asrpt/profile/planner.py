@@ -30,6 +30,9 @@ SINGLE = np.float32
 Singles = NDArray[np.float32]
 """Half the bytes are half the time; core/timing has the last word on the digits."""
 
+SPARED = 1.5
+"""Plans that are so many times slower than one with like stages are not looked for."""
+
 JUDGED = 40
 """So many of the programs' plans are placed and timed, the most promising first."""
 
@@ -154,15 +157,28 @@ def _asynchronous(costs: Costs, batch: int) -> Iterator[Draft]:
         yield Draft(value, program.cut(n, slots))
 
 
+def _even_bottleneck(costs: Costs, replicas: int) -> float:
+    """The slowest stage of the best cut with so many replicas in every stage; infinite where none fits."""
+    row, least = _at_the_end(costs), np.inf
+    for n in range(1, min(costs.slots // replicas, len(costs.blocks)) + 1):
+        stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas))
+        memory = costs.memory(replicas, min(n, 2), float(n))
+        array = np.where(memory <= costs.machines.memory, stage, np.inf)
+        row = np.append(np.maximum(array, row[None, :]).min(axis=1), np.inf)
+        least = min(least, float(row[0]))
+    return least
+
+
 class _PipeDream:
-    """T[n][m, i] above, stage by stage from the end. Not infinite only where exactly m slots are used."""
+    """T[n][m, i] above, stage by stage from the end. Not infinite only where exactly m replicas are used."""
 
     def __init__(self, costs: Costs, widths: list[int]) -> None:
         self.costs, self.widths = costs, widths
         first = np.full((costs.slots + 1, len(costs.blocks) + 1), np.inf, SINGLE)
         first[0] = _at_the_end(costs)
         self.tables = [first]
-        self._stages: dict[tuple[int, Links], Singles] = {}
+        self.limit = SPARED * min((_even_bottleneck(costs, k) for k in widths), default=np.inf)
+        self._stages: dict[tuple[int | Links, int], Singles] = {}
 
     def deepen(self) -> None:
         """One stage more."""
@@ -170,16 +186,29 @@ class _PipeDream:
         table = np.full_like(before, np.inf)
         for replicas in self.widths:
             allowed = self._allowed(n, replicas)
-            fitting: dict[int, Singles] = {}  # by the stage's costs, of which there are few
+            fitting: dict[int, tuple[Singles, list[int]]] = {}  # by the stage's costs, of which there are few
             for slots in range(replicas + n - 1, self.costs.slots + 1):
-                rest = before[slots - replicas]
-                if np.isfinite(rest).any():
+                ends = np.flatnonzero(before[slots - replicas] < np.inf)
+                if ends.size:
                     stage = self._stage(slots, replicas)
                     if id(stage) not in fitting:
-                        fitting[id(stage)] = np.maximum(stage, allowed)
-                    best = np.maximum(fitting[id(stage)], rest).min(axis=1)
-                    np.minimum(table[slots, :-1], best, out=table[slots, :-1])
+                        fitting[id(stage)] = self._fitting(np.maximum(stage, allowed))
+                    costs, starts = fitting[id(stage)]
+                    low, high = int(ends[0]), int(ends[-1]) + 1
+                    rows = slice(starts[low], high)
+                    best = np.maximum(costs[rows, low:high], before[slots - replicas, low:high]).min(
+                        axis=1, initial=np.inf
+                    )
+                    np.minimum(table[slots, rows], best, out=table[slots, rows])
+        table[table > self.limit] = np.inf
         self.tables.append(table)
+
+    def _fitting(self, costs: Singles) -> tuple[Singles, list[int]]:
+        """The costs with a last row for no blocks, and for each end the first start within the limit that ends there
+        or later."""
+        good = costs <= self.limit
+        first = np.where(good.any(axis=0), good.argmax(axis=0), len(costs))
+        return np.vstack([costs, np.full_like(costs[:1], np.inf)]), np.minimum.accumulate(first[::-1])[::-1].tolist()
 
     def _allowed(self, n: int, replicas: int) -> Singles:
         """0 where a stage with n - 1 behind it fits into memory, else infinite."""
@@ -187,10 +216,12 @@ class _PipeDream:
         return np.where(memory <= self.costs.machines.memory, SINGLE(0), SINGLE(np.inf))
 
     def _stage(self, slots: int, replicas: int) -> Singles:
-        links = self.costs.links(slots - replicas, replicas)
-        if (replicas, links) not in self._stages:
-            self._stages[replicas, links] = self.costs.stage(replicas, links).astype(SINGLE)
-        return self._stages[replicas, links]
+        if (slots, replicas) not in self._stages:
+            links = self.costs.links(slots - replicas, replicas)
+            if (links, replicas) not in self._stages:
+                self._stages[links, replicas] = self.costs.stage(replicas, links).astype(SINGLE)
+            self._stages[slots, replicas] = self._stages[links, replicas]
+        return self._stages[slots, replicas]
 
     def cut(self, n: int, slots: int) -> Cut:
         """The cut behind tables[n][slots, 0]."""
