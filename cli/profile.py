@@ -7,7 +7,7 @@ from typing import NoReturn
 
 try:
     import typer
-    from slurm_asrpt_cli import profile_files, profile_plan
+    from slurm_asrpt_cli import profile_files, profile_plan, profile_run
     from slurm_asrpt_cli.common import run_app
 except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
     sys.exit(130)
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command("run")(profile_run.run_command)
 app.command("plan")(profile_plan.plan_command)
 app.command("list")(profile_files.list_command)
 app.command("show")(profile_files.show_command)
