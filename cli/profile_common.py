@@ -66,7 +66,7 @@ def print_head(head: Head, more: Mapping[str, str]) -> None:
     rows = {"model": head.model, "batch": str(head.batch), "device": head.device}
     rows |= {"date": head.date.isoformat()} if head.date else {}
     rows |= {"software": ", ".join(f"{name} {version}" for name, version in head.software.items())}
-    rows |= {head.provenance.kind: head.provenance.origin, "formula": head.provenance.formula} | more
+    rows |= {head.provenance.kind: head.provenance.origin, "formula": head.provenance.formula, **more}
     print(f"{safe(head.name)}:")
     for key, value in rows.items():
         if value:

@@ -27,7 +27,7 @@ MOST_GPUS = 1024
 DEFAULT_PER_NODE = 8
 
 _NODES = re.compile(r"([0-9]{1,5})x([0-9]{1,4})")
-_AMOUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([kKMGTP]?)(B|b|i?B/s|bit/s|b/s)?")
+_AMOUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([kKMGTP]?)(B|b|B/s|bit/s|b/s)?")
 _FACTORS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 

@@ -68,7 +68,7 @@ def rate(group: distributed.ProcessGroup | None, device: torch.device) -> float:
     buffer = torch.ones(SIZE // 4, device=device)
     times = [seconds(group, buffer) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
     size = distributed.get_world_size(group)
-    return 2 * (size - 1) / size * SIZE / statistics.median(times)
+    return float(2 * (size - 1) / size * SIZE / statistics.median(times))
 
 
 def seconds(group: distributed.ProcessGroup | None, buffer: torch.Tensor) -> float:

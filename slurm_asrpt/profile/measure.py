@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -186,12 +187,12 @@ class _Station:
         forward = backward = 0.0
         for args, kwargs in self.piece.calls:
             args, kwargs = map_tensors(detached, args), map_tensors(detached, kwargs)
-            output, took = timed(lambda a=args, k=kwargs: self.piece.module(*a, **k), self.how.device)
+            output, took = timed(partial(self.piece.module, *args, **kwargs), self.how.device)
             forward += took
             results = [t for t in tensors(output) if t.requires_grad]
             if results:
                 gradients = [torch.ones_like(t) for t in results]
-                _, took = timed(lambda r=results, g=gradients: torch.autograd.backward(r, g), self.how.device)
+                _, took = timed(partial(torch.autograd.backward, results, gradients), self.how.device)
                 backward += took
             self.out_bytes = size_of(output)
         update = timed(self.optimiser.step, self.how.device)[1] if self.optimiser else 0.0

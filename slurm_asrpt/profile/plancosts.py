@@ -74,7 +74,7 @@ class Costs:
     def _sums(self, first: Callable[[Block], float], later: Callable[[Block], float] | None = None) -> Array:
         """Sums over the blocks of each stage; ``later`` for those stages that do not have the first block."""
         before = np.cumsum([0.0, *map(later or first, self.blocks)])
-        sums = before[None, :] - before[:-1, None]
+        sums: Array = before[None, :] - before[:-1, None]
         sums[0] = np.cumsum([0.0, *map(first, self.blocks)])
         sums[np.tril(np.ones(sums.shape, dtype=bool))] = np.inf
         return sums
