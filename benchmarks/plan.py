@@ -63,9 +63,8 @@ def main() -> None:
         print(json.dumps(found))
         return
     for row in found["plans"]:  # type: ignore[attr-defined]
-        print(
-            f"{row['model']:<14}{row['blocks']:>4} blocks {row['pipeline']:<13}{row['s']:6.2f} s  {row['cpu_s']:6.2f} s CPU  {row['plan']}"
-        )
+        took = f"{row['s']:6.2f} s {row['cpu_s']:6.2f} s CPU"
+        print(f"{row['model']:<14}{row['blocks']:>4} blocks {row['pipeline']:<13}{took}  {row['plan']}")
 
 
 if __name__ == "__main__":

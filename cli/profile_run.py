@@ -20,7 +20,7 @@ from slurm_asrpt_cli.profile_files import show
 from slurm_asrpt_cli.progress import progress
 
 from slurm_asrpt.errors import AsrptError, InputError, MachineError
-from slurm_asrpt.profile.blocks import format_uncut
+from slurm_asrpt.profile.blocks import UncutFile, format_uncut
 from slurm_asrpt.profile.documents import to_values
 from slurm_asrpt.profile.head import NAME_PATTERN
 
@@ -89,8 +89,12 @@ def run_command(
     links = _bandwidths(processes, device.value) if processes else {}
     if output is not None:
         write_text(output, format_uncut(found))
+    _tell(found, links, as_json)
+
+
+def _tell(found: UncutFile, links: dict[str, float], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(to_values(found) | ({"allreduce": links} if links else {})))
+        print(json.dumps(to_values(found) | ({"allreduce_bytes_per_s": links} if links else {})))
         return
     show(found, False)
     for where, rate in links.items():
