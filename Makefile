@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -68,6 +68,10 @@ test-faults: setup test-packages ## Faults under load on a real Slurm, the count
 	$(BIN)/python -m tests.faults --seed $(SEED) --faults $(FAULTS) --json build/faults.json
 
 TORCH ?= torch
+test-profile: setup ## Measuring models on the CPU: puts torch into .venv, 0.7 GB (TORCH=torch==2.13.0+cpu: another torch)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/pytest tests/integration/test_profile.py
+
 test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
 	@$(PYTHON) -m venv build/integrations
 	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest

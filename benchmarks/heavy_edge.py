@@ -60,7 +60,7 @@ def models() -> dict[str, list[JobProfile]]:
     for name in library_names():
         document = load_file(name, ())
         if 2 <= document.profile.gpus <= MOST_GPUS:
-            found.setdefault(document.model, []).append(document.profile)
+            found.setdefault(document.head.model, []).append(document.profile)
     return found
 
 

@@ -1,8 +1,13 @@
-"""The nine models of the paper's Table I, layer by layer, from their architectures.
+"""Models layer by layer, from their architectures: the nine of the paper's Table I; those of today are in today.py.
 
 Counting rules, the same for all: a multiply-add is 2 FLOPs; convolutions, matrix products and attention products
 count, biases, normalisations, activations and pooling do not; parameters all count. Figures are per sample (one image,
 or one sequence of 512 tokens: section V-A).
+
+What the backward pass needs of the forward pass: each convolution and each normalisation keeps its input, so that with
+batch norm a convolution's output counts twice (its ReLU is done in place); a matrix product keeps its input; a
+transformer layer keeps 17 h + 2.5 heads x tokens values a token (Korthikanti et al., MLSys 2023, equation 1: 34 sbh +
+5 as^2b bytes at two bytes a value).
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ class Layer:
 
     flops: of the forward pass, per sample. params: trainable. out: values handed to the next layer, per sample.
     tied: parameters shared with the first layer; a stage that does not hold that layer needs a copy of its own.
+    kept: values kept for the backward pass, per sample. sliced: values that tensor slices all-reduce, per sample; 0: it
+    is not sliced. experts: of params, those of experts. routed: values that go to experts, per sample, one way.
     """
 
     name: str
@@ -36,11 +43,15 @@ class Layer:
     params: int
     out: int
     tied: int = 0
+    kept: float = 0.0
+    sliced: float = 0.0
+    experts: int = 0
+    routed: float = 0.0
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of Table I. batch: its mini-batch there. source: where the architecture is specified."""
+    """batch: its mini-batch, that of Table I or an assumption. source: where the architecture is specified."""
 
     key: str
     name: str
@@ -76,12 +87,13 @@ def _vgg19_layers() -> list[Layer]:
         for number in range(1, count + 1):
             macs = _conv_macs(channels, width, (3, 3), size)
             out_size = size // 2 if number == count else size
-            layers.append(Layer(f"conv{block}_{number}", 2 * macs, 9 * channels * width + width, width * out_size**2))
+            params, out = 9 * channels * width + width, width * out_size**2
+            layers.append(Layer(f"conv{block}_{number}", 2 * macs, params, out, kept=channels * size**2))
             channels = width
         size //= 2
     inputs = channels * size * size
     for name, outputs in (("fc6", 4096), ("fc7", 4096), ("fc8", 1000)):
-        layers.append(Layer(name, 2.0 * inputs * outputs, inputs * outputs + outputs, outputs))
+        layers.append(Layer(name, 2.0 * inputs * outputs, inputs * outputs + outputs, outputs, kept=inputs))
         inputs = outputs
     return layers
 
@@ -97,23 +109,26 @@ def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) ->
     macs = _conv_macs(channels, width, (1, 1), size * stride)
     macs += _conv_macs(width, width, (3, 3), size) + _conv_macs(width, out, (1, 1), size)
     params = channels * width + 9 * width * width + width * out + 2 * (width + width + out)
+    kept = 2.0 * (width * (size * stride) ** 2 + width * size**2 + out * size**2)
     if channels != out:
         macs += _conv_macs(channels, out, (1, 1), size)
         params += channels * out + 2 * out
-    return Layer(name, 2 * macs, params, out * size * size)
+        kept += 2 * out * size**2
+    return Layer(name, 2 * macs, params, out * size * size, kept=kept)
 
 
 def _resnet152_layers() -> list[Layer]:
     """Stem, 50 bottleneck blocks, pool and classifier; 224 x 224 in."""
     stem_macs = _conv_macs(IMAGE_CHANNELS, 64, (7, 7), 112)
-    layers = [Layer("stem", 2 * stem_macs, 49 * IMAGE_CHANNELS * 64 + 2 * 64, 64 * 56 * 56)]
+    stem = Layer("stem", 2 * stem_macs, 49 * IMAGE_CHANNELS * 64 + 2 * 64, 64 * 56 * 56, kept=2 * 64 * 112 * 112)
+    layers = [stem]
     channels = 64
     for group, (width, count, size) in enumerate(_RESNET152_GROUPS, 2):
         for number in range(1, count + 1):
             stride = 2 if number == 1 and group > 2 else 1
             layers.append(_bottleneck(f"conv{group}_{number}", channels, width, size, stride))
             channels = 4 * width
-    layers.append(Layer("fc", 2.0 * channels * 1000, channels * 1000 + 1000, 1000))
+    layers.append(Layer("fc", 2.0 * channels * 1000, channels * 1000 + 1000, 1000, kept=channels))
     return layers
 
 
@@ -126,7 +141,8 @@ Conv = tuple[int, int, tuple[int, int], int]
 def _conv_block(name: str, convs: Sequence[Conv], out_channels: int, out_size: int) -> Layer:
     macs = sum(_conv_macs(*conv) for conv in convs)
     params = sum(i * o * kernel[0] * kernel[1] + 2 * o for i, o, kernel, _ in convs)
-    return Layer(name, 2 * macs, params, out_channels * out_size * out_size)
+    kept = 2.0 * sum(o * size * size for _, o, _, size in convs)
+    return Layer(name, 2 * macs, params, out_channels * out_size * out_size, kept=kept)
 
 
 def _inception_a(name: str, c: int, pool: int) -> Layer:
@@ -175,68 +191,99 @@ def _inception_v3_layers() -> list[Layer]:
     layers += [_inception_b("6a")]
     layers += [_inception_c(name, c7) for name, c7 in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192))]
     layers += [_inception_d("7a"), _inception_e("7b", 1280), _inception_e("7c", 2048)]
-    layers.append(Layer("fc", 2.0 * 2048 * 1000, 2048 * 1000 + 1000, 1000))
+    layers.append(Layer("fc", 2.0 * 2048 * 1000, 2048 * 1000 + 1000, 1000, kept=2048))
     return layers
 
 
 # --- Transformers -----------------------------------------------------------------------------------------------------
 
 
-def _attention_flops(inner: int) -> float:
-    """Scores and weighted sum, Q K^T and A V: 2 products of 2 TOKENS^2 inner FLOPs."""
-    return 4.0 * TOKENS**2 * inner
+def attention_flops(inner: int, tokens: int = TOKENS) -> float:
+    """Scores and weighted sum, Q K^T and A V: 2 products of 2 tokens^2 inner FLOPs."""
+    return 4.0 * tokens**2 * inner
 
 
-def _block(name: str, hidden: int, matrices: int, others: int) -> Layer:
-    """A transformer layer: ``matrices`` parameters that each token meets once, ``others`` biases and norms."""
-    flops = 2.0 * TOKENS * matrices + _attention_flops(hidden)
-    return Layer(name, flops, matrices + others, TOKENS * hidden)
+def kept_values(hidden: int, heads: int, tokens: int = TOKENS) -> float:
+    """Of a transformer layer, per sequence; see above."""
+    return tokens * (17.0 * hidden + 2.5 * heads * tokens)
+
+
+def block(name: str, hidden: int, heads: int, matrices: int, others: int, tokens: int = TOKENS) -> Layer:
+    """A transformer layer: ``matrices`` parameters that each token meets once, ``others`` biases and norms.
+
+    Its tensor slices all-reduce the output of attention and feed-forward, and the gradients likewise: four times
+    tokens x hidden (Shoeybi et al., Megatron-LM, 2019, section 3).
+    """
+    flops = 2.0 * tokens * matrices + attention_flops(hidden, tokens)
+    out = tokens * hidden
+    return Layer(name, flops, matrices + others, out, kept=kept_values(hidden, heads, tokens), sliced=4.0 * out)
+
+
+def embedding(rows: int, hidden: int, tokens: int = TOKENS) -> Layer:
+    """A table of ``rows``; slices hold rows of it and add up what they find (Shoeybi et al.)."""
+    out = tokens * hidden
+    return Layer("embedding", 0.0, rows * hidden, out, sliced=float(out))
 
 
 def _bert_large_layers() -> list[Layer]:
     """24 layers of 4 h^2 attention and 8 h^2 feed-forward; h = 1024, 30,522 word pieces; a span head (SQuAD)."""
-    hidden, layers = 1024, [Layer("embedding", 0.0, (30522 + 512 + 2 + 2) * 1024, TOKENS * 1024)]
-    layers += [_block(f"layer{i}", hidden, 12 * hidden**2, 13 * hidden) for i in range(1, 25)]
-    return [*layers, Layer("span_head", 2.0 * TOKENS * hidden * 2, 2 * hidden + 2, 2 * TOKENS)]
+    hidden, layers = 1024, [embedding(30522 + 512 + 2 + 2, 1024)]
+    layers += [block(f"layer{i}", hidden, 16, 12 * hidden**2, 13 * hidden) for i in range(1, 25)]
+    return [*layers, _span_head(hidden)]
 
 
 def _xlnet_large_layers() -> list[Layer]:
     """As BERT-large with a fifth matrix for relative positions in each layer; 32,000 pieces; a span head (SQuAD)."""
-    hidden, layers = 1024, [Layer("embedding", 0.0, 32000 * 1024, TOKENS * 1024)]
-    layers += [_block(f"layer{i}", hidden, 13 * hidden**2, 14 * hidden) for i in range(1, 25)]
-    return [*layers, Layer("span_head", 2.0 * TOKENS * hidden * 2, 2 * hidden + 2, 2 * TOKENS)]
+    hidden, layers = 1024, [embedding(32000, 1024)]
+    layers += [block(f"layer{i}", hidden, 16, 13 * hidden**2, 14 * hidden) for i in range(1, 25)]
+    return [*layers, _span_head(hidden)]
+
+
+def _span_head(hidden: int) -> Layer:
+    return Layer("span_head", 2.0 * TOKENS * hidden * 2, 2 * hidden + 2, 2 * TOKENS, kept=TOKENS * hidden)
 
 
 def _t5_11b_layers() -> list[Layer]:
     """24 encoder and 24 decoder layers, d_model 1024, d_ff 65536, 128 heads of 128; 512 tokens on either side.
 
-    The encoder's output goes along from decoder layer to decoder layer, for their cross attention.
+    The encoder's output goes along from decoder layer to decoder layer, for their cross attention. Kept: queries, keys,
+    values and the weighted sum of each attention and its scores, both sides of the feed-forward, and the layer's input.
     """
-    model, inner, feed, vocabulary = 1024, 128 * 128, 65536, 32128
+    model, inner, feed, vocabulary, heads = 1024, 128 * 128, 65536, 32128, 128
     attention, forward = 4 * model * inner, 2 * model * feed
-    layers = [Layer("embedding", 0.0, vocabulary * model, TOKENS * model)]
+    attended, fed = TOKENS * (4.0 * inner + 2.5 * heads * TOKENS), TOKENS * 2.0 * feed
+    out = TOKENS * model
+    layers = [embedding(vocabulary, model)]
     for i in range(1, 25):
-        flops = 2.0 * TOKENS * (attention + forward) + _attention_flops(inner)
-        layers.append(Layer(f"encoder{i}", flops, attention + forward + 2 * model, TOKENS * model))
+        flops = 2.0 * TOKENS * (attention + forward) + attention_flops(inner)
+        kept, params = attended + fed + 5.0 * out, attention + forward + 2 * model
+        layers.append(Layer(f"encoder{i}", flops, params, out, kept=kept, sliced=4.0 * out))
     for i in range(1, 25):
-        flops = 2.0 * TOKENS * (2 * attention + forward) + 2 * _attention_flops(inner)
-        layers.append(Layer(f"decoder{i}", flops, 2 * attention + forward + 3 * model, 2 * TOKENS * model))
-    head = 2.0 * TOKENS * model * vocabulary
-    return [*layers, Layer("word_head", head, 0, TOKENS * vocabulary, tied=vocabulary * model)]
+        flops = 2.0 * TOKENS * (2 * attention + forward) + 2 * attention_flops(inner)
+        kept, params = 2 * attended + fed + 8.0 * out, 2 * attention + forward + 3 * model
+        layers.append(Layer(f"decoder{i}", flops, params, 2 * out, kept=kept, sliced=6.0 * out))
+    return [*layers, word_head(model, vocabulary, 0)]
 
 
-def _gpt_layers(count: int, hidden: int) -> list[Layer]:
+def word_head(hidden: int, vocabulary: int, params: int, tokens: int = TOKENS) -> Layer:
+    """Scores of the whole vocabulary, with the embedding's matrix; ``params`` of its own. Its scores are kept."""
+    flops, out = 2.0 * tokens * hidden * vocabulary, tokens * vocabulary
+    kept, sliced = float(tokens * hidden + out), float(tokens * hidden)
+    return Layer("word_head", flops, params, out, tied=vocabulary * hidden, kept=kept, sliced=sliced)
+
+
+def _gpt_layers(count: int, hidden: int, heads: int) -> list[Layer]:
     """``count`` layers of 4 h^2 attention and 8 h^2 feed-forward; 50,257 tokens, 2,048 positions, tied word head."""
     vocabulary = 50257
-    layers = [Layer("embedding", 0.0, (vocabulary + 2048) * hidden, TOKENS * hidden)]
-    layers += [_block(f"layer{i}", hidden, 12 * hidden**2, 13 * hidden) for i in range(1, count + 1)]
-    head = 2.0 * TOKENS * hidden * vocabulary
-    return [*layers, Layer("word_head", head, 2 * hidden, TOKENS * vocabulary, tied=vocabulary * hidden)]
+    layers = [embedding(vocabulary + 2048, hidden)]
+    layers += [block(f"layer{i}", hidden, heads, 12 * hidden**2, 13 * hidden) for i in range(1, count + 1)]
+    return [*layers, word_head(hidden, vocabulary, 2 * hidden)]
 
 
-def _gpt(name: str, batch: int, count: int, hidden: int) -> Model:
+def _gpt(name: str, batch: int, count: int, hidden: int, heads: int) -> Model:
     source = f"Brown et al., Language Models are Few-Shot Learners, 2020, Table 2.1; {count} layers of width {hidden}"
-    return Model(f"gpt-{name.lower()}", f"GPT-{name}", batch, tuple(_gpt_layers(count, hidden)), source, Kind.WIDE)
+    layers = tuple(_gpt_layers(count, hidden, heads))
+    return Model(f"gpt-{name.lower()}", f"GPT-{name}", batch, layers, source, Kind.WIDE)
 
 
 _VGG19 = "Simonyan and Zisserman, ICLR 2015, Table 1 E"
@@ -253,7 +300,7 @@ MODELS = (
     Model("bert-large", "BERT-large", 4, tuple(_bert_large_layers()), _BERT, Kind.WIDTH_1024),
     Model("xlnet-large", "XLNet-large", 4, tuple(_xlnet_large_layers()), _XLNET, Kind.WIDTH_1024),
     Model("t5-11b", "T5-11B", 8, tuple(_t5_11b_layers()), _T5, Kind.WIDE),
-    _gpt("6.7B", 32, 32, 4096),
-    _gpt("13B", 32, 40, 5120),
-    _gpt("175B", 16, 96, 12288),
+    _gpt("6.7B", 32, 32, 4096, 32),
+    _gpt("13B", 32, 40, 5120, 40),
+    _gpt("175B", 16, 96, 12288, 96),
 )

@@ -6,9 +6,13 @@
     batch = 32                       # samples per iteration, the whole job together
     allreduce = "ring"               # or "tree"
     device = "NVIDIA A100 80 GB"     # the GPU that the seconds below are for
+    date = 2026-11-21                # of the measurement; a computed profile may leave it out
+
+    [software]                       # versions by name; a computed profile may leave it out
+    torch = "2.13.0"
 
     [provenance]
-    kind = "analytic"                # or "measured"
+    kind = "analytic"                # computed, or "measured"
     origin = "where the figures come from"
     formula = "how they were computed or measured"
 
@@ -35,6 +39,8 @@ Optional, with these defaults (paper, sections III-B and VI):
     routed_bytes = 0                 # bytes of tokens that one replica sends to experts an iteration, one way
     routing = [0.25, 0.75]           # share of all tokens for the experts on replica 1 .. replicas, 1 together
 
+All times are seconds, all amounts bytes. A model that is not cut yet is written likewise, see ``blocks.py``.
+
 A mini-batch is split over the replicas of a stage, so two neighbours agree on what crosses the cut between them:
 k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 """
@@ -42,22 +48,20 @@ k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 from __future__ import annotations
 
 import difflib
-import math
-import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import EPERM
 from pathlib import Path
-from typing import Any
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
+from slurm_asrpt.profile.head import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
+from slurm_asrpt.profile.tomltable import Table, quote, read_toml, short
 
-VERSION = 1
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 LIBRARY = Path(__file__).parent / "library"
+UNCUT = Path(__file__).parent / "uncut"
+"""Shipped models as blocks."""
 
 # Bounds that no real profile meets; beyond them a file is a mistake or an attack on the daemon's memory.
 MAX_FILE_BYTES = 1 << 20
@@ -69,22 +73,11 @@ CUT_TOLERANCE = 1e-3
 MAX_MICRO_BATCHES = 1_000_000
 MAX_OVERLAP = 10.0
 
-_TOP_KEYS = ("version", "name", "model", "batch", "allreduce", "device", "provenance", "stage")
+_TOP_KEYS = ("allreduce", "stage")
 _MORE_TOP_KEYS = ("tensor", "pipeline", "micro_batches", "overlap")
 _OVERLAP_KEYS = ("backward", "allreduce")
-_PROVENANCE_KEYS = ("kind", "origin", "formula")
 _STAGE_KEYS = ("replicas", "forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes")
 _MORE_STAGE_KEYS = ("tensor_bytes", "routed_bytes", "routing")
-_KINDS = ("analytic", "measured")
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a profile's figures come from. kind: ``analytic`` or ``measured``."""
-
-    kind: str
-    origin: str
-    formula: str
 
 
 @dataclass(frozen=True)
@@ -92,10 +85,7 @@ class ProfileFile:
     """A whole profile file: the stages that the scheduler uses, and what a reader should know of them."""
 
     profile: JobProfile
-    model: str
-    batch: int
-    device: str
-    provenance: Provenance
+    head: Head
 
 
 def parse_profile(text: str, source: str) -> JobProfile:
@@ -105,38 +95,25 @@ def parse_profile(text: str, source: str) -> JobProfile:
 
 def parse_file(text: str, source: str) -> ProfileFile:
     """The profile in ``text`` with its provenance; ``source`` names it in errors. Raises InputError."""
-    try:
-        table = _Table(tomllib.loads(text), source, "")
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
-    table.only((*_TOP_KEYS, *_MORE_TOP_KEYS))
-    if table.whole("version") != VERSION:
-        raise table.error("version", f"this release reads version {VERSION}; write the profile anew")
-    return ProfileFile(
-        profile=_profile(table),
-        model=table.text("model"),
-        batch=table.whole("batch"),
-        device=table.text("device"),
-        provenance=_provenance(table.child("provenance")),
-    )
+    return read_stages(read_toml(text, source))
+
+
+def read_stages(table: Table) -> ProfileFile:
+    """The profile in a table. Raises InputError."""
+    if "block" in table and "stage" not in table:
+        raise table.error("block", "this is a model that is not cut yet; cut it with asrpt-profile plan or convert")
+    table.only((*HEAD_KEYS, *_TOP_KEYS, *_MORE_TOP_KEYS))
+    head = read_head(table)
+    return ProfileFile(_profile(table, head.name), head)
 
 
 def format_profile(document: ProfileFile, comment: str = "") -> str:
     """``document`` as the text of a profile file, ``comment`` as its head."""
-    top = [f"# {line}".rstrip() for line in comment.splitlines()]
-    top += [
-        f"version = {VERSION}",
-        f"name = {_quote(document.profile.name)}",
-        f"model = {_quote(document.model)}",
-        f"batch = {document.batch}",
-        f"allreduce = {_quote(document.profile.allreduce.value)}",
-        f"device = {_quote(document.device)}",
-        *_format_options(document.profile),
-        "",
-        "[provenance]",
-        *(f"{key} = {_quote(getattr(document.provenance, key))}" for key in _PROVENANCE_KEYS),
-    ]
-    for stage in document.profile.stages:
+    profile = document.profile
+    top = format_head(document.head, _format_options(profile), comment)
+    if profile.overlap != Overlap():
+        top += ["", "[overlap]", *(f"{key} = {getattr(profile.overlap, key):.9g}" for key in _OVERLAP_KEYS)]
+    for stage in profile.stages:
         top += ["", "[[stage]]", *(f"{key} = {getattr(stage, key):.9g}" for key in _STAGE_KEYS)]
         top += [f"{key} = {getattr(stage, key):.9g}" for key in ("tensor_bytes", "routed_bytes") if getattr(stage, key)]
         if stage.routing:
@@ -145,12 +122,11 @@ def format_profile(document: ProfileFile, comment: str = "") -> str:
 
 
 def _format_options(profile: JobProfile) -> list[str]:
-    """What differs from the defaults of the optional keys."""
-    lines = [f"tensor = {profile.tensor}"] if profile.tensor > 1 else []
+    """How the job runs; of the optional keys what differs from their defaults."""
+    lines = [f"allreduce = {quote(profile.allreduce.value)}"]
+    lines += [f"tensor = {profile.tensor}"] if profile.tensor > 1 else []
     if profile.pipeline is Pipeline.SYNCHRONOUS:
-        lines += [f"pipeline = {_quote(profile.pipeline.value)}", f"micro_batches = {profile.micro_batches}"]
-    if profile.overlap != Overlap():
-        lines += ["", "[overlap]", *(f"{key} = {getattr(profile.overlap, key):.9g}" for key in _OVERLAP_KEYS)]
+        lines += [f"pipeline = {quote(profile.pipeline.value)}", f"micro_batches = {profile.micro_batches}"]
     return lines
 
 
@@ -160,8 +136,8 @@ def load_named(name: str, folders: Sequence[Path]) -> JobProfile:
     Raises InputError, also for a site's file that other users could have written: it decides about everybody's jobs.
     """
     path = find_profile(name, folders)
-    read = path.read_bytes if path.parent == LIBRARY else lambda: read_config(path)
-    return parse_profile(_read(path, read), str(path))
+    read = path.read_bytes if path.parent in (LIBRARY, UNCUT) else lambda: read_config(path)
+    return parse_profile(read_text(path, read), str(path))
 
 
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
@@ -172,11 +148,11 @@ def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
 def load_file(name_or_path: str, folders: Sequence[Path]) -> ProfileFile:
     """As ``load_profile``, with the provenance. Raises InputError."""
     path = Path(name_or_path) if "/" in name_or_path else find_profile(name_or_path, folders)
-    return parse_file(_read(path, path.read_bytes), str(path))
+    return parse_file(read_text(path, path.read_bytes), str(path))
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
-    """The file of the profile ``name``: in ``folders`` in their order, then in the shipped library.
+    """The file of the profile ``name``: in ``folders`` in their order, then in the shipped libraries.
 
     Only ever a file of these folders, so a daemon may pass on names that users wrote.
     Raises InputError for a name that is none or is unknown, with near matches.
@@ -185,11 +161,13 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         raise InputError(
             f"{name[:80]!r} is no profile name; use 1 to 64 letters, digits, '.', '_', '+' or '-', no '-' in front"
         )
-    for folder in (*folders, LIBRARY):
+    for folder in (*folders, LIBRARY, UNCUT):
         path = folder / f"{name}.toml"
         if path.is_file():
             return path
-    known = sorted({*library_names(), *(path.stem for folder in folders for path in folder.glob("*.toml"))})
+    known = sorted(
+        {*library_names(), *uncut_names(), *(path.stem for folder in folders for path in folder.glob("*.toml"))}
+    )
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known[:5])} ..."
     raise InputError(f"no profile is called {name}; {hint}")
@@ -200,7 +178,12 @@ def library_names() -> list[str]:
     return sorted(path.stem for path in LIBRARY.glob("*.toml"))
 
 
-def _read(path: Path, read: Callable[[], bytes]) -> str:
+def uncut_names() -> list[str]:
+    """The names of the shipped models as blocks, sorted."""
+    return sorted(path.stem for path in UNCUT.glob("*.toml"))
+
+
+def read_text(path: Path, read: Callable[[], bytes]) -> str:
     try:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give a profile file or a name")
@@ -215,87 +198,10 @@ def _read(path: Path, read: Callable[[], bytes]) -> str:
         raise InputError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from error
 
 
-class _Table:
-    """A TOML table that knows its place in the file, for errors that say where."""
-
-    def __init__(self, values: Mapping[str, Any], source: str, place: str) -> None:
-        self.values = values
-        self.source = source
-        self.place = place
-
-    def error(self, key: str, what: str) -> InputError:
-        return InputError(f"{self.source}: {self.place}{key}: {what}")
-
-    def only(self, known: Sequence[str]) -> None:
-        for key in self.values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-                raise self.error(key[:80], f"unknown key; {hint}")
-
-    def get(self, key: str) -> Any:
-        if key not in self.values:
-            raise self.error(key, "missing; add it (slurm_asrpt/profile/schema.py documents the schema)")
-        return self.values[key]
-
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise self.error(key, f"must be a text that is not empty, found {_short(value)}")
-        return value
-
-    def whole(self, key: str) -> int:
-        value = self.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(key, f"must be a whole number of at least 1, found {_short(value)}")
-        return value
-
-    def number(self, key: str) -> float:
-        value = self.get(key)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < 1e30:
-            raise self.error(key, f"must be a finite number of at least 0, found {_short(value)}")
-        return float(value)
-
-    def shares(self, key: str, count: int) -> tuple[float, ...]:
-        """``count`` numbers >= 0 that sum to 1."""
-        value = self.get(key)
-        numbers = [isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v <= 1 for v in _list(value)]
-        if len(numbers) != count or not all(numbers) or not math.isclose(sum(value), 1, abs_tol=1e-6):
-            raise self.error(key, f"must be {count} numbers from 0 to 1 that sum to 1, one per replica")
-        return tuple(float(share) for share in value)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
-
-    def child(self, key: str) -> _Table:
-        value = self.get(key)
-        if not isinstance(value, dict):
-            raise self.error(key, f"must be a table; write [{key}]")
-        return _Table(value, self.source, f"{key}.")
-
-    def children(self, key: str) -> list[_Table]:
-        value = self.get(key)
-        if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
-            raise self.error(key, f"must be one or more tables; write [[{key}]]")
-        return [_Table(entry, self.source, f"{key} {number}: ") for number, entry in enumerate(value, 1)]
-
-
-def _provenance(table: _Table) -> Provenance:
-    table.only(_PROVENANCE_KEYS)
-    kind = table.text("kind")
-    if kind not in _KINDS:
-        raise table.error("kind", f"must be one of {', '.join(_KINDS)}, found {_short(kind)}")
-    return Provenance(kind, table.text("origin"), table.text("formula"))
-
-
-def _profile(table: _Table) -> JobProfile:
-    name = table.text("name")
-    if not NAME_PATTERN.fullmatch(name):
-        raise table.error("name", f"must match {NAME_PATTERN.pattern}, found {_short(name)}")
+def _profile(table: Table, name: str) -> JobProfile:
     allreduce = table.text("allreduce")
     if allreduce not in list(AllReduce):
-        raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {_short(allreduce)}")
+        raise table.error("allreduce", f"must be one of {', '.join(AllReduce)}, found {short(allreduce)}")
     tensor = table.whole("tensor") if "tensor" in table else 1
     tables = table.children("stage")
     stages = tuple(_stage(entry, tensor) for entry in tables)
@@ -306,19 +212,19 @@ def _profile(table: _Table) -> JobProfile:
     return JobProfile(name, stages, AllReduce(allreduce), tensor, pipeline, micro_batches, _overlap(table))
 
 
-def _pipeline(table: _Table) -> tuple[Pipeline, int]:
+def _pipeline(table: Table) -> tuple[Pipeline, int]:
     kind = table.text("pipeline") if "pipeline" in table else Pipeline.ASYNCHRONOUS.value
     if kind not in list(Pipeline):
-        raise table.error("pipeline", f"must be one of {', '.join(Pipeline)}, found {_short(kind)}")
+        raise table.error("pipeline", f"must be one of {', '.join(Pipeline)}, found {short(kind)}")
     pieces = table.whole("micro_batches") if "micro_batches" in table else 1
     if pieces > MAX_MICRO_BATCHES:
-        raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {_short(pieces)}")
+        raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {short(pieces)}")
     if pieces > 1 and kind != Pipeline.SYNCHRONOUS:
         raise table.error("micro_batches", 'only a synchronous pipeline has them; add pipeline = "synchronous"')
     return Pipeline(kind), pieces
 
 
-def _overlap(table: _Table) -> Overlap:
+def _overlap(table: Table) -> Overlap:
     if "overlap" not in table:
         return Overlap()
     inner = table.child("overlap")
@@ -326,11 +232,11 @@ def _overlap(table: _Table) -> Overlap:
     factors = {key: inner.number(key) for key in _OVERLAP_KEYS if key in inner}
     for key, factor in factors.items():
         if factor > MAX_OVERLAP:
-            raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {_short(factor)}")
+            raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {short(factor)}")
     return Overlap(**factors)
 
 
-def _stage(table: _Table, tensor: int) -> Stage:
+def _stage(table: Table, tensor: int) -> Stage:
     table.only((*_STAGE_KEYS, *_MORE_STAGE_KEYS))
     replicas = table.whole("replicas")
     numbers = {key: table.number(key) for key in _STAGE_KEYS[1:]}
@@ -345,7 +251,7 @@ def _stage(table: _Table, tensor: int) -> Stage:
     return Stage(replicas, **numbers, routing=routing)
 
 
-def _check_cuts(tables: Sequence[_Table], stages: Sequence[Stage]) -> None:
+def _check_cuts(tables: Sequence[Table], stages: Sequence[Stage]) -> None:
     """Neighbours agree on the bytes between them, and nothing enters the first or leaves the last stage."""
     if stages[0].bytes_in:
         raise tables[0].error("bytes_in", "must be 0, no stage comes before")
@@ -359,20 +265,3 @@ def _check_cuts(tables: Sequence[_Table], stages: Sequence[Stage]) -> None:
                 f"{received:g} bytes enter ({after.replicas} replicas together) but the stage before sends {sent:g}; "
                 "replicas x bytes_out there must equal replicas x bytes_in here",
             )
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _short(value: object) -> str:
-    # An integer of more than 4300 digits cannot be turned into text at all (CVE-2020-10735).
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
-        return "a huge number"
-    return repr(value)[:60]
-
-
-def _quote(text: str) -> str:
-    """A TOML basic string."""
-    escaped = "".join(f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
-    return f'"{escaped}"'

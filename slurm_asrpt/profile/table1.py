@@ -12,14 +12,15 @@ P FLOPs per sample, a mini-batch of b samples and k replicas of a stage that sha
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.profile.cut import balanced_ends
+from slurm_asrpt.profile.head import Head, Provenance
 from slurm_asrpt.profile.models import MODELS, Kind, Layer, Model
-from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, Provenance, format_profile
+from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, format_profile
 
 DEVICE = "NVIDIA A100 80 GB (assumed, not measured)"
 
@@ -114,38 +115,8 @@ def build(model: Model, plan: Plan) -> ProfileFile:
     )
     name = f"{model.key}-{plan.suffix}"
     _check_plan(name, model, precision, stages)
-    return ProfileFile(JobProfile(name, stages), model.name, model.batch, DEVICE, _provenance(model, precision, ends))
-
-
-def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """Where each stage ends (exclusive) so that the largest work per replica is least; the earliest such cuts.
-
-    No stage is without work: an embedding alone would be a GPU for nothing. Raises ValueError where that is impossible.
-    """
-    before = [0.0]
-    for amount in work:
-        before.append(before[-1] + amount)
-
-    @cache
-    def best(stage: int, start: int) -> tuple[float, tuple[int, ...]]:
-        left = len(replicas) - stage - 1
-        ends = range(start + 1, len(work) - left + 1) if left else [len(work)]
-        choices = [choice for end in ends if (choice := candidate(stage, start, end)) is not None]
-        return min(choices, default=(float("inf"), ()))
-
-    def candidate(stage: int, start: int, end: int) -> tuple[float, tuple[int, ...]] | None:
-        amount = (before[end] - before[start]) / replicas[stage]
-        if amount <= 0:
-            return None
-        if stage == len(replicas) - 1:
-            return amount, (end,)
-        rest, ends = best(stage + 1, end)
-        return max(amount, rest), (end, *ends)
-
-    bottleneck, ends = best(0, 0)
-    if bottleneck == float("inf"):
-        raise ValueError(f"{len(work)} layers cannot be cut into {len(replicas)} stages")
-    return ends
+    head = Head(name, model.name, model.batch, DEVICE, _provenance(model, precision, ends))
+    return ProfileFile(JobProfile(name, stages), head)
 
 
 def _stage(model: Model, precision: Precision, replicas: int, start: int, end: int) -> Stage:
@@ -193,7 +164,12 @@ def _provenance(model: Model, precision: Precision, ends: Sequence[int]) -> Prov
 
 def write_library(folder: Path) -> int:
     """Write every profile to ``folder``, remove profiles that are no longer made, and return how many there are."""
-    made = {f"{document.profile.name}.toml": format_profile(document, COMMENT) for document in documents()}
+    return write_files(folder, {d.profile.name: format_profile(d, COMMENT) for d in documents()})
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> int:
+    """Write these profiles by name, remove all others of ``folder``, and return how many there are."""
+    made = {f"{name}.toml": text for name, text in texts.items()}
     for name, text in made.items():
         (folder / name).write_text(text, encoding="utf-8")
     for path in folder.glob("*.toml"):

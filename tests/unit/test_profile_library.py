@@ -9,9 +9,12 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
+from slurm_asrpt.profile import analytic, today
+from slurm_asrpt.profile.cut import balanced_ends
+from slurm_asrpt.profile.head import NAME_PATTERN
 from slurm_asrpt.profile.models import MODELS, Model
-from slurm_asrpt.profile.schema import LIBRARY, NAME_PATTERN, library_names, load_file, load_profile
-from slurm_asrpt.profile.table1 import PLANS, Plan, balanced_ends, build, even, write_library
+from slurm_asrpt.profile.schema import LIBRARY, UNCUT, library_names, load_file, load_profile
+from slurm_asrpt.profile.table1 import PLANS, Plan, build, even, write_library
 
 SERVER_GPUS = 8
 PAPER_FABRIC = Fabric(inter=1.25e9, intra=300e9)  # section V-B: 10 Gbit/s and 300 GB/s
@@ -69,9 +72,9 @@ def test_each_profile_is_sound(name: str) -> None:
     document = load_file(name, [])
     assert NAME_PATTERN.fullmatch(name)
     assert document.profile.name == name
-    assert document.provenance.kind == "analytic"
-    assert "assumed" in document.provenance.formula
-    assert max(stage.replicas for stage in document.profile.stages) <= document.batch
+    assert document.head.provenance.kind == "analytic"
+    assert "assumed" in document.head.provenance.formula
+    assert max(stage.replicas for stage in document.profile.stages) <= document.head.batch
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.key)
@@ -127,3 +130,39 @@ def test_what_cannot_be_trained_so_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit on one GPU"):
         build(by_key["gpt-13b"], even(2))
     assert build(by_key["vgg19"], Plan("x", (3, 1), ends=(16, 19))).profile.gpus == 4
+
+
+TODAY = {
+    "llama-3-8b": (8_030_261_248, None),
+    "llama-3-70b": (70_553_706_496, None),
+    "vit-l16": (304_326_632, 61.555e9),
+    "mixtral-8x7b": (46_702_792_704, None),
+}
+"""Parameters as the models' own weights have them; multiply-adds of ViT as torchvision states them."""
+
+
+@pytest.mark.parametrize("model", today.MODELS, ids=lambda model: model.key)
+def test_models_of_today_add_up_too(model: Model) -> None:
+    params, macs = TODAY[model.key]
+    assert model.params == params
+    if macs is not None:
+        assert model.flops / 2 == pytest.approx(macs, rel=1e-4)
+
+
+def test_the_uncut_library_is_what_its_script_writes(tmp_path: Path) -> None:
+    count = analytic.write_library(tmp_path)
+    written = {path.name: path.read_text() for path in tmp_path.glob("*.toml")}
+    assert written == {path.name: path.read_text() for path in UNCUT.glob("*.toml")}, (
+        "run python -m slurm_asrpt.profile.analytic"
+    )
+    assert count == len(written) == len(MODELS) + len(today.MODELS)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.key)
+def test_blocks_and_stages_of_a_model_agree(model: Model) -> None:
+    """The same work and gradients, whether as blocks or cut by the other script."""
+    whole = analytic.uncut(model)
+    plan = PLANS[model.key][0]
+    stages = build(model, plan).profile.stages
+    work = sum(stage.replicas * (stage.forward_s + stage.backward_s) for stage in stages)
+    assert work == pytest.approx(whole.seconds)

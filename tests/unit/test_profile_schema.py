@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.profile.head import Head, Provenance
 from slurm_asrpt.profile.schema import (
     LIBRARY,
     ProfileFile,
-    Provenance,
     find_profile,
     format_profile,
     library_names,
@@ -31,10 +31,13 @@ model = "a test"
 batch = 8
 allreduce = "tree"
 device = "none"
+date = 2026-11-21
 [provenance]
 kind = "measured"
 origin = "made up"
 formula = "none"
+[software]
+torch = "2.13.0"
 [[stage]]
 replicas = 2
 forward_s = 0.5
@@ -62,8 +65,8 @@ def test_a_good_file_becomes_a_profile() -> None:
 
 def test_the_rest_of_the_file_is_kept() -> None:
     document = parse_file(GOOD, "here")
-    assert (document.model, document.batch, document.device) == ("a test", 8, "none")
-    assert document.provenance == Provenance("measured", "made up", "none")
+    assert (document.head.model, document.head.batch, document.head.device) == ("a test", 8, "none")
+    assert document.head.provenance == Provenance("measured", "made up", "none")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +115,7 @@ model = "a test"
 batch = 8
 allreduce = "ring"
 device = "none"
+date = 2026-11-21
 tensor = 2
 pipeline = "synchronous"
 micro_batches = 4
@@ -122,6 +126,8 @@ allreduce = 0.5
 kind = "measured"
 origin = "made up"
 formula = "none"
+[software]
+torch = "2.13.0"
 [[stage]]
 replicas = 3
 forward_s = 0.5
@@ -200,7 +206,7 @@ def test_every_profile_survives_a_round_trip(weights, tensor, schedule, backward
     routing = tuple(weight / sum(weights) for weight in weights) if experts else ()
     stage = Stage(len(weights), 1.0, 1.0, 0.0, 0.0, 1e9, 1e6 if tensor > 1 else 0.0, 1e5 if experts else 0.0, routing)
     profile = JobProfile("n", (stage,), AllReduce.TREE, tensor, *schedule, Overlap(backward, allreduce))
-    document = ProfileFile(profile, "m", 4, "d", Provenance("analytic", "o", "f"))
+    document = ProfileFile(profile, Head("n", "m", 4, "d", Provenance("analytic", "o", "f")))
     again = parse_file(format_profile(document), "x").profile
     close = JobProfile(
         "n", (replace(stage, routing=again.stages[0].routing),), AllReduce.TREE, tensor, *schedule, again.overlap
@@ -228,9 +234,11 @@ def test_what_is_written_is_read_again(
     model: str, origin: str, device: str, allreduce: AllReduce, numbers: list[float]
 ) -> None:
     stages = (Stage(1, 1.0 + numbers[0], numbers[1], 0.0, 0.0, numbers[2]),)
-    document = ProfileFile(JobProfile("n", stages, allreduce), model, 4, device, Provenance("analytic", origin, "f"))
+    document = ProfileFile(
+        JobProfile("n", stages, allreduce), Head("n", model, 4, device, Provenance("analytic", origin, "f"))
+    )
     again = parse_file(format_profile(document, "made\nby a test"), "x")
-    assert (again.model, again.device, again.provenance) == (model, device, document.provenance)
+    assert again.head == document.head
     assert again.profile.stages[0].param_bytes == pytest.approx(numbers[2], rel=1e-8)
 
 

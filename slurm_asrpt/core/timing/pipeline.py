@@ -23,6 +23,13 @@ def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Seque
     return fill_and_drain(_worst_per_stage(len(profile.stages), costs), profile.micro_batches)
 
 
+def stage_costs(
+    profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[int], fabric: Fabric
+) -> list[StageCost]:
+    """What each stage costs on its slowest server. Arguments and errors as in ``iteration_time``."""
+    return _worst_per_stage(len(profile.stages), _costs(profile, _replica_servers(profile, ranks), server_gpus, fabric))
+
+
 def worst_iteration_time(profile: JobProfile, server_gpus: int, fabric: Fabric) -> float:
     """alpha_max: each replica alone on a server of ``server_gpus`` GPUs, with B_inter/g for each of its slices."""
     ranks = [replica for replica in range(profile.replicas) for _ in range(profile.tensor)]

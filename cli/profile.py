@@ -1,0 +1,33 @@
+"""asrpt-profile: from a model to its blocks, figures, stages and plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+try:
+    import typer
+    from slurm_asrpt_cli import profile_files, profile_plan, profile_run
+    from slurm_asrpt_cli.common import run_app
+except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
+    sys.exit(130)
+
+app = typer.Typer(
+    help="Measure models, plan how GPUs share them, and say which jobs train which.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+app.command("run")(profile_run.run_command)
+app.command("plan")(profile_plan.plan_command)
+app.command("list")(profile_files.list_command)
+app.command("show")(profile_files.show_command)
+app.command("diff")(profile_files.diff_command)
+app.command("validate")(profile_files.validate_command)
+app.command("convert")(profile_files.convert_command)
+
+
+def main() -> NoReturn:
+    run_app(app)

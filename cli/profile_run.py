@@ -1,0 +1,155 @@
+"""asrpt-profile run: measure a model's blocks."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from slurm_asrpt_cli.admin_common import JsonOption
+from slurm_asrpt_cli.profile_common import write_text
+from slurm_asrpt_cli.profile_files import show
+from slurm_asrpt_cli.progress import progress
+
+from slurm_asrpt.errors import AsrptError, InputError, MachineError
+from slurm_asrpt.profile.blocks import UncutFile, format_uncut
+from slurm_asrpt.profile.documents import to_values
+from slurm_asrpt.profile.head import NAME_PATTERN
+
+_LAYERS = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
+
+
+class Device(StrEnum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Dtype(StrEnum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class Optimiser(StrEnum):
+    ADAMW = "adamw"
+    SGD = "sgd"
+
+
+class FactoryError(AsrptError):
+    """The user's own code has failed."""
+
+
+def run_command(
+    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Python function that returns the model.")],
+    batch: Annotated[int, typer.Option(min=0, help="Samples; the factory is called with batch=N.")] = 0,
+    device: Annotated[Device, typer.Option(help="Where to measure.")] = Device.CPU,
+    dtype: Annotated[Dtype, typer.Option(help="Of parameters and activations.")] = Dtype.FLOAT32,
+    optimiser: Annotated[Optimiser, typer.Option(help="Whose step is measured.")] = Optimiser.ADAMW,
+    layers: Annotated[str, typer.Option(metavar="K/N", help="Measure K of N like layers only.")] = "",
+    repeats: Annotated[int, typer.Option(min=2, max=10000, help="Rounds whose medians count.")] = 10,
+    warm_up: Annotated[int, typer.Option(min=0, max=1000, help="Rounds before them.")] = 3,
+    processes: Annotated[
+        int, typer.Option("--torchrun", min=0, max=1024, help="Measure all-reduce, too, with N processes a node.")
+    ] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the profile to this file.")] = None,
+    name: Annotated[str, typer.Option(help="Its name; else the factory's.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the time and bytes of each block of a model.
+
+    The factory returns (module, batch) or (module, batch, loss),
+    loss being a function of the output. Needs torch: pip install
+    'slurm-asrpt[profile]'. With --layers the model is built
+    without memory, for those that do not fit.
+
+    \b
+    Examples:
+      asrpt-profile run train:make_model -o mine.toml
+      sbatch --gpus=1 --wrap 'asrpt-profile run train:make_model
+        --device cuda --dtype bfloat16 --batch 8 -o mine.toml'
+      asrpt-profile run big:model --layers 3/80 -o big.toml
+    """
+    made = _factory(factory)
+    name = name or factory.partition(":")[2]
+    if not NAME_PATTERN.fullmatch(name):
+        raise InputError(f"--name {name[:64]!r}: use letters, digits, '.', '_', '+' and '-'")
+    make, some = _calling(made, batch), _layers(layers)
+    measuring = _torch()
+    how = measuring.How(device.value, dtype.value, optimiser.value, warm_up, repeats, some)
+    with progress(f"measuring {name}") as tell:
+        found = _guarded(lambda: measuring.measure(make, name, f"asrpt-profile run {factory}", how, tell))
+    links = _bandwidths(processes, device.value) if processes else {}
+    if output is not None:
+        write_text(output, format_uncut(found))
+    _tell(found, links, as_json)
+
+
+def _tell(found: UncutFile, links: dict[str, float], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(to_values(found) | ({"allreduce_bytes_per_s": links} if links else {})))
+        return
+    show(found, False)
+    for where, rate in links.items():
+        print(f"all-reduce {where}: {rate / 1e9:.3g} GB/s")
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("slurm_asrpt.profile.measure")
+    except ImportError as error:
+        raise MachineError(f"torch cannot be imported ({error}); pip install 'slurm-asrpt[profile]'") from None
+
+
+def _factory(text: str) -> Callable[..., Any]:
+    """The function named MODULE:FACTORY, of this folder or of an installed module. Raises InputError."""
+    module, _, name = text.partition(":")
+    if not module or not name.isidentifier():
+        raise InputError(f"{text[:80]}: write MODULE:FACTORY, such as train:make_model")
+    sys.path.insert(0, os.getcwd())
+    loaded = _guarded(lambda: importlib.import_module(module))
+    made = getattr(loaded, name, None)
+    if not callable(made):
+        raise InputError(f"{text[:80]}: {module} has no function {name}")
+    return made  # type: ignore[no-any-return]
+
+
+def _calling(factory: Callable[..., Any], batch: int) -> Callable[[], Any]:
+    if not batch:
+        return factory
+    if "batch" not in inspect.signature(factory).parameters:
+        raise InputError("--batch: the factory has no parameter batch; add one, or leave the option out")
+    return lambda: factory(batch=batch)
+
+
+def _guarded(work: Callable[[], Any]) -> Any:
+    """What the user's own code raises is told in a line."""
+    try:
+        return work()
+    except AsrptError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise FactoryError(f"the model's own code has failed ({text[:300]}); try it in python") from None
+
+
+def _layers(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    found = _LAYERS.fullmatch(text)
+    if not found or int(found[1]) > int(found[2]):
+        raise InputError(f"--layers {text[:20]}: write K/N, such as 3/80 for three of eighty like layers")
+    return int(found[1]), int(found[2])
+
+
+def _bandwidths(processes: int, device: str) -> dict[str, float]:
+    links = importlib.import_module("slurm_asrpt.profile.collective")
+    found: dict[str, float] = links.launch(processes, device)
+    return found

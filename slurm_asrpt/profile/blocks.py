@@ -1,0 +1,120 @@
+"""Models that are not cut yet: what each block costs on one GPU. The planner cuts them. Standard library only.
+
+The head is that of ``schema.py`` without allreduce, tensor, pipeline and micro_batches; all figures are those of one
+device that trains the whole mini-batch alone:
+
+    iteration_s = 0.31               # optional: a whole iteration, measured at one go
+
+    [[block]]                        # once per block, in order; no cut divides one
+    name = "layer1"
+    forward_s = 0.0078               # seconds of the forward pass
+    backward_s = 0.0157              # seconds of the backward pass
+    bytes_out = 2097152              # activations handed to the next block
+
+Optional, 0 by default:
+
+    update_s                         # seconds of the optimiser's step; it does not grow with the batch
+    forward_spread_s, backward_spread_s  # distance between the quartiles of the repeated measurements
+    outliers                         # measurements beyond 1.5 of that distance; they count, in the medians
+    bytes_in                         # activations taken from other blocks
+    kept_bytes                       # activations kept from the forward pass for the backward pass
+    param_bytes, grad_bytes, optimiser_bytes  # what the block's parameters take; gradients are what is all-reduced
+    expert_bytes                     # of param_bytes, what belongs to experts, of which a replica holds its part alone
+    routed_bytes                     # tokens sent to experts, one way
+    tied_bytes                       # parameters of the first block that a stage without it needs a copy of
+    tensor_bytes                     # what tensor slices all-reduce; 0: no slices, each has all of the block
+    peak_bytes                       # most memory while the block ran
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from slurm_asrpt.profile.head import HEAD_KEYS, Head, format_head, read_head
+from slurm_asrpt.profile.tomltable import Table, quote
+
+MAX_BLOCKS = 10_000
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a model that no cut divides; seconds and bytes as above."""
+
+    name: str
+    forward_s: float
+    backward_s: float
+    bytes_out: float
+    update_s: float = 0.0
+    forward_spread_s: float = 0.0
+    backward_spread_s: float = 0.0
+    outliers: int = 0
+    bytes_in: float = 0.0
+    kept_bytes: float = 0.0
+    param_bytes: float = 0.0
+    grad_bytes: float = 0.0
+    optimiser_bytes: float = 0.0
+    expert_bytes: float = 0.0
+    routed_bytes: float = 0.0
+    tied_bytes: float = 0.0
+    tensor_bytes: float = 0.0
+    peak_bytes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of a whole iteration."""
+        return self.forward_s + self.backward_s + self.update_s
+
+
+@dataclass(frozen=True)
+class UncutFile:
+    """A model as blocks. iteration_s: of a whole iteration, 0 if it was not measured."""
+
+    head: Head
+    blocks: tuple[Block, ...]
+    iteration_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The blocks' iteration times together."""
+        return sum(block.seconds for block in self.blocks)
+
+
+_NEEDED = ("forward_s", "backward_s", "bytes_out")
+_OPTIONAL = tuple(field.name for field in fields(Block) if field.name not in ("name", *_NEEDED))
+
+
+def read_uncut(table: Table) -> UncutFile:
+    """The model in a table. Raises InputError."""
+    table.only((*HEAD_KEYS, "iteration_s", "block"))
+    head = read_head(table)
+    tables = table.children("block")
+    if len(tables) > MAX_BLOCKS:
+        raise table.error("block", f"{len(tables)} blocks, more than {MAX_BLOCKS}; join some")
+    blocks = tuple(_block(entry) for entry in tables)
+    if sum(block.seconds for block in blocks) <= 0:
+        raise tables[0].error("forward_s", "all seconds are 0; an iteration takes time")
+    return UncutFile(head, blocks, table.number("iteration_s") if "iteration_s" in table else 0.0)
+
+
+def _block(table: Table) -> Block:
+    table.only(("name", *_NEEDED, *_OPTIONAL))
+    values = {key: table.number(key) for key in (*_NEEDED, *_OPTIONAL) if key in _NEEDED or key in table}
+    if values.get("expert_bytes", 0.0) > values.get("param_bytes", 0.0):
+        raise table.error("expert_bytes", "more than param_bytes, of which it is a part")
+    if values.get("expert_bytes") and not values.get("routed_bytes"):
+        raise table.error("expert_bytes", "needs routed_bytes, the tokens that experts are sent")
+    outliers = table.count("outliers") if "outliers" in table else 0
+    return Block(
+        name=table.text("name"), **{key: value for key, value in values.items() if key != "outliers"}, outliers=outliers
+    )
+
+
+def format_uncut(document: UncutFile, comment: str = "") -> str:
+    """``document`` as the text of a file, ``comment`` as its head."""
+    options = [f"iteration_s = {document.iteration_s:.9g}"] if document.iteration_s else []
+    lines = format_head(document.head, options, comment)
+    for block in document.blocks:
+        lines += ["", "[[block]]", f"name = {quote(block.name)}"]
+        lines += [f"{key} = {getattr(block, key):.9g}" for key in _NEEDED]
+        lines += [f"{key} = {getattr(block, key):.9g}" for key in _OPTIONAL if getattr(block, key)]
+    return "\n".join(lines) + "\n"

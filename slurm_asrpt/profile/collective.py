@@ -1,0 +1,116 @@
+"""How fast processes all-reduce: NCCL between GPUs, gloo between CPUs. Needs torch.
+
+Started by torchrun on each node; the first process prints bytes/s as JSON:
+
+    torchrun --nproc-per-node 2 -m slurm_asrpt.profile.collective --device cpu
+
+The rate is that of (6): 2 (k-1)/k times the bytes over the seconds. ``intra`` is among the processes of the first
+node, ``inter`` among one process of each node. Not yet run on GPUs or several machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+from torch import distributed
+
+from slurm_asrpt.errors import MachineError
+
+SIZE = 64 << 20
+"""Bytes of a buffer: so large that latency does not count."""
+REPEATS, WARM_UP = 9, 3
+LIMIT_S = 300
+
+
+def launch(processes: int, device: str) -> dict[str, float]:
+    """Bytes/s by name, from torchrun on this node, or on all of the job that this runs in. Raises MachineError."""
+    command = [*_spread(), sys.executable, "-m", "torch.distributed.run", *_meeting()]
+    command += ["--nproc-per-node", str(processes), "-m", __name__, "--device", device]
+    environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
+        found = next(line for line in answer.stdout.splitlines() if line.startswith('{"'))
+        return {str(name): float(rate) for name, rate in json.loads(found).items()}
+    except subprocess.TimeoutExpired:
+        raise MachineError(
+            f"the processes have not met within {LIMIT_S} s; check that nodes reach each other"
+        ) from None
+    except (OSError, StopIteration, ValueError):
+        raise MachineError("torchrun has failed; try it: " + " ".join(command)) from None
+
+
+def _nodes() -> int:
+    return int(os.environ.get("SLURM_NNODES", "1"))
+
+
+def _spread() -> list[str]:
+    """One torchrun on each node of a job."""
+    return ["srun", "--ntasks-per-node=1", f"--nodes={_nodes()}"] if _nodes() > 1 else []
+
+
+def _meeting() -> list[str]:
+    if _nodes() == 1:
+        return ["--standalone"]
+    first = os.environ.get("SLURMD_NODENAME", "localhost")  # the batch script runs on the first node
+    port = 20000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20000
+    return [f"--nnodes={_nodes()}", "--rdzv-backend=c10d", f"--rdzv-endpoint={first}:{port}"]
+
+
+def rate(group: distributed.ProcessGroup | None, device: torch.device) -> float:
+    """Bytes/s of an all-reduce among the group, which this process is in; (6) solved for the bandwidth."""
+    buffer = torch.ones(SIZE // 4, device=device)
+    times = [seconds(group, buffer) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
+    size = distributed.get_world_size(group)
+    return float(2 * (size - 1) / size * SIZE / statistics.median(times))
+
+
+def seconds(group: distributed.ProcessGroup | None, buffer: torch.Tensor) -> float:
+    """Of one all-reduce of ``buffer``, all processes beginning together."""
+    distributed.barrier(group)
+    begin = time.perf_counter()
+    distributed.all_reduce(buffer, group=group)
+    if buffer.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def measure(device: torch.device, local: int) -> dict[str, float]:
+    """Rates among this node's ``local`` processes, and among the first of each node."""
+    rank, world = distributed.get_rank(), distributed.get_world_size()
+    node, found = rank // local, {}
+    groups = {
+        "intra": [list(range(first, first + local)) for first in range(0, world, local)],
+        "inter": [list(range(0, world, local))],
+    }
+    for name, members in groups.items():
+        made = [distributed.new_group(group) for group in members]
+        mine = node if name == "intra" else 0
+        if rank in members[mine] and len(members[mine]) > 1:
+            found[name] = rate(made[mine], device)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args()
+    place = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", place) if options.device == "cuda" else torch.device("cpu")
+    if options.device == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if options.device == "cuda" else "gloo")
+    found = measure(device, int(os.environ["LOCAL_WORLD_SIZE"]))
+    if distributed.get_rank() == 0:
+        print(json.dumps(found), flush=True)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

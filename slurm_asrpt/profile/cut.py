@@ -1,0 +1,182 @@
+"""A model's blocks cut into the stages of a job: data, pipeline, tensor and expert parallel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+
+from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
+from slurm_asrpt.profile.blocks import Block, UncutFile
+from slurm_asrpt.profile.head import Provenance
+from slurm_asrpt.profile.schema import ProfileFile
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where stages end (exclusive block numbers), their replicas, tensor slices of each, and how the pipeline runs."""
+
+    ends: tuple[int, ...]
+    replicas: tuple[int, ...]
+    tensor: int = 1
+    pipeline: Pipeline = Pipeline.SYNCHRONOUS
+    micro_batches: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * sum(self.replicas)
+
+    @property
+    def suffix(self) -> str:
+        """Its shape in words: pp4dp2, tp8; pp2dp7-1 and pp9dp2x4-1x5 where stages differ."""
+        stages = len(self.ends)
+        parts = ([f"tp{self.tensor}"] if self.tensor > 1 else []) + ([f"pp{stages}"] if stages > 1 else [])
+        runs = [(width, len(list(run))) for width, run in groupby(self.replicas)]
+        widths = "-".join(f"{k}x{n}" if n > 1 and len(runs) > 1 else str(k) for k, n in runs)
+        return "".join([*parts, f"dp{widths}"] if widths != "1" else parts) or "1gpu"
+
+
+def even_cut(document: UncutFile, tensor: int, stages: int, replicas: int) -> Cut:
+    """``stages`` stages of ``replicas`` replicas each, their work balanced. Raises ValueError where that is impossible.
+
+    The mini-batch goes through in about four micro-batches a stage (``micro_batches``).
+    """
+    work = tuple(divided(block.forward_s + block.backward_s, block, tensor) for block in document.blocks)
+    ends = balanced_ends(work, (replicas,) * stages)
+    if replicas > document.head.batch:
+        raise ValueError(f"a mini-batch of {document.head.batch} cannot be split over {replicas} replicas")
+    pieces = micro_batches(document.head.batch // replicas, stages)
+    return Cut(ends, (replicas,) * stages, tensor, Pipeline.SYNCHRONOUS, pieces)
+
+
+def micro_batches(share: int, stages: int) -> int:
+    """Into how many pieces a replica's share of the mini-batch goes: at most four a stage, where GPipe has found the
+    bubble negligible (Huang et al., NeurIPS 2019, section 2.3), all of the same size; 1 without a pipeline."""
+    return max(pieces for pieces in divisors(share) if pieces <= 4 * stages) if stages > 1 else 1
+
+
+def divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Where each stage ends (exclusive) so that the largest work per replica is least; the earliest such cuts.
+
+    No stage is without work: an embedding alone would be a GPU for nothing. Raises ValueError where that is impossible.
+    """
+    before = [0.0]
+    for amount in work:
+        before.append(before[-1] + amount)
+
+    @cache
+    def best(stage: int, start: int) -> tuple[float, tuple[int, ...]]:
+        left = len(replicas) - stage - 1
+        ends = range(start + 1, len(work) - left + 1) if left else [len(work)]
+        choices = [choice for end in ends if (choice := candidate(stage, start, end)) is not None]
+        return min(choices, default=(float("inf"), ()))
+
+    def candidate(stage: int, start: int, end: int) -> tuple[float, tuple[int, ...]] | None:
+        amount = (before[end] - before[start]) / replicas[stage]
+        if amount <= 0:
+            return None
+        if stage == len(replicas) - 1:
+            return amount, (end,)
+        rest, ends = best(stage + 1, end)
+        return max(amount, rest), (end, *ends)
+
+    bottleneck, ends = best(0, 0)
+    if bottleneck == float("inf"):
+        raise ValueError(f"{len(work)} layers cannot be cut into {len(replicas)} stages")
+    return ends
+
+
+def divided(amount: float, block: Block, tensor: int) -> float:
+    """What a tensor slice has of an amount of the block: its share, or all where the block is not sliced."""
+    return amount / tensor if block.tensor_bytes else amount
+
+
+def job_profile(document: UncutFile, cut: Cut, name: str) -> JobProfile:
+    """The stages under ``cut``."""
+    starts = (0, *cut.ends[:-1])
+    stages = tuple(
+        make_stage(document.blocks, start, end, replicas, cut.tensor)
+        for start, end, replicas in zip(starts, cut.ends, cut.replicas, strict=True)
+    )
+    pipeline = cut.pipeline if len(stages) > 1 or cut.micro_batches > 1 else Pipeline.ASYNCHRONOUS
+    return JobProfile(name, stages, tensor=cut.tensor, pipeline=pipeline, micro_batches=cut.micro_batches)
+
+
+def make_stage(blocks: Sequence[Block], start: int, end: int, replicas: int, tensor: int) -> Stage:
+    """The stage of ``blocks[start:end]``; seconds and bytes of one replica's share of the mini-batch.
+
+    The optimiser's step counts with the backward pass and is not shared among replicas. A block that is not sliced is
+    whole on each tensor slice, so that its gradients are all-reduced once per slice. Each replica holds its part of the
+    experts alone: they are all-reduced with nobody, and tokens are taken to go to all alike.
+    """
+    inside = blocks[start:end]
+    routed = sum(block.routed_bytes for block in inside) / replicas if replicas > 1 else 0.0
+    return Stage(
+        replicas=replicas,
+        forward_s=sum(divided(b.forward_s, b, tensor) for b in inside) / replicas,
+        backward_s=sum(divided(b.backward_s / replicas + b.update_s, b, tensor) for b in inside),
+        bytes_in=blocks[start - 1].bytes_out / replicas if start else 0.0,
+        bytes_out=blocks[end - 1].bytes_out / replicas if end < len(blocks) else 0.0,
+        param_bytes=sum(tensor * divided(reduced_bytes(b, start > 0), b, tensor) for b in inside),
+        tensor_bytes=sum(b.tensor_bytes for b in inside) / replicas if tensor > 1 else 0.0,
+        routed_bytes=routed,
+        routing=(1 / replicas,) * replicas if routed else (),
+    )
+
+
+def reduced_bytes(block: Block, copies: bool) -> float:
+    """Gradients that replicas all-reduce. copies: the stage has its own copy of what is tied to the first block."""
+    shared = 1 - block.expert_bytes / block.param_bytes if block.param_bytes else 1.0
+    return block.grad_bytes * shared + (block.tied_bytes if copies else 0.0)
+
+
+def cut_file(document: UncutFile, cut: Cut, name: str = "") -> ProfileFile:
+    """The file of the stages under ``cut``, its provenance that of the blocks and how they were cut."""
+    head = document.head
+    profile = job_profile(document, cut, name or f"{head.name}-{cut.suffix}")
+    after = [document.blocks[end - 1].name for end in cut.ends[:-1]]
+    how = f"stages end after {', '.join(after)}" if after else "one stage"
+    formula = f"{head.provenance.formula}; seconds and activations divided by replicas and tensor slices; {how}"
+    provenance = Provenance(head.provenance.kind, head.provenance.origin, formula)
+    return ProfileFile(profile, dataclasses.replace(head, name=profile.name, provenance=provenance))
+
+
+def memory_bytes(blocks: Sequence[Block], cut: Cut) -> list[float]:
+    """What a GPU of each stage holds: parameters, gradients, optimiser, activations kept for the backward passes.
+
+    A stage with n - 1 stages behind it has n mini-batches (asynchronous) or micro-batches (synchronous, at most q) on
+    their way at once, as in PipeDream's 1F1B schedule, which takes as long as GPipe's (Narayanan et al., ICML 2021). An
+    asynchronous stage with others behind it keeps a second version of its parameters (PipeDream-2BW, same paper).
+    """
+    found = []
+    starts = (0, *cut.ends[:-1])
+    for stage, (start, end, replicas) in enumerate(zip(starts, cut.ends, cut.replicas, strict=True)):
+        behind = len(cut.ends) - stage
+        versions, alive = in_flight(cut, behind)
+        inside = blocks[start:end]
+        state = sum(divided(state_bytes(blocks, b, start > 0, replicas, versions), b, cut.tensor) for b in inside)
+        found.append(state + alive * sum(divided(b.kept_bytes / replicas, b, cut.tensor) for b in inside))
+    return found
+
+
+def in_flight(cut: Cut, behind: int) -> tuple[int, float]:
+    """Versions of the parameters, and mini-batches whose activations are kept, with ``behind`` stages from here on."""
+    if cut.pipeline is Pipeline.SYNCHRONOUS:
+        return 1, min(cut.micro_batches, behind) / cut.micro_batches
+    return min(behind, 2), float(behind)
+
+
+def state_bytes(blocks: Sequence[Block], block: Block, copies: bool, replicas: int, versions: int) -> float:
+    """Training state of a block on one GPU that is not sliced. copies: as in ``reduced_bytes``; of those a stage has
+    gradients and optimiser state as the first block has of its own."""
+    experts = block.expert_bytes / block.param_bytes if block.param_bytes else 0.0
+    held = block.grad_bytes + block.optimiser_bytes + versions * block.param_bytes
+    first = blocks[0]
+    beside = (first.grad_bytes + first.optimiser_bytes) / first.param_bytes if first.param_bytes else 0.0
+    return held * (1 - experts + experts / replicas) + (block.tied_bytes * (versions + beside) if copies else 0.0)

@@ -1,0 +1,148 @@
+"""A TOML table that knows its place in the file, for errors that say line and field. Standard library only."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_asrpt.errors import InputError
+
+Lines = Mapping[tuple[str, str], int]
+"""The line of each key by (place, key), of each table's header by (place, "")."""
+
+_HEADER = re.compile(r"\s*\[(\[?)\s*([A-Za-z0-9_-]+)\s*\]")
+_KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=")
+
+
+def read_toml(text: str, source: str) -> Table:
+    """The table of a whole file; ``source`` names it in errors. Raises InputError."""
+    try:
+        return Table(tomllib.loads(text), source, "", find_lines(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
+
+
+def find_lines(text: str) -> Lines:
+    """Where the keys stand. tomllib does not say; keys of tables inside of tables are not found."""
+    lines: dict[tuple[str, str], int] = {}
+    counts: dict[str, int] = {}
+    place = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            counts[header[2]] = counts.get(header[2], 0) + 1
+            place = f"{header[2]} {counts[header[2]]}: " if header[1] else f"{header[2]}."
+            lines.setdefault((place, ""), number)
+        elif key := _KEY.match(line):
+            lines.setdefault((place, key[1]), number)
+    return lines
+
+
+class Table:
+    """The values of one table. place: what its keys are called with in errors, such as ``stage 2: ``."""
+
+    def __init__(self, values: Mapping[str, Any], source: str, place: str, lines: Lines) -> None:
+        self.values = values
+        self.source = source
+        self.place = place
+        self.lines = lines
+
+    def error(self, key: str, what: str) -> InputError:
+        line = self.lines.get((self.place, key)) or self.lines.get((self.place, ""))
+        where = f"line {line}: " if line else ""
+        return InputError(f"{self.source}: {where}{self.place}{key}: {what}")
+
+    def only(self, known: Sequence[str]) -> None:
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                raise self.error(key[:80], f"unknown key; {hint}")
+
+    def get(self, key: str) -> Any:
+        if key not in self.values:
+            raise self.error(key, "missing; add it (man asrpt-profile documents the schema)")
+        return self.values[key]
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, f"must be a text that is not empty, found {short(value)}")
+        return value
+
+    def whole(self, key: str) -> int:
+        value = self.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.error(key, f"must be a whole number of at least 1, found {short(value)}")
+        return value
+
+    def count(self, key: str) -> int:
+        """A whole number from 0."""
+        value = self.number(key)
+        if value != int(value):
+            raise self.error(key, f"must be a whole number of at least 0, found {short(value)}")
+        return int(value)
+
+    def date(self, key: str) -> datetime.date:
+        value = self.get(key)
+        try:
+            if isinstance(value, datetime.datetime):
+                return value.date()
+            return value if isinstance(value, datetime.date) else datetime.date.fromisoformat(value)
+        except (ValueError, TypeError):
+            raise self.error(key, f"must be a date such as 2026-11-21, found {short(value)}") from None
+
+    def texts(self) -> dict[str, str]:
+        """All of the table, when every value is a text."""
+        return {key: self.text(key) for key in self.values}
+
+    def number(self, key: str) -> float:
+        value = self.get(key)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < 1e30:
+            raise self.error(key, f"must be a finite number of at least 0, found {short(value)}")
+        return float(value)
+
+    def shares(self, key: str, count: int) -> tuple[float, ...]:
+        """``count`` numbers >= 0 that sum to 1."""
+        value = self.get(key)
+        numbers = [isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v <= 1 for v in _list(value)]
+        if len(numbers) != count or not all(numbers) or not math.isclose(sum(value), 1, abs_tol=1e-6):
+            raise self.error(key, f"must be {count} numbers from 0 to 1 that sum to 1, one per replica")
+        return tuple(float(share) for share in value)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def child(self, key: str) -> Table:
+        value = self.get(key)
+        if not isinstance(value, dict):
+            raise self.error(key, f"must be a table; write [{key}]")
+        return Table(value, self.source, f"{key}.", self.lines)
+
+    def children(self, key: str) -> list[Table]:
+        value = self.get(key)
+        if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
+            raise self.error(key, f"must be one or more tables; write [[{key}]]")
+        return [Table(entry, self.source, f"{key} {number}: ", self.lines) for number, entry in enumerate(value, 1)]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def short(value: object) -> str:
+    # An integer of more than 4300 digits cannot be turned into text at all (CVE-2020-10735).
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "a huge number"
+    return repr(value)[:60]
+
+
+def quote(text: str) -> str:
+    """A TOML basic string."""
+    escaped = "".join(f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return f'"{escaped}"'

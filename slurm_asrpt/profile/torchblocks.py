@@ -1,0 +1,169 @@
+"""The blocks of a torch module: which there are, what goes into them and what they keep. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from slurm_asrpt.errors import InputError
+
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList)
+
+
+@dataclass
+class Piece:
+    """A block of the model as one forward pass has shown it.
+
+    calls: the arguments of each call, detached. out_bytes, in_bytes, kept_bytes: of the whole batch; kept is what
+    autograd saved in this block and in none before. own: its parameters that no piece before has; tied_bytes: those
+    that the first piece has, too.
+    """
+
+    name: str
+    module: Any
+    calls: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    in_bytes: int = 0
+    out_bytes: int = 0
+    kept_bytes: int = 0
+    own: list[Any] = field(default_factory=list)
+    tied_bytes: int = 0
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What like layers have in common: their class, and the shapes of parameters and inputs."""
+        inputs = tuple(tuple(t.shape) for call in self.calls for t in tensors(call))
+        return type(self.module), tuple(tuple(p.shape) for p in self.module.parameters()), inputs
+
+
+def named_blocks(module: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts in which a model is cut: what lists and sequences hold, and the other children of the model.
+
+    A model that only wraps another is looked into.
+    """
+    children = list(module.named_children())
+    while len(children) == 1 and not isinstance(module, _CONTAINERS):
+        name, module = f"{name}.{children[0][0]}".lstrip("."), children[0][1]
+        children = list(module.named_children())
+    if not children:
+        yield name or type(module).__name__.lower(), module
+    for part, child in children:
+        path = f"{name}.{part}".lstrip(".")
+        if isinstance(child, _CONTAINERS):
+            yield from named_blocks(child, path) if len(list(child.children())) != 1 else [(path, child)]
+        else:
+            yield path, child
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """All tensors in tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for entry in value.values():
+            yield from tensors(entry)
+    elif isinstance(value, (tuple, list)):
+        for entry in value:
+            yield from tensors(entry)
+
+
+def map_tensors(change: Callable[[Any], Any], value: Any) -> Any:
+    """``value`` with each tensor changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: map_tensors(change, entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return (
+            [map_tensors(change, entry) for entry in value]
+            if isinstance(value, list)
+            else tuple(map_tensors(change, entry) for entry in value)
+        )
+    return value
+
+
+def size_of(value: Any) -> int:
+    """Bytes of all tensors in ``value``."""
+    return sum(t.numel() * t.element_size() for t in tensors(value))
+
+
+def detached(tensor: Any) -> Any:
+    """The tensor by itself, wanting a gradient where it did in the model."""
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
+    """The blocks in the order in which a forward pass calls them, and its output.
+
+    Raises InputError where it calls none, or not all parameters are in those it calls.
+    """
+    pieces = {id(block): Piece(name, block) for name, block in named_blocks(module)}
+    order: list[Piece] = []
+    saved: set[int] = {p.untyped_storage()._cdata for p in module.parameters()}
+    current: list[Piece] = []
+
+    def enter(block: Any, args: Any, kwargs: Any) -> None:
+        piece = pieces[id(block)]
+        if not piece.calls:
+            order.append(piece)
+        piece.calls.append((map_tensors(detached, args), map_tensors(detached, kwargs)))
+        piece.in_bytes += size_of((args, kwargs))
+        current.append(piece)
+
+    def leave(block: Any, args: Any, output: Any) -> None:
+        pieces[id(block)].out_bytes = size_of(output)
+        current.pop()
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if current and storage._cdata not in saved:
+            saved.add(storage._cdata)
+            current[-1].kept_bytes += storage.nbytes()
+        return tensor
+
+    with ExitStack() as hooks:
+        for piece in pieces.values():
+            hooks.enter_context(_removed(piece.module.register_forward_pre_hook(enter, with_kwargs=True)))
+            hooks.enter_context(_removed(piece.module.register_forward_hook(leave)))
+        hooks.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
+        output = call(module, inputs)
+    _share_parameters(module, order)
+    return order, output
+
+
+def call(module: Any, inputs: Any) -> Any:
+    """The module on a batch: a tuple's entries are arguments, a dict's are named ones."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)
+
+
+class _removed:  # noqa: N801  (reads as what it does)
+    """Takes a hook off at the end."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+
+def _share_parameters(module: Any, order: list[Piece]) -> None:
+    """Whose each parameter is: the first piece's that has it; one that no block has is the first piece's."""
+    if not order:
+        raise InputError("the model's forward calls none of its blocks; return a module whose children do the work")
+    owner: dict[int, Piece] = {}
+    for piece in order:
+        for parameter in piece.module.parameters():
+            if owner.setdefault(id(parameter), piece) is piece:
+                if all(parameter is not other for other in piece.own):
+                    piece.own.append(parameter)
+            elif owner[id(parameter)] is order[0]:
+                piece.tied_bytes += size_of(parameter)
+    order[0].own += [p for p in module.parameters() if id(p) not in owner]

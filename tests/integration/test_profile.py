@@ -1,0 +1,146 @@
+"""asrpt-profile run on real torch models on the CPU: what blocks are found, and how near the times come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.profile.blocks import UncutFile
+from slurm_asrpt.profile.documents import load_uncut
+
+torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
+TRIES = 3
+"""A machine that does something else meanwhile may spoil a measurement, but not each."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def measured(make: Any, **how: Any) -> UncutFile:
+    from slurm_asrpt.profile.measure import How, measure
+
+    return measure(make, "m", "a test", How(warm_up=1, repeats=3, **how), lambda *_: None)
+
+
+def small() -> Any:
+    from benchmarks.small_models import transformer
+
+    return transformer(**SMALL)
+
+
+def test_blocks_are_the_parts_of_the_model_with_their_parameters() -> None:
+    found = measured(small)
+    names = [block.name for block in found.blocks]
+    assert names == ["words", "places", "layers.0", "layers.1", "layers.2", "head.0", "head.1", "loss"]
+    module = small()[0]
+    together = sum(p.numel() * 4 for p in module.parameters())
+    assert sum(block.param_bytes for block in found.blocks) == together
+    assert sum(block.optimiser_bytes for block in found.blocks) == pytest.approx(2 * together, rel=0.01)
+    assert found.blocks[2].bytes_out == found.blocks[3].bytes_in == 4 * 8 * 32 * 4
+    assert all(block.kept_bytes > 0 and block.backward_s > 0 for block in found.blocks[2:5])
+    assert (found.head.batch, found.head.software["torch"]) == (4, torch.__version__)
+
+
+def test_some_of_like_layers_stand_for_all() -> None:
+    whole, some = measured(small), measured(small, layers=(1, 3))
+    assert [b.name for b in some.blocks] == [b.name for b in whole.blocks[:-1]]
+    for one, other in zip(some.blocks, whole.blocks, strict=False):
+        assert (one.param_bytes, one.bytes_out) == (other.param_bytes, other.bytes_out)
+        assert one.kept_bytes == pytest.approx(other.kept_bytes, rel=0.3)  # another kernel saves other things
+    assert some.blocks[2].forward_s == some.blocks[3].forward_s == some.blocks[4].forward_s
+    assert "1 of 3 like layers" in some.head.provenance.formula
+
+
+def test_a_wrong_number_of_like_layers_is_refused_with_the_right_one() -> None:
+    with pytest.raises(InputError, match="has 3 like layers, not 5; write K/3"):
+        measured(small, layers=(1, 5))
+
+
+def test_tied_weights_count_once() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(10, 4)
+            self.head = torch.nn.Linear(4, 10, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, tokens: Any) -> Any:
+            return self.head(self.words(tokens))
+
+    found = measured(lambda: (Tied(), torch.zeros(2, 3, dtype=torch.long)))
+    assert [(b.name, b.param_bytes, b.tied_bytes) for b in found.blocks[:2]] == [("words", 160, 0), ("head", 0, 160)]
+
+
+@pytest.mark.parametrize("made", [None, (1, 2), (torch.nn.Linear(1, 1),), lambda: None], ids=str)
+def test_what_is_no_model_and_batch_is_refused(made: Any) -> None:
+    with pytest.raises(InputError, match="must return"):
+        measured(lambda: made)
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn"])
+def test_blocks_add_up_to_what_an_iteration_takes(name: str) -> None:
+    """docs/accuracy.md: within 20%. Both are measured in turns, and so on the same machine."""
+    from benchmarks.accuracy import alone
+
+    errors = []
+    for _ in range(TRIES):
+        errors.append(alone(name, "cpu", repeats=10)["error"])
+        if abs(errors[-1]) < 0.2:
+            return
+    pytest.fail(f"predicted times were off by {errors}")
+
+
+def test_two_processes_all_reduce_as_predicted() -> None:
+    """Likewise, with the all-reduce (6) at the bandwidth that two gloo processes have."""
+    from benchmarks.accuracy import together
+
+    rows = []
+    for _ in range(TRIES):
+        rows.append(together("transformer", "cpu", repeats=10))
+        if abs(rows[-1]["error"]) < 0.2:
+            return
+    pytest.fail(f"predicted times were off: {rows}")
+
+
+def run(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from slurm_asrpt_cli.profile import main; main()", "run", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+
+
+def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    answer = run("benchmarks.small_models:cnn", "--repeats", "2", "--batch", "4", "-o", str(path), "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["batch"] == 4
+    found = load_uncut(str(path), [])
+    assert (found.head.name, found.head.provenance.kind, len(found.blocks)) == ("cnn", "measured", 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere:make"], "the model's own code has failed (ModuleNotFoundError: No module named 'nowhere')"),
+        (["json:dumps"], "the model's own code has failed (TypeError"),
+        (["json"], "write MODULE:FACTORY"),
+        (["json:nothing"], "json has no function nothing"),
+        (["benchmarks.small_models:cnn", "--layers", "4/3"], "write K/N"),
+        (["benchmarks.small_models:cnn", "--name", "a b"], "--name 'a b'"),
+        (["json:dumps", "--batch", "3"], "has no parameter batch"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], said: str) -> None:
+    answer = run(*arguments)
+    assert answer.returncode in (1, 2)
+    assert said in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1

@@ -1,0 +1,137 @@
+"""The planner against all the plans there are, on models and machines small enough to try them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import Pipeline
+from slurm_asrpt.profile.blocks import Block, UncutFile
+from slurm_asrpt.profile.cut import Cut, divisors, memory_bytes, micro_batches
+from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.plancosts import Costs, Machines
+from slurm_asrpt.profile.planner import judge, plans
+
+SECONDS, BYTES = st.sampled_from([0.0, 0.25, 1.0, 3.0]), st.sampled_from([0.0, 1e9, 4e9])
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    params = draw(BYTES)
+    routed = draw(st.sampled_from([0.0, 0.0, 1e9]))
+    return Block(
+        name="b",
+        forward_s=draw(st.sampled_from([0.0, 0.5, 1.0, 2.0])),
+        backward_s=draw(SECONDS),
+        update_s=draw(st.sampled_from([0.0, 0.1])),
+        bytes_out=draw(BYTES),
+        kept_bytes=draw(BYTES),
+        param_bytes=params,
+        grad_bytes=params,
+        optimiser_bytes=2 * params,
+        expert_bytes=params / 2 if routed else 0.0,
+        routed_bytes=routed,
+        tied_bytes=draw(st.sampled_from([0.0, 1e9])),
+        tensor_bytes=draw(st.sampled_from([0.0, 2e9])),
+    )
+
+
+def model(some: list[Block], batch: int) -> UncutFile:
+    return UncutFile(Head("n", "m", batch, "d", Provenance("analytic", "o", "f")), tuple(some))
+
+
+models = st.builds(model, st.lists(blocks(), min_size=1, max_size=4), st.sampled_from([4, 6, 8]))
+memories = st.sampled_from([4e9, 10e9, 30e9, 1e12])
+
+
+def shapes(document: UncutFile, machines: Machines) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """All (ends, replicas, tensor) in which each stage computes something and shares the mini-batch evenly."""
+    count = len(document.blocks)
+    for tensor in divisors(machines.per_node):
+        if tensor > 1 and not any(block.tensor_bytes for block in document.blocks):
+            continue
+        widths = [k for k in divisors(document.head.batch) if k * tensor <= machines.gpus]
+        for cuts in (c for n in range(count) for c in combinations(range(1, count), n)):
+            ends = (*cuts, count)
+            works = [document.blocks[a:b] for a, b in zip((0, *cuts), ends, strict=True)]
+            if all(any(b.forward_s + b.backward_s for b in work) for work in works):
+                for replicas in product(widths, repeat=len(ends)):
+                    if tensor * sum(replicas) <= machines.gpus:
+                        yield ends, replicas, tensor
+
+
+def fits(document: UncutFile, cut: Cut, machines: Machines) -> bool:
+    return max(memory_bytes(document.blocks, cut)) <= machines.memory
+
+
+def asynchronous(document: UncutFile, machines: Machines) -> Iterator[Cut]:
+    for ends, replicas, tensor in shapes(document, machines):
+        cut = Cut(ends, replicas, tensor, Pipeline.ASYNCHRONOUS)
+        if fits(document, cut, machines):
+            yield cut
+
+
+def synchronous(document: UncutFile, machines: Machines) -> Iterator[Cut]:
+    """Like replicas, and as few micro-batches as the planner starts with, or more."""
+    for ends, replicas, tensor in shapes(document, machines):
+        share = document.head.batch // replicas[0]
+        if len(set(replicas)) == 1:
+            least = micro_batches(share, len(ends))
+            for pieces in divisors(share):
+                cut = Cut(ends, replicas, tensor, Pipeline.SYNCHRONOUS, pieces)
+                if pieces >= least and fits(document, cut, machines):
+                    yield cut
+
+
+def best(document: UncutFile, cuts: Iterator[Cut], machines: Machines) -> float:
+    return min((judge(document, cut, machines).iteration_s for cut in cuts), default=float("inf"))
+
+
+@given(models, memories)
+def test_the_fastest_asynchronous_plan_on_one_server_is_found(document: UncutFile, memory: float) -> None:
+    assume(document.seconds > 0)
+    machines = Machines(4, 4, memory, Fabric(1e9, 10e9))
+    found = plans(document, machines, Pipeline.ASYNCHRONOUS)
+    least = best(document, asynchronous(document, machines), machines)
+    assert (found[0].iteration_s if found else float("inf")) == pytest.approx(least)
+
+
+@given(models, memories)
+def test_plans_keep_to_memory_and_gpus_and_say_what_their_parts_are(document: UncutFile, memory: float) -> None:
+    assume(document.seconds > 0)
+    machines = Machines(6, 2, memory, Fabric(1e9, 10e9))
+    for pipeline in Pipeline:
+        for plan in plans(document, machines, pipeline):
+            assert max(plan.memory) <= memory
+            assert plan.profile.gpus == plan.cut.gpus <= 6
+            assert plan.compute + plan.communication + plan.bubble == pytest.approx(1)
+            assert plan.iteration_s == judge(document, plan.cut, machines).iteration_s
+
+
+@given(models, memories)
+def test_costs_are_those_of_the_cut(document: UncutFile, memory: float) -> None:
+    """The planner's arrays say of each plan on one server what core/timing and memory_bytes say."""
+    assume(document.seconds > 0)
+    machines = Machines(4, 4, memory, Fabric(1e9, 10e9))
+    for cut in asynchronous(document, machines):
+        costs, slots, slowest = Costs(document.blocks, cut.tensor, machines), 0, 0.0
+        for start, end, k in reversed(list(zip((0, *cut.ends), cut.ends, cut.replicas, strict=False))):
+            slowest = max(slowest, float(costs.stage(k, costs.links(slots, k))[start, end]))
+            slots += k
+        assert slowest == pytest.approx(judge(document, cut, machines).iteration_s)
+
+
+@given(models, memories)
+def test_synchronous_plans_on_one_server_are_the_best_or_close(document: UncutFile, memory: float) -> None:
+    """The programs weigh the slowest stage or the sum; that of which an iteration really consists lies between."""
+    assume(document.seconds > 0)
+    machines = Machines(4, 4, memory, Fabric(1e9, 10e9))
+    found = plans(document, machines, Pipeline.SYNCHRONOUS)
+    least = best(document, synchronous(document, machines), machines)
+    assert bool(found) == (least < float("inf"))
+    assert not found or least <= found[0].iteration_s * 1.000001 <= 1.1 * least
