@@ -14,7 +14,7 @@ SCHEMA = 1
 FILE_NAME = "status.json"
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: one per job and cycle is made, at half the price
 class JobStatus:
     """One row. Times are seconds since the epoch, durations seconds; None where not known.
 

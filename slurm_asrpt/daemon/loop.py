@@ -206,6 +206,9 @@ class Daemon:
             time.time() - now,
             self.scheduler.laps,
         )
+        began = time.monotonic()
+        self.scheduler.between_cycles(self._pause(now, wakeup, 0))
+        LOG.debug("between cycles %.3f s", time.monotonic() - began)
         return wakeup
 
     def _follow_clock(self, now: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import placing, rankmap
@@ -41,6 +41,7 @@ class World:
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, float | None] = {}
+        self._requests: dict[Request, Request] = {}  # each once: it may name hundreds of nodes, and jobs ask alike
         self._done: set[tuple[str, float]] = set()
         self._gone: list[JobRecord] = []
         jobs = saved.get("jobs")
@@ -91,6 +92,7 @@ class World:
             self._best.clear()
         if table != self._table:  # what jobs may use depends on it: they are admitted anew
             self._table = table
+            self._requests.clear()
             for tracked in self.tracked.values():
                 tracked.admitted = () if tracked.admitted is not None else None
         self.view = ClusterView(
@@ -231,10 +233,12 @@ class World:
         admitted = (lasting(record), tracked.tag, avoided, closed, band)
         if admitted == tracked.admitted:
             return
-        tracked.ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
+        ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
         job = elsewhere(replace(job, band=band), closed)
         spared = elsewhere(job, avoided)
-        tracked.job = spared if not avoided or fits(spared, self.view.nodes) else job
+        chosen = spared if not avoided or fits(spared, self.view.nodes) else job
+        request = self._requests.setdefault(chosen.request, chosen.request)
+        tracked.job, tracked.one_to_one = replace(chosen, request=request), ask.one_task_per_gpu
         if tracked.place is Place.QUEUED and tracked.admitted is not None:
             self.policy.changed(tracked.job, now)
         tracked.admitted = admitted
