@@ -1,7 +1,7 @@
 """Start-time estimates beside the scheduling: a process of its own computes them, cycles hand over and pick up.
 
-One gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority; nothing waits for it. Only one runs at a time,
-and what takes long is done more seldom: DUTY of a core at most goes into them.
+One gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority, and one runs at a time; nothing waits for it.
+After one that has taken long there is a longer rest: DUTY of a core at most goes into them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -49,6 +50,9 @@ LONGEST_UNSHOWN_S = 10.0
 """asrpt-status takes a status of half a minute ago for a sign that asrptd is gone."""
 FORGOTTEN_S = 30 * DAY_S
 """Jobs of partitions that are not ours are not known here: longer than they run, let us hope."""
+GARBAGE = (50_000, 20, 20)
+"""Thresholds of gc: to look through all that is known of thousands of jobs, as it does by default for every few cycles'
+new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
 
@@ -155,6 +159,7 @@ class Daemon:
         config = self._wait_for_slurm(once)
         if config is None:
             return
+        gc.set_threshold(*GARBAGE)
         self.client = self._quickest_client(config)
         self.scheduler = self._scheduler(config)
         if not once:

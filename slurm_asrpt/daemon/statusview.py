@@ -30,7 +30,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
             _add_progress(row, tracked, observed.get(str(tracked.record.number)), now)
         else:
             _add_start(row, tracked, forecaster, now)
-    rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
+    rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
     settings = scheduler.settings
     return Status(
         written=now,
@@ -45,15 +45,18 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
     )
 
 
-_ORDER = (Phase.RUNNING, Phase.STARTING, Phase.DELAYED, Phase.WAITING, Phase.LEFT)
+_RANKED = 2
+_ORDER: dict[str, int] = {
+    Phase.RUNNING: 0,
+    Phase.STARTING: 1,
+    Phase.LEFT: 4,
+    **dict.fromkeys((Phase.WAITING, Phase.VIRTUAL, Phase.DELAYED), 3),
+}
 
 
-def _group(row: JobStatus) -> Phase:
+def _group(row: JobStatus) -> int:
     """Jobs with a rank stand by rank, then those that are not in the queue yet, then those left to Slurm."""
-    phase = Phase(row.state)
-    if row.rank is not None:
-        return Phase.DELAYED
-    return Phase.WAITING if phase in (Phase.VIRTUAL, Phase.DELAYED) else phase
+    return _RANKED if row.rank is not None else _ORDER[row.state]
 
 
 def _row(

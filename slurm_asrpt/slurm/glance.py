@@ -180,7 +180,7 @@ class Queue:
 
     def catch_up(self) -> None:
         """Read in full what the last glance lacked, unless that was done just now. Raises SlurmError."""
-        if len(self._known) >= self._many and (self._lacking and self._reading.due or self._old(LONGEST_S / 2)):
+        if len(self._known) >= self._many and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
             self._read_all(parse_glance(self._glance()))
 
     def _old(self, seconds: float) -> bool:

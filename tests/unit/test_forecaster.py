@@ -136,6 +136,21 @@ def test_one_at_a_time_and_none_too_often(watched, works, waiting):
     assert watched.row(waiting).start_unknown.startswith("not within 24 hours")
 
 
+def test_what_takes_long_gets_a_tenth_of_a_core(watched, works, waiting):
+    """A queue of thousands uses up all that a forecast may have."""
+    works.cpu_s = 2 * EVERY_S / 10
+    works.answers.append({})
+    for _ in range(5):
+        watched.cycle(EVERY_S / 2)
+    assert len(works.snapshots) == 2
+    works.answers.append({})
+    for _ in range(3):
+        watched.cycle(EVERY_S / 2)
+    assert len(works.snapshots) == 2
+    watched.cycle()
+    assert len(works.snapshots) == 3
+
+
 def test_an_old_estimate_is_withdrawn(watched, waiting):
     watched.tell(waiting, watched.slurm.now + 3000, None, None)
     watched.slurm.tick(withdrawn_after(EVERY_S) - 10)
