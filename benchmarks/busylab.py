@@ -123,7 +123,7 @@ def _run_on_every_node(lab: Lab, draw: random.Random) -> None:
 
 
 def _each(action: Callable[[T], object], items: Sequence[T], title: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(16) as pool:  # sbatch waits for slurmctld most of its time
         for _ in track(pool.map(action, items), title, len(items), console=console, disable=not console.is_terminal):
             pass
 

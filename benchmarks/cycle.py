@@ -7,8 +7,9 @@ that there is something to start.
 
 ``cycle_s``: median of asrptd's whole cycles, of which ``read_s`` (squeue, scontrol and their parsing), ``decide_s``,
 ``write_s`` (state, starts, leases) and ``show_s`` (status.json, hook.conf); ``cpu_s_per_cycle`` is CPU time, Slurm's
-commands included. ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: the one over the other. ``rpc_per_cycle``: what
-asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd
+commands included. ``between_s``: mean of what is done in the pause after a cycle, as no decision waits for it (jobs
+read in full, host files). ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it. ``rpc_per_cycle``:
+what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd
 schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under asrptd over that under
 plain Slurm. ``--cycles``: asrptd goes on until it has done so many cycles, one after the other: ``rss_mb`` after a
 tenth of them, at the end and at most. Needs root.
@@ -35,6 +36,7 @@ from slurm_asrpt.lab.spec import LabSpec
 LEASE_S = 600
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
+BETWEEN = re.compile(r"between cycles ([\d.]+) s")
 PARTS = ("read", "decide", "write", "show")
 
 
@@ -77,6 +79,10 @@ class Log:
         text = self.path.read_text(encoding="utf-8", errors="replace")
         return [{"cycle": float(took), **_parts(parts)} for took, parts in CYCLE.findall(text)]
 
+    def between(self) -> list[float]:
+        """Seconds of work in the pause after each of them."""
+        return [float(took) for took in BETWEEN.findall(self.path.read_text(encoding="utf-8", errors="replace"))]
+
     def wait(self, cycles: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while len(self.cycles()) < cycles and time.monotonic() < deadline:
@@ -100,7 +106,8 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
         memory = _memory(log, pid, options.cycles)
     if not cycles:
         raise MachineError(f"asrptd did no cycle in {options.seconds:g} s; give --seconds more")
-    found = _cycle_figures(cycles) | {"cpu_s_per_cycle": round(cpu / len(cycles), 3)} | _slurm_figures(plain, ours)
+    found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(log.between()[before:] or [0.0]), 4)}
+    found |= {"cpu_s_per_cycle": round(cpu / len(cycles), 3), **_slurm_figures(plain, ours)}
     backfill = plain.backfill("Mean cycle")
     asked = sum(ours.rpcs(kind) for kind in (*ASKED, "REQUEST_UPDATE_JOB")) - len(ours.squeue)
     return {

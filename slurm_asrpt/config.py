@@ -72,8 +72,8 @@ class DaemonSettings(Section):
     )
     forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0,
-        description="Seconds between two estimates of when waiting jobs will start, for which a process beside asrptd "
-        "may use a quarter of that as CPU time; 0: none.",
+        description="Seconds between two estimates of when waiting jobs will start, made by a process beside asrptd; "
+        "more where that takes long, so that a tenth of a core is the most that goes into them. 0: none.",
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."

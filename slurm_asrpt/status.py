@@ -21,7 +21,7 @@ _RUNS = b'"state": "running", '
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: one per job and cycle is made, at half the price
 class JobStatus:
     """A job. Times are seconds since the epoch, durations seconds; null where not known."""
 

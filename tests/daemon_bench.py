@@ -123,6 +123,7 @@ class Bench:
         """Cycles, and a pause after each."""
         for _ in range(times):
             self.scheduler.cycle(self.slurm.now)
+            self.scheduler.between_cycles(seconds)
             self.slurm.tick(seconds)
 
     def job(self, job_id: str) -> Tracked:

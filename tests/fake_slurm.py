@@ -125,6 +125,9 @@ class FakeSlurm:
         self._answer()
         return list(self.records.values())
 
+    def catch_up(self) -> None:
+        self._answer()
+
     def nodes(self) -> list[NodeRecord]:
         self._answer()
         used = self.used()

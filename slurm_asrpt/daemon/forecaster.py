@@ -1,6 +1,7 @@
 """Start-time estimates beside the scheduling: a process of its own computes them, cycles hand over and pick up.
 
-It gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority, and one runs at a time; nothing waits for it.
+One gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority, and one runs at a time; nothing waits for it.
+After one that has taken long there is a longer rest: DUTY of a core at most goes into them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from slurm_asrpt.status import publish, withdrawn_after
 
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
+DUTY = 0.1
 LATE = 10
 """After so many times ``forecast_s`` a process is given up: the machine has no time for it."""
 
@@ -140,8 +142,9 @@ class Forecaster:
         answer = asked.work.answer()
         if answer is not None:
             self._asked = None
-            margins = scheduler.parts.margins
-            found = {job_id: _shown(times, asked.made, margins) for job_id, times in json.loads(answer).items()}
+            margins, told = scheduler.parts.margins, json.loads(answer)
+            self._due = max(self._due, asked.made + told["cpu_s"] / DUTY)
+            found = {job_id: _shown(times, asked.made, margins) for job_id, times in told["starts"].items()}
             self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
             self._without = asked.jobs.keys() - found.keys()
         elif now > asked.made + LATE * self.every_s:

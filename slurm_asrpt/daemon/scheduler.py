@@ -68,6 +68,11 @@ class Scheduler:
         self.parts.audit.flush()
         return self.policy.next_wakeup(now)
 
+    def between_cycles(self, pause_s: float) -> None:
+        """What takes long and what no decision waits for, in a pause of so many seconds. Raises SlurmError."""
+        self.writer.write_rank_maps(pause_s)
+        self.parts.client.catch_up()
+
     def _write(self, starts: list[Tracked], now: float) -> None:
         """What a restart must know comes before Slurm is touched, and what came of it after."""
         self._save(now)
@@ -166,8 +171,7 @@ class Scheduler:
         if self.world.enforcing:
             tracked.original = before
         block = rankmap.block_order(placement.gpus)
-        one_to_one = tracked.ask is not None and tracked.ask.one_task_per_gpu
-        tracked.mapped = self.world.enforcing and one_to_one and start.job.profiled and placement.ranks != block
+        tracked.mapped = self.world.enforcing and tracked.one_to_one and start.job.profiled and placement.ranks != block
         return tracked
 
     def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:

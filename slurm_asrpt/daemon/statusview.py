@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.placement.selection import Strategy, place
@@ -28,13 +27,14 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
     ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
     reasons = {str(job_id): why for job_id, why in queue}
     observed = scheduler.parts.watch.look(scheduler.world.begun())
-    rows = [
-        _progress(_row(scheduler, tracked, ranks, reasons, now), tracked, observed.get(str(tracked.record.number)), now)
-        if tracked.place is Place.RUNNING
-        else _start(_row(scheduler, tracked, ranks, reasons, now), tracked, forecaster, now)
-        for tracked in scheduler.world.tracked.values()
-    ]
-    rows.sort(key=lambda row: (_ORDER.index(_group(row)), row.rank or 0, row.submit_time, id_key(row.job_id)))
+    rows = list[JobStatus]()
+    for tracked in scheduler.world.tracked.values():
+        rows.append(row := _row(scheduler, tracked, ranks, reasons, now))
+        if tracked.place is Place.RUNNING:
+            _add_progress(row, tracked, observed.get(str(tracked.record.number)), now)
+        else:
+            _add_start(row, tracked, forecaster, now)
+    rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
     settings = scheduler.settings
     return Status(
         written=now,
@@ -60,15 +60,18 @@ def _node_rows(world: World) -> list[NodeStatus]:
     ]
 
 
-_ORDER = (Phase.RUNNING, Phase.STARTING, Phase.DELAYED, Phase.WAITING, Phase.LEFT)
+_RANKED = 2
+_ORDER: dict[str, int] = {
+    Phase.RUNNING: 0,
+    Phase.STARTING: 1,
+    Phase.LEFT: 4,
+    **dict.fromkeys((Phase.WAITING, Phase.VIRTUAL, Phase.DELAYED), 3),
+}
 
 
-def _group(row: JobStatus) -> Phase:
+def _group(row: JobStatus) -> int:
     """Jobs with a rank stand by rank, then those that are not in the queue yet, then those left to Slurm."""
-    phase = Phase(row.state)
-    if row.rank is not None:
-        return Phase.DELAYED
-    return Phase.WAITING if phase in (Phase.VIRTUAL, Phase.DELAYED) else phase
+    return _RANKED if row.rank is not None else _ORDER[row.state]
 
 
 def _row(
@@ -135,23 +138,20 @@ def _interval(tag: Tag | None) -> tuple[int | None, int | None]:
     return (tag.low, tag.high) if tag and tag.iterations and tag.high else (None, None)
 
 
-def _progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> JobStatus:
-    """The row of a running job with how far it is."""
+def _add_progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> None:
+    """How far a running job is."""
     profiled = tracked.job is not None and tracked.job.profiled  # others' predictions are seconds, not iterations
     total = whole(observed, row.predicted_iterations if profiled else 0)
     alpha = row.alpha if profiled else None
     ran = now - tracked.record.start_time
     expected = remaining(observed, total, alpha, row.predicted_run_s, ran)
     low, high = _remaining_interval(row, tracked, observed, ran)
-    return replace(
-        row,
-        iterations_done=observed.progress.done if observed else None,
-        iterations_total=total if observed else None,
-        alpha_observed=observed.alpha if observed else None,
-        remaining_s=expected,
-        remaining_low_s=low if low is None or expected is None else min(low, expected),
-        remaining_high_s=high if high is None or expected is None else max(high, expected),
-    )
+    if observed is not None:
+        row.iterations_done, row.iterations_total = observed.progress.done, total
+        row.alpha_observed = observed.alpha
+    row.remaining_s = expected
+    row.remaining_low_s = low if low is None or expected is None else min(low, expected)
+    row.remaining_high_s = high if high is None or expected is None else max(high, expected)
 
 
 def _remaining_interval(
@@ -168,15 +168,11 @@ def _remaining_interval(
     return min(left(span, over_s, 0.9), limit), min(left(span, over_s, 0.1), limit)
 
 
-def _start(row: JobStatus, tracked: Tracked, forecaster: Forecaster, now: float) -> JobStatus:
-    """The row of a waiting job with when it will start, or why nobody can say."""
+def _add_start(row: JobStatus, tracked: Tracked, forecaster: Forecaster, now: float) -> None:
+    """When a waiting job will start, or why nobody can say."""
     found = forecaster.current(tracked, now)
     if found is None:
-        return replace(row, start_unknown=forecaster.why_not(tracked, row.text))
-    return replace(
-        row,
-        start_earliest=found.earliest,
-        start_median=found.median,
-        start_latest=found.latest,
-        start_made=found.made,
-    )
+        row.start_unknown = forecaster.why_not(tracked, row.text)
+        return
+    row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
+    row.start_made = found.made

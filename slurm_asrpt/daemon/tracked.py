@@ -14,7 +14,6 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import JobRecord, Reservation
-from slurm_asrpt.slurm.request import Ask
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
@@ -56,9 +55,9 @@ class Forecast:
 class Tracked:
     record: JobRecord
     tag: Tag | None = None
-    ask: Ask | None = None
     job: Job | None = None
-    admitted: Any = None  # what ask and job were made from
+    one_to_one: bool = False  # one task a GPU, so that its ranks are GPUs
+    admitted: Any = None  # what these two were made from
     ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
     place: Place = Place.APART
     why: Reason | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import facts, placing, rankmap
@@ -42,6 +42,8 @@ class World:
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
         self._best: dict[Any, float | None] = {}
+        self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
+        self._requests: dict[Request, Request] = {}
         self._done: set[tuple[str, float]] = set()
         self._gone: list[JobRecord] = []
         jobs = saved.get("jobs")
@@ -83,7 +85,7 @@ class World:
         """Tell the policy when the nodes that may serve our jobs have changed."""
         self.nodes = records
         managed = set(self.settings.slurm.partitions)
-        ours = [n for n in records if n.usable and n.gpus and n.partitions & managed and not n.other_gres]
+        ours = [n for n in records if n.usable and _is_ours(n, managed)]
         nodes = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in ours]
         table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
         if tuple(nodes) != self.view.nodes or self._table is None:
@@ -92,6 +94,8 @@ class World:
             self._best.clear()
         if table != self._table:  # what jobs may use depends on it: they are admitted anew
             self._table = table
+            self._able = frozenset(n.name for n in records if _is_ours(n, managed))
+            self._requests.clear()
             for tracked in self.tracked.values():
                 tracked.admitted = () if tracked.admitted is not None else None
         self.view = ClusterView(
@@ -244,13 +248,20 @@ class World:
         admitted = (lasting(record), tracked.tag, avoided, closed, band)
         if admitted == tracked.admitted:
             return
-        tracked.ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
+        ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
         job = elsewhere(replace(job, band=band), closed)
         spared = elsewhere(job, avoided)
-        tracked.job = spared if not avoided or fits(spared, self.view.nodes) else job
+        chosen = spared if not avoided or fits(spared, self.view.nodes) else job
+        tracked.job, tracked.one_to_one = replace(chosen, request=self._shared(chosen.request)), ask.one_task_per_gpu
         if tracked.place is Place.QUEUED and tracked.admitted is not None:
             self.policy.changed(tracked.job, now)
         tracked.admitted = admitted
+
+    def _shared(self, request: Request) -> Request:
+        """The request, one object for all jobs that ask alike; its hundreds of nodes need no names if they are all."""
+        if request.candidates is not None and self._able <= request.candidates:
+            request = replace(request, candidates=None)
+        return self._requests.setdefault(request, request)
 
     def explained(self, tracked: Tracked, why: Reason, now: float) -> Reason:
         """The policy's reason; or the reservation that keeps the job from GPUs which it could have."""
@@ -359,6 +370,10 @@ class World:
         self.parts.audit.record(now, "running", record.job_id, **told)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
+
+
+def _is_ours(node: NodeRecord, managed: set[str]) -> bool:
+    return bool(node.gpus and node.partitions & managed and not node.other_gres)
 
 
 def _still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:

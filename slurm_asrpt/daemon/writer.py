@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_asrpt.core.job import JobId
@@ -16,6 +16,8 @@ from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.records import Update
 
 MAP_WAIT_S = 2.0
+"""So long a start is waited for; host files of later ones are written when the job is read back."""
+MAP_POLL_S = 0.2
 BACKOFF_S = 5.0
 FEW, MOST = 100, 1000
 """Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
@@ -29,6 +31,7 @@ class Writer:
         self.client, self.settings, self.audit = world.parts.client, world.settings, world.parts.audit
         self.began = world.parts.clock.monotonic()
         """When the cycle began, by a clock that does not step."""
+        self._unmapped: dict[str, tuple[Tracked, float]] = {}  # by number; until when to ask for the real allocation
 
     @property
     def _lease(self) -> int:
@@ -45,24 +48,33 @@ class Writer:
         for tracked, error in zip(fenced, self.client.update(pins), strict=True):
             if error:
                 self._did_not_start(tracked, error, now)
-        self._write_rank_maps([t for t in fenced if t.mapped and t.place is Place.PINNED])
+        until = self.parts.clock.monotonic() + MAP_WAIT_S
+        self._unmapped |= {str(t.record.number): (t, until) for t in fenced if t.mapped}
 
-    def _write_rank_maps(self, waiting: list[Tracked]) -> None:
-        """Host files must be there before the first srun: ask for the real allocations at short intervals."""
-        deadline = self.parts.clock.monotonic() + MAP_WAIT_S
-        left = {str(t.record.number): t for t in waiting}
-        while left and self.parts.clock.monotonic() < deadline:
-            for number, gpus in self.client.allocations(list(left)).items():
-                tracked = left.pop(number)
-                if not placing.could_be(tracked, gpus):
-                    continue  # read back once it runs
-                placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
-                if placement is None:
-                    rankmap.withdraw(self.settings.paths.spool, tracked.record.number)
-                else:
-                    rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
-            if left:
-                self.parts.clock.sleep(0.1)
+    def write_rank_maps(self, most_s: float) -> None:
+        """Host files must be there before the first srun: ask for the real allocations at short intervals.
+
+        most_s: the time for it; starts that take longer are gone on with next time.
+        """
+        clock, self._unmapped = self.parts.clock, {n: u for n, u in self._unmapped.items() if _awaits_map(u[0])}
+        latest = clock.monotonic() + most_s
+        while self._unmapped:
+            for number, gpus in self.client.allocations(list(self._unmapped)).items():
+                self._write_rank_map(self._unmapped.pop(number)[0], gpus)
+            now = clock.monotonic()
+            self._unmapped = {n: (t, until) for n, (t, until) in self._unmapped.items() if now < until}
+            if not self._unmapped or now + MAP_POLL_S > latest:
+                return
+            clock.sleep(MAP_POLL_S)
+
+    def _write_rank_map(self, tracked: Tracked, gpus: Mapping[str, int]) -> None:
+        if not placing.could_be(tracked, gpus):
+            return  # read back once it runs
+        placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
+        if placement is None:
+            rankmap.withdraw(self.settings.paths.spool, tracked.record.number)
+        else:
+            rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
 
     def _fence(self, jobs: list[Tracked], now: float) -> list[Tracked]:
         """Those of these jobs that took a fresh lease: they are pending and stay so while we touch their nodes."""
@@ -202,6 +214,10 @@ class Writer:
         for update, error in zip(updates, self.client.update(updates), strict=True):
             if not error:
                 self.world.tracked[update.job_id].site_factor = factors[update.job_id]
+
+
+def _awaits_map(tracked: Tracked) -> bool:
+    return tracked.mapped and tracked.place is Place.PINNED
 
 
 def _is_limit(slurm_reason: str) -> bool:

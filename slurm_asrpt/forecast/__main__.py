@@ -1,6 +1,6 @@
 """A forecast in a process of its own: a snapshot comes on stdin, estimates go to stdout; nothing else is touched.
 
-``python -m slurm_asrpt.forecast BUDGET_S``, the CPU seconds that it may take.
+``python -m slurm_asrpt.forecast BUDGET_S``, the CPU seconds that it may take. It says how many it has taken, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import resource
 import sys
 from dataclasses import astuple
 from hashlib import sha256
+from time import process_time
 
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import from_json
@@ -32,7 +33,8 @@ def main() -> None:
     gc.freeze()
     gc.disable()  # a replay makes next to no cyclic garbage
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s)
-    json.dump({job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}, sys.stdout)
+    starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
+    json.dump({"cpu_s": process_time(), "starts": starts}, sys.stdout)
 
 
 def _known(time: float) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.lab.paths import LabPaths
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import LabNode, LabSpec
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -90,12 +90,16 @@ def _accounting(spec: LabSpec, paths: LabPaths) -> list[str]:
 
 
 def _nodes(spec: LabSpec, host: str) -> list[str]:
-    return [
-        f"NodeName={node.name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node.port} Sockets=1"
-        f" CoresPerSocket={spec.cpus} ThreadsPerCore=1 RealMemory={spec.memory_mb}"
-        f" Gres=gpu:{node.gpu_type + ':' if node.gpu_type else ''}{node.gpus} State=UNKNOWN"
-        for node in spec.node_list
-    ]
+    """A line for each row of equal nodes: with a line for each node every Slurm command reads slurm.conf for longer."""
+    lines = []
+    for (gpus, gpu_type), nodes in _rows(spec):
+        ports = str(nodes[0].port) if len(nodes) == 1 else f"[{nodes[0].port}-{nodes[-1].port}]"
+        lines.append(
+            f"NodeName={_span(nodes)} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} Sockets=1"
+            f" CoresPerSocket={spec.cpus} ThreadsPerCore=1 RealMemory={spec.memory_mb}"
+            f" Gres=gpu:{gpu_type + ':' if gpu_type else ''}{gpus} State=UNKNOWN"
+        )
+    return lines
 
 
 def _partitions(spec: LabSpec) -> list[str]:
@@ -110,15 +114,20 @@ def _partitions(spec: LabSpec) -> list[str]:
 def gres_conf(spec: LabSpec, paths: LabPaths) -> str:
     """gres.conf: node i's GPUs are the first device files of the lab; all nodes share them, nobody opens them."""
     lines = []
-    for (gpus, gpu_type), group in itertools.groupby(spec.node_list, key=lambda n: (n.gpus, n.gpu_type)):
-        names = [node.name for node in group]
+    for (gpus, gpu_type), nodes in _rows(spec):
         kind = f" Type={gpu_type}" if gpu_type else ""
-        lines.append(f"NodeName={_span(names)} Name=gpu{kind} File={paths.gpus}/gpu{_index(gpus)}")
+        lines.append(f"NodeName={_span(nodes)} Name=gpu{kind} File={paths.gpus}/gpu{_index(gpus)}")
     return "\n".join(lines) + "\n"
 
 
-def _span(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"n[{names[0][1:]}-{names[-1][1:]}]"
+def _rows(spec: LabSpec) -> list[tuple[tuple[int, str], list[LabNode]]]:
+    """Neighbours with equal GPUs."""
+    groups = itertools.groupby(spec.node_list, key=lambda node: (node.gpus, node.gpu_type))
+    return [(kind, list(nodes)) for kind, nodes in groups]
+
+
+def _span(nodes: list[LabNode]) -> str:
+    return nodes[0].name if len(nodes) == 1 else f"n[{nodes[0].name[1:]}-{nodes[-1].name[1:]}]"
 
 
 def _index(gpus: int) -> str:

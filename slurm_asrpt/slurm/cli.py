@@ -56,6 +56,9 @@ class CliClient:
     def jobs(self) -> list[JobRecord]:
         return self._queue.jobs()
 
+    def catch_up(self) -> None:
+        self._queue.catch_up()
+
     def _glance(self) -> bytes:
         options = ("--all", "--noheader", "--states=all", "--noconvert", "-O", glance.OPTION)
         return self._output("squeue", *options)

@@ -41,7 +41,10 @@ class SlurmClient(Protocol):
         """The controller's configuration."""
 
     def jobs(self) -> list[JobRecord]:
-        """Every job that the controller remembers, finished ones (MinJobAge) too."""
+        """Every job that the controller remembers, finished ones (MinJobAge) too; new ones after ``catch_up``."""
+
+    def catch_up(self) -> None:
+        """Between two cycles: whatever takes long and need not hold up the next ``jobs``."""
 
     def nodes(self) -> list[NodeRecord]:
         """Every node, in node-table order."""

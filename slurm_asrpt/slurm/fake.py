@@ -30,6 +30,9 @@ class RecordedClient:
     def jobs(self) -> list[JobRecord]:
         return parse.parse_jobs(self._text("squeue.json"))
 
+    def catch_up(self) -> None:
+        return None
+
     def nodes(self) -> list[NodeRecord]:
         return parse.parse_nodes(self._text("nodes.txt"))
 

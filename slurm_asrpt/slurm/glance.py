@@ -1,8 +1,9 @@
 """A glance at the queue: what changes while jobs wait, without squeue's JSON.
 
 squeue takes most of its time to turn jobs into JSON, we take as long to read it back, and from one cycle to the next
-hardly a job has changed. So where there are many, all is read only if a glance shows what it cannot explain, and then
-seldom; but at once where a waiting job asks for something else than before, as nobody may act on what it asked for.
+hardly a job has changed. So where there are many, all is read between two cycles if a glance has shown what it cannot
+explain (new jobs, where one has started), and then seldom; but at once where a waiting job asks for something else than
+before, as nobody may act on what it asked for.
 Columns have a fixed number of bytes: whatever a value holds, it cannot pass for another column or another job.
 """
 
@@ -120,7 +121,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 class _Known(NamedTuple):
-    """A job as it was last seen. line: None where it was read in full only.
+    """A job as it was last seen. line: None where it was read in full only, so that no change of it could be noticed.
 
     whole: the record lacks nothing that is known to be there. as_asked: what it asks for has not changed since.
     """
@@ -134,9 +135,10 @@ class _Known(NamedTuple):
         """Raises SlurmError."""
         if line == self.line:
             return self
-        before = self.line or line
-        record, whole = caught_up(self.record, before, line)
-        same = line[_PASSING_BYTES:] == before[_PASSING_BYTES:]
+        if self.line is None:
+            return _Known(self.record, line, as_asked=False)
+        record, whole = caught_up(self.record, self.line, line)
+        same = line[_PASSING_BYTES:] == self.line[_PASSING_BYTES:]
         return _Known(record, line, self.whole and whole, self.as_asked and same)
 
     @property
@@ -146,7 +148,10 @@ class _Known(NamedTuple):
 
 
 class Queue:
-    """Every job, by a glance or in full. glance: what ``squeue -O`` says; read: all jobs. Both may raise SlurmError."""
+    """Every job, by a glance or in full. glance: what ``squeue -O`` says; read: all jobs. Both may raise SlurmError.
+
+    Where there are many, one that is new is there from the next ``catch_up`` on.
+    """
 
     def __init__(
         self,
@@ -158,6 +163,7 @@ class Queue:
         self._glance, self._read, self._clock, self._many = glance, read, clock, many
         self._reading = Seldom(clock)
         self._known: dict[int, _Known] = {}
+        self._lacking = False
 
     def jobs(self) -> list[JobRecord]:
         """Raises SlurmError."""
@@ -166,17 +172,27 @@ class Queue:
             known = {number: job.follow(lines[number]) for number, job in self._known.items() if number in lines}
         except SlurmError:  # a squeue that says it otherwise: it is asked the long way then, and may fail there
             return self._read_all({})
-        lacking = len(known) < len(lines) or not all(job.whole for job in known.values())
-        old = self._clock() >= self._reading.last + LONGEST_S
-        misled = any(job.misleading for job in known.values())
-        if not lines or old or misled or (lacking and self._reading.due):
+        if not lines or self._old(LONGEST_S) or any(job.misleading for job in known.values()):
             return self._read_all(lines)
         self._known = known
+        self._lacking = len(known) < len(lines) or not all(job.whole for job in known.values())
         return [job.record for job in known.values()]
 
+    def catch_up(self) -> None:
+        """Read in full what the last glance lacked, unless that was done just now. Raises SlurmError."""
+        if len(self._known) >= self._many and ((self._lacking and self._reading.due) or self._old(LONGEST_S / 2)):
+            self._read_all(parse_glance(self._glance()))
+
+    def _old(self, seconds: float) -> bool:
+        return self._clock() >= self._reading.last + seconds
+
     def _read_all(self, lines: dict[int, bytes]) -> list[JobRecord]:
-        """The lines were seen before, so what has changed since is noticed next time."""
+        """The lines were seen before, so what has changed since is noticed next time.
+
+        A job that came in between has none, and has to wait for the next time.
+        """
         with self._reading.spending():
-            records = self._read()
+            records = [record for record in self._read() if not lines or record.number in lines]
         self._known = {record.number: _Known(record, lines.get(record.number)) for record in records}
+        self._lacking = False
         return records

@@ -54,6 +54,10 @@ class PyslurmClient(CliClient):
         except Exception as error:  # pyslurm raises what it likes: its own, ValueError, UnicodeDecodeError
             raise SlurmError("pyslurm cannot read the jobs") from error
 
+    def catch_up(self) -> None:
+        if not hasattr(self.library, "job"):
+            super().catch_up()
+
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         found = {job_id: self._allocation(int(job_id)) for job_id in job_ids}
         return {job_id: counts for job_id, counts in found.items() if counts}

@@ -387,6 +387,29 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert not bench.hosts(job_id).exists()
 
 
+def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.5)
+    assert not bench.hosts(job_id).exists()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0.1)
+    bench.scheduler.between_cycles(0.5)
+    assert bench.hosts(job_id).exists()
+
+
+def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
+    """Its files are removed with its pin; Slurm may be about to start it elsewhere."""
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.1)
+    bench.job(job_id).place = Place.APART
+    bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
+    bench.scheduler.between_cycles(0.5)
+
+
 def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, monkeypatch, caplog):
     """Users write there, too: none of them may stop the scheduling by filling it."""
 

@@ -23,7 +23,7 @@ class Works:
     """Computations that answer when they are told to."""
 
     def __init__(self):
-        self.snapshots, self.answers, self.stopped = [], [], 0
+        self.snapshots, self.answers, self.stopped, self.cpu_s = [], [], 0, 0.1
 
     def __call__(self, data, budget_s):
         self.snapshots.append(from_json(data))
@@ -34,7 +34,7 @@ class Works:
         found = self.answers.pop(0) if self.answers else None
         if isinstance(found, Exception):
             raise found
-        return None if found is None else json.dumps(found).encode()
+        return None if found is None else json.dumps({"cpu_s": self.cpu_s, "starts": found}).encode()
 
     def stop(self):
         self.stopped += 1
@@ -134,6 +134,21 @@ def test_one_at_a_time_and_none_too_often(watched, works, waiting):
         watched.cycle(EVERY_S / 4)
     assert len(works.snapshots) == 2
     assert watched.row(waiting).start_unknown.startswith("not within 24 hours")
+
+
+def test_what_takes_long_gets_a_tenth_of_a_core(watched, works, waiting):
+    """A queue of thousands uses up all that a forecast may have."""
+    works.cpu_s = 2 * EVERY_S / 10
+    works.answers.append({})
+    for _ in range(5):
+        watched.cycle(EVERY_S / 2)
+    assert len(works.snapshots) == 2
+    works.answers.append({})
+    for _ in range(3):
+        watched.cycle(EVERY_S / 2)
+    assert len(works.snapshots) == 2
+    watched.cycle()
+    assert len(works.snapshots) == 3
 
 
 def test_an_old_estimate_is_withdrawn(watched, waiting):

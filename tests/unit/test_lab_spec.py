@@ -85,12 +85,13 @@ def test_a_spec_survives_its_json():
     assert LabSpec.from_json(given.to_json()) == given
 
 
-def test_every_node_has_its_own_line_and_port():
-    lines = slurm_conf(spec(nodes="2x4:h100", base_port=17100, cpus=16))
-    nodes = [line for line in lines if line.startswith("NodeName=")]
-    assert nodes[1].split()[:4] == ["NodeName=n2", "NodeHostname=host", "NodeAddr=127.0.0.1", "Port=17111"]
-    assert "Gres=gpu:h100:4" in nodes[1]
-    assert "CoresPerSocket=16" in nodes[1]
+def test_every_node_has_its_own_port_and_equal_neighbours_share_a_line():
+    lines = slurm_conf(spec(nodes="3x4:h100,1x8:h100", base_port=17100, cpus=16))
+    nodes = [line.split() for line in lines if line.startswith("NodeName=")]
+    assert [line[0] for line in nodes] == ["NodeName=n[1-3]", "NodeName=n4"]
+    assert [line[3] for line in nodes] == ["Port=[17110-17112]", "Port=17113"]
+    assert [line[-2] for line in nodes] == ["Gres=gpu:h100:4", "Gres=gpu:h100:8"]
+    assert all("CoresPerSocket=16" in line for line in nodes)
 
 
 def test_partitions_span_all_nodes_and_the_first_is_the_default():

@@ -192,6 +192,6 @@ def test_slices_parted_by_a_start_of_ours_get_no_rank_map(make_bench, monkeypatc
     tracked.pin.gpus.update({"n1": 5, "n2": 3})
     tracked.mapped = True
     monkeypatch.setattr(type(bench.slurm), "allocations", lambda self, ids: {job_id: {"n1": 5, "n2": 3}})
-    bench.scheduler.writer._write_rank_maps([tracked])
+    bench.scheduler.between_cycles(1.0)
     assert not bench.hosts(job_id).exists()
     assert not bench.hosts(job_id).with_name(f"{job_id}.wait").exists()
