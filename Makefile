@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -6,13 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
-TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server
+TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus
 
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -39,7 +39,7 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going test-units test-e2e-1 test-e2e-2
 
-test-units: setup ## The tests that need no Slurm
+test-units: setup test-packages ## The tests that need no Slurm
 	$(BIN)/pytest -m 'not e2e'
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in two halves
@@ -94,6 +94,8 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
 	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
+	$(BIN)/python -m benchmarks.status --json > build/benchmarks/status.json
+	$(BIN)/python -m benchmarks.audit --pending 10000 --json > build/benchmarks/audit.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
 	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 
@@ -111,9 +113,13 @@ test-deb: setup deb ## Those packages installed, upgraded, removed and purged in
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
-man: setup ## Write etc/asrpt.toml and man/asrpt.toml.5 anew from the settings, and check all pages
+man: setup ## Write etc/asrpt.toml, man/asrpt.toml.5 and docs/status.schema.json anew, and check all pages
 	$(BIN)/python -m slurm_asrpt.configdoc
+	$(BIN)/python -m slurm_asrpt.statusdoc
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
+
+screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
+	$(BIN)/python -m tests.screenshots
 
 clean: ## Remove .venv and all that was built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

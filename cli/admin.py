@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 from slurm_asrpt_cli import (
+    admin_audit,
     admin_calibration,
     admin_doctor,
     admin_evaluate,
@@ -14,6 +15,7 @@ from slurm_asrpt_cli import (
     admin_install,
     admin_models,
     admin_predict,
+    admin_replay,
     admin_shadow,
     admin_switch,
 )
@@ -21,6 +23,10 @@ from slurm_asrpt_cli.common import run_app
 
 app = typer.Typer(
     help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
+    epilog="""\b
+Examples:
+  asrpt-admin doctor
+  asrpt-admin COMMAND --help""",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,6 +44,9 @@ app.command("evaluate", short_help="Compare predictors on jobs that they have no
 app.command("calibration")(admin_calibration.calibration_command)
 app.command("doctor")(admin_doctor.doctor_command)
 app.command("install")(admin_install.install_command)
+app.command("audit")(admin_audit.audit_command)
+app.command("snapshot")(admin_replay.snapshot_command)
+app.command("replay")(admin_replay.replay_command)
 app.command("disable")(admin_switch.disable_command)
 app.command("shadow-report")(admin_shadow.shadow_command)
 app.command("enable")(admin_switch.enable_command)

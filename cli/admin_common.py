@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from slurm_asrpt_cli.tables import Column, print_table
+from slurm_asrpt_cli.tables import Column, print_table, terminal_width
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import InputError
@@ -66,5 +64,4 @@ def _name_of(uid: int) -> str:
 
 def show_table(columns: Sequence[Column]) -> None:
     """A table with titles; the last column gives way on a narrow terminal."""
-    console = Console(highlight=False)
-    print_table(columns, True, console, console.width if sys.stdout.isatty() else None)
+    print_table(columns, True, terminal_width())

@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
 
 app = typer.Typer(
     help="The history of runs that predictions are learned from.",
+    epilog="""\b
+Examples:
+  asrpt-admin history import --sacct --since 90days
+  asrpt-admin history stats""",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

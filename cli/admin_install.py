@@ -17,7 +17,7 @@ from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt import switch
-from slurm_asrpt.config import DEFAULT_PATH, ENVIRONMENT_VARIABLE, Settings, load_settings
+from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.daemon.disabling import disable
 from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, SlurmError, one_line, printable
@@ -25,6 +25,7 @@ from slurm_asrpt.install import Step, apply, check, lines, remove
 from slurm_asrpt.install.site import DEFAULT_SLURM, DEFAULT_UNITS, Site
 from slurm_asrpt.install.slurmlines import Line, State
 from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 SERVICES = "asrptd asrpt-retrain.timer"
 

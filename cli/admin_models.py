@@ -21,6 +21,10 @@ from slurm_asrpt.predict.retrain import retrain as learn
 
 app = typer.Typer(
     help="List the stored models, activate one of them, or go back to the last good one.",
+    epilog="""\b
+Examples:
+  asrpt-admin models list
+  asrpt-admin models rollback""",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -13,13 +13,12 @@ import typer
 from slurm_asrpt_cli.admin_common import (
     ConfigOption,
     JsonOption,
-    find_user,
     history_path,
-    read_file,
     read_history,
     show_table,
 )
 from slurm_asrpt_cli.common import with_options
+from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
@@ -27,23 +26,10 @@ from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
 from slurm_asrpt.predict.features import render_features
-from slurm_asrpt.predict.group import Hints, describe, parse_comment
 from slurm_asrpt.predict.history import Run
-from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import parse_tag
-
-
-@dataclass(frozen=True)
-class AsSbatch:
-    """What of a submission is not in its script; None and 0: as the script says."""
-
-    args: list[str]
-    name: str | None
-    user: str | None
-    comment: str | None
-    gpus: int
 
 
 def _as_sbatch(
@@ -58,28 +44,6 @@ def _as_sbatch(
 
 _JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 SHOWN_RUNS = 20
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A job script as it would be submitted."""
-
-    subject: Subject
-    job_name: str
-    user: str
-    hints: Hints
-
-
-def _submission(settings: Settings, script: Path, given: AsSbatch) -> Submission:
-    """Raises InputError."""
-    text = read_file(script)
-    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
-    uid, user_name = find_user(given.user)
-    name = given.name or job_name(text, script)
-    words = [os.fsencode(arg) for arg in given.args]
-    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
-    subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
-    return Submission(subject, name, user_name, hints)
 
 
 @dataclass(frozen=True)
@@ -121,7 +85,7 @@ def predict_command(
         train.sh --lr 0.1
     """
     settings = load_settings(config)
-    submission = _submission(settings, jobscript, given)
+    submission = as_submitted(settings.group, jobscript, given)
     target = settings.paths.hook / table.FILE_NAME
     found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
     _show(_prediction(submission, found, target), as_json)
@@ -203,7 +167,7 @@ def explain_command(
         _nothing_of_a_script(given)
         subject = _of_job(settings, job)
     else:
-        subject = _submission(settings, Path(job), given).subject
+        subject = as_submitted(settings.group, Path(job), given).subject
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)

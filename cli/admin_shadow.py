@@ -14,9 +14,9 @@ from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history,
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
+from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config import Mode, Settings, load_settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.daemon.audit import jobs_of
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, printable
 from slurm_asrpt.files import replace_file

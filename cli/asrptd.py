@@ -10,11 +10,11 @@ from typing import Annotated, NoReturn
 import typer
 from slurm_asrpt_cli.common import run_app
 
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Mode, Settings, load_settings
-from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
-from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.errors import AsrptError, InputError, printable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -72,6 +72,11 @@ def _run(daemon: Daemon, once: bool) -> None:
     _announce(daemon.settings)
     try:
         daemon.run(once)
+    except AsrptError:
+        raise
+    except Exception:
+        LOG.exception("a bug has ended asrptd")  # what users are spared, the log is not
+        raise
     finally:
         daemon.close()
     LOG.info("stopped; Slurm schedules waiting jobs by itself as their leases run out")

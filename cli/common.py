@@ -6,13 +6,14 @@ import functools
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
 
-from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_INTERRUPTED, AsrptError, one_line, printable
+from slurm_asrpt.errors import DEBUG, EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, ending, printable
 
 T = TypeVar("T")
 UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
@@ -45,27 +46,31 @@ def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Call
 
 
 def run_app(app: typer.Typer) -> NoReturn:
-    """Run ``app`` and leave the process: 0 ok, 1 failure, 2 bad input, 130 after Ctrl-C; no traceback for users."""
+    """Run ``app`` and leave the process by ``errors.ENDINGS``; no traceback for users."""
     command = Path(sys.argv[0]).name
     code: int | str | None = 0
     try:
         code = app(prog_name=command, standalone_mode=False) or 0  # not standalone: we word its errors, in one line
     except SystemExit as leaving:
         code = leaving.code
-    except (typer.Abort, KeyboardInterrupt):
+    except typer.Abort:
         code = EXIT_INTERRUPTED
     except UsageError as error:
         code = _usage(command, error)
-    except AsrptError as error:
-        print(f"{command}: {one_line(error)}", file=sys.stderr)
-        code = error.exit_code
-    except BrokenPipeError:
-        pass  # `| head` has read all it wanted
-    except OSError as error:  # a full disk, a folder that has become unwritable
-        print(f"{command}: {printable(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
-        code = EXIT_FAILURE
+    except (Exception, KeyboardInterrupt) as error:
+        code = tell(command, error)
     _flush()
     sys.exit(code)
+
+
+def tell(command: str, error: BaseException) -> int:
+    """Say in one line what has ended the command; its exit code."""
+    code, words = ending(error)
+    if words:
+        print(f"{command}: {words}", file=sys.stderr)
+    if code == EXIT_BUG and os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    return code
 
 
 def _usage(command: str, error: typer.BadParameter) -> int:

@@ -27,6 +27,10 @@ from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
 app = typer.Typer(
     help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
+    epilog="""\b
+Examples:
+  asrpt-lab up --nodes 4x8
+  asrpt-lab down""",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -92,6 +96,10 @@ def make_debian(
     """Make a folder for --root: another Debian with its Slurm.
 
     Needs debootstrap, 2 GB and some minutes; typed again, it goes on where it was cut short.
+
+    \b
+    Example:
+      asrpt-lab debian trixie /srv/trixie
     """
     with _errors(), console.status("checking this machine") as line:
         debian.make(suite, folder, lambda text: line.update(escape(text)))
@@ -119,7 +127,12 @@ def up(
         list[str] | None, typer.Option("--slurm-conf", help="A line to append to slurm.conf; may be repeated.")
     ] = None,
 ) -> None:
-    """Bring a cluster up and wait until every node is idle."""
+    """Bring a cluster up and wait until every node is idle.
+
+    \b
+    Example:
+      asrpt-lab up --nodes 4x8:h100 --set daemon.mode=shadow
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
     with _errors():
         spec = LabSpec(
@@ -184,6 +197,10 @@ def down(
     """End every process of a lab.
 
     Typing it twice does no harm.
+
+    \b
+    Example:
+      asrpt-lab down --purge
     """
     with _errors():
         if not directory.exists():
@@ -220,6 +237,10 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> N
     """What runs: daemons, nodes and jobs.
 
     Exit code 1 if the controller does not answer or a daemon is gone.
+
+    \b
+    Example:
+      asrpt-lab status --json
     """
     with _errors():
         found = cluster.load(directory).status()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, printable
+from slurm_asrpt.errors import EXIT_BAD_INPUT, ending, printable
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter, to_count, to_number
 
 EXAMPLES = """\
@@ -61,8 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         return _report(options)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    except (Exception, KeyboardInterrupt) as error:
+        code, words = ending(error)
+        print(f"asrpt-report: {words}" if words else "", end="\n" * bool(words), file=sys.stderr)
+        return code
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -14,6 +14,10 @@ except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C to
 
 app = typer.Typer(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
+    epilog="""\b
+Examples:
+  asrpt-sim run pai-like:2000 --policy asrpt -o out
+  asrpt-sim COMMAND --help""",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 from slurm_asrpt_cli.common import with_options
-from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time
+from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time, terminal_width
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
@@ -143,13 +143,12 @@ def ratio(value: float | None) -> str:
 
 def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:
     """A line per row: columns that say which it is, then its figures; on a terminal, what does not fit is left out."""
-    console = Console(highlight=False)
     columns = [Column(title, [safe(cell) for cell in cells]) for title, cells in names.items()]
     columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
-    width = console.width if sys.stdout.isatty() else None
+    width = terminal_width()
     if width:
         columns = fit(columns, width, len(names), GIVES_WAY)
-    print_table(columns, True, console, width)
+    print_table(columns, True, width)
 
 
 def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[str]) -> list[Column]:

@@ -15,13 +15,15 @@ from slurm_asrpt_cli.tables import safe
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim import reproduce_bco as bco
+from slurm_asrpt.sim import reproduce_hare as hare
 from slurm_asrpt.sim.reproduce import FIGURES, QUICK, Jobs, Results, run
 from slurm_asrpt.sim.reproduce_bco_page import bco_page
+from slurm_asrpt.sim.reproduce_hare_page import hare_page
 from slurm_asrpt.sim.reproduce_page import page
 from slurm_asrpt.sim.reproduce_table2 import CASES, MODELS, Row, table2
 
 OURS = (*FIGURES, "table2")
-WHAT = (*OURS, *bco.FIGURES)
+WHAT = (*OURS, *bco.FIGURES, *hare.FIGURES)
 _QUICK_CASES, _QUICK_LIMIT_S, _LIMIT_S = 5, 2.0, 60.0
 
 
@@ -31,15 +33,22 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(WHAT)}, bco or all.", show_default=False)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="fig6 ... fig9, table2; bco-fig4 ... bco-fig7 or bco; hare-fig14 ... hare-fig27 or hare; or all.",
+            show_default=False,
+        ),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help=f"--divide {QUICK}: shows that it works.")] = False,
     divide: Annotated[
         int, typer.Option(min=1, metavar="N", help="1/N of the jobs on 1/N of the servers: the same load, sooner.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="bco: from --seed on, so many.")
-    ] = bco.SEEDS,
+        int | None, typer.Option(min=1, max=10_000, metavar="N", help="bco, hare: from --seed on, so many.")
+    ] = None,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
     retrain: Retrain = "0",
     processes: Processes = 2,
@@ -48,15 +57,16 @@ def reproduce(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")] = None,
 ) -> None:
-    """Run the papers' simulations again and compare.
+    """Run the simulations of the three papers again and compare.
 
     The page is Markdown: what the paper says, whether it holds here, tables. For A-SRPT this takes hours in full; with
-    --keep an interrupted run goes on where it was. For SJF-BCO (bco-...) it takes minutes.
+    --keep an interrupted run goes on where it was. For SJF-BCO (bco-...) it takes minutes, for Hare (hare-...) an hour.
 
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
       asrpt-sim reproduce bco-fig4
+      asrpt-sim reproduce hare-fig22 --quick
       asrpt-sim reproduce all --divide 5 --keep d -o page.md
     """
     asked = _asked(what)
@@ -73,13 +83,14 @@ def reproduce(
             figures = [name for name in asked if name in FIGURES]
             run(figures, base, results, processes, lambda done, total, note: told(done, note, total))
         rows = _table2(seed, quick) if "table2" in asked else []
-        batches = _batches(asked, seed, min(seeds, bco.QUICK_SEEDS) if quick else seeds, processes)
+        batches = _batches(asked, seed, seeds or (bco.QUICK_SEEDS if quick else bco.SEEDS), processes)
+        rounds = _rounds(asked, seed, seeds or (hare.QUICK_SEEDS if quick else hare.SEEDS), quick, divide, processes)
     except KeyboardInterrupt:
         kept = f"{len(results.found)} simulations are kept in {safe(str(keep))}" if keep else "--keep DIR keeps them"
         say(f"interrupted; {kept}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     pages = [page(asked, base, results, rows)] if set(asked) & set(OURS) else []
-    text = "\n".join([*pages, *batches])
+    text = "\n".join([*pages, *batches, *rounds])
     if output:
         replace_file(output, text.encode(), mode=None)
     else:
@@ -87,7 +98,7 @@ def reproduce(
 
 
 def _asked(what: str) -> list[str]:
-    groups = {"all": WHAT, "bco": bco.FIGURES}
+    groups = {"all": WHAT, "bco": bco.FIGURES, "hare": hare.FIGURES}
     if what not in (*WHAT, *groups):
         raise InputError(f"nothing of the papers is called {what!r}; known: {', '.join((*WHAT, *groups))}")
     return list(groups.get(what, (what,)))
@@ -101,6 +112,17 @@ def _batches(asked: Sequence[str], seed: int, seeds: int, processes: int) -> lis
     with progress("planning", None) as told:
         points = bco.run(figures, seed, seeds, processes, lambda done, total, note: told(done, note, total))
     return [bco_page(figures, points, seed, seeds)]
+
+
+def _rounds(asked: Sequence[str], seed: int, seeds: int, quick: bool, divide: int, processes: int) -> list[str]:
+    """The page of Hare's paper, if any of its figures are asked for."""
+    figures = [name for name in asked if name in hare.FIGURES]
+    if not figures:
+        return []
+    divide = hare.QUICK if quick else divide
+    with progress("simulating rounds", None) as told:
+        found = hare.run(figures, seed, seeds, divide, processes, lambda done, total, note: told(done, note, total))
+    return [hare_page(figures, found, seed, seeds, divide)]
 
 
 def _table2(seed: int, quick: bool) -> list[Row]:

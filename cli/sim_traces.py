@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from slurm_asrpt_cli.sim_options import Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim_options import Trace as TraceName
-from slurm_asrpt_cli.tables import Column, print_table, safe, slurm_time
+from slurm_asrpt_cli.tables import Column, print_table, safe, slurm_time, terminal_width
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.describe import statistics
@@ -119,7 +119,12 @@ def generate(
 
 
 def formats(as_json: Json = False) -> None:
-    """List the kinds of trace that can be read."""
+    """List the kinds of trace that can be read.
+
+    \b
+    Example:
+      asrpt-sim formats --json
+    """
     if as_json:
         print(json.dumps(known()))
     else:
@@ -243,8 +248,7 @@ def _print_sizes(found: Mapping[str, Any]) -> None:
         Column("% JOBS", [f"{100 * size['job_share']:.1f}" for size in sizes], right=True),
         Column("% GPU TIME", [f"{100 * size['gpu_time_share']:.1f}" for size in sizes], right=True),
     ]
-    console = Console(highlight=False)
-    print_table(columns, True, console, console.width if sys.stdout.isatty() else None)
+    print_table(columns, True, terminal_width())
 
 
 def _size(size: Mapping[str, int]) -> str:

@@ -6,7 +6,6 @@ import os
 import pwd
 import secrets
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import typer
 from rich.console import Console
 from slurm_asrpt_cli.progress import Told, progress
 from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
-from slurm_asrpt_cli.tables import Column, print_table, safe
+from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
@@ -175,7 +174,7 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     for name, title in whatif_page.COLUMNS.items():
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
         columns.append(Column(title.upper().replace(" ", "_"), cells, right=True))
-    width = console.width if sys.stdout.isatty() else None
-    print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, console, width)
+    width = terminal_width()
+    print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, width)
     for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
         console.print(safe(line), markup=False, soft_wrap=True)

@@ -1,16 +1,26 @@
-"""Tables for terminals, pipes and scripts, from text that users control."""
+"""Tables for terminals, pipes and scripts, from text that users control.
+
+ClusterShell is imported where it is needed: what prints a few lines starts in less time without.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-from rich.console import Console
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
 
 from slurm_asrpt.errors import printable
+from slurm_asrpt.slurm.nodelist import fold_gpus
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+Line = tuple[tuple[str, str], ...]
+"""Pieces of text, each with the name of a style: "", bold, dim, green, yellow, red."""
 
 GAP = "  "
 SEPARATOR = "|"
@@ -20,19 +30,31 @@ DAYS_BY_NAME = 6  # beyond, the same name would be another day
 
 @dataclass(frozen=True)
 class Column:
-    """One column. cap: most characters on a terminal, 0 for no limit. right: numbers align right."""
+    """One column. cap: most characters on a terminal, 0 for no limit. right: numbers align right.
+
+    style: of all its cells; styles: of each.
+    """
 
     title: str
     cells: Sequence[str]
     right: bool = False
     cap: int = 0
     style: str = ""
+    styles: Sequence[str] = ()
+
+    @property
+    def natural(self) -> int:
+        """Terminal cells of the widest entry."""
+        return max(map(_width, (self.title, *self.cells)))
 
     @property
     def width(self) -> int:
-        """Terminal cells of the widest entry, within the cap."""
-        natural = max(Text(text).cell_len for text in (self.title, *self.cells))
-        return min(natural, self.cap) if self.cap else natural
+        """The same within the cap."""
+        return min(self.natural, self.cap) if self.cap else self.natural
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def safe(text: str) -> str:
@@ -68,18 +90,7 @@ def clock_interval(earliest: float, latest: float | None, now: float) -> str:
 
 def fold_nodes(nodes: Mapping[str, int]) -> str:
     """GPUs per node, equal ones folded: ``n1:4 n[2-3]:1``."""
-    by_gpus: dict[int, list[str]] = {}
-    for name, gpus in nodes.items():
-        by_gpus.setdefault(gpus, []).append(name)
-    return " ".join(f"{_fold(names)}:{gpus}" for gpus, names in sorted(by_gpus.items(), reverse=True)) or UNKNOWN
-
-
-def _fold(names: Sequence[str]) -> str:
-    try:
-        # No group resolver: a name with an @ must not run a site's group commands.
-        return safe(str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP)))
-    except NodeSetException:
-        return safe(",".join(names))
+    return safe(fold_gpus(nodes)) or UNKNOWN
 
 
 def print_parsable(columns: Sequence[Column], header: bool) -> None:
@@ -88,17 +99,46 @@ def print_parsable(columns: Sequence[Column], header: bool) -> None:
         print(SEPARATOR.join(cell.replace(SEPARATOR, r"\x7c") for cell in row))
 
 
-def print_table(columns: Sequence[Column], header: bool, console: Console, width: int | None) -> None:
+def terminal_width() -> int | None:
+    """Of standard output; None where that is no terminal, and nothing has to be cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_table(columns: Sequence[Column], header: bool, width: int | None) -> None:
     """Aligned columns, each row on one line. width: of the terminal; None for a pipe, where nothing is cut."""
-    widths = [column.width if width else _uncapped(column) for column in columns]
+    print_lines(table_lines(columns, header, width))
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print them, in colour where somebody looks and wants any (rich would take longer to import than all else)."""
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for line in lines:
+        print("".join(_styled(text, style if coloured else "") for text, style in line))
+
+
+def _styled(text: str, style: str) -> str:
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style else text
+
+
+def table_lines(columns: Sequence[Column], header: bool, width: int | None) -> list[Line]:
+    """Aligned columns, as lines of at most ``width`` cells; None: nothing is cut."""
+    widths = [column.width if width else column.natural for column in columns]
     if width:
         before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
         widths[-1] = max(min(widths[-1], width - before), 1)
-    for number, row in enumerate(_rows(columns, header)):
-        style = "bold" if header and number == 0 else ""
-        line = Text(GAP).join(_cell(*parts, style) for parts in zip(columns, row, widths, strict=True))
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+    return [
+        _line([_cell(*parts) for parts in zip(columns, row, widths, strict=True)], styles)
+        for row, styles in zip(_rows(columns, header), _styles(columns, header), strict=True)
+    ]
+
+
+def _line(cells: Sequence[str], styles: Sequence[str]) -> Line:
+    last = cells[-1].rstrip()
+    pieces = [(text + GAP, style) for text, style in zip(cells[:-1], styles, strict=False)]
+    if not last and pieces:
+        text, style = pieces.pop()
+        return (*pieces, (text.rstrip(), style))
+    return (*pieces, (last, styles[-1]))
 
 
 def _rows(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
@@ -106,17 +146,31 @@ def _rows(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
     return titles + list(zip(*(column.cells for column in columns), strict=True))
 
 
-def _uncapped(column: Column) -> int:
-    return max(Text(text).cell_len for text in (column.title, *column.cells))
+def _styles(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
+    """The styles of each cell, row by row."""
+    titles = [("bold",) * len(columns)] if header else []
+    return titles + list(zip(*(c.styles or [c.style] * len(c.cells) for c in columns), strict=True))
 
 
-def _cell(column: Column, text: str, width: int, style: str) -> Text:
-    # A Text, never a string with markup: "[red]" in a job's name is a name.
-    cell = Text(text, style=style or column.style)
-    cell.truncate(width, overflow="ellipsis")
-    missing = width - cell.cell_len
-    if column.right:
-        cell.pad_left(missing)
-    else:
-        cell.pad_right(missing)
-    return cell
+def _cell(column: Column, text: str, width: int) -> str:
+    has = _width(text)
+    if has > width:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * (width - has) + text if column.right else text + " " * (width - has)
+
+
+LABEL = 17
+
+
+def print_facts(lines: Iterable[tuple[str, str]]) -> None:
+    """A fact a line, with what it is about; on a terminal long ones go on below, in a pipe each stays one line."""
+    width = terminal_width()
+    for label, text in lines:
+        parts = textwrap.wrap(text, max(width - LABEL, 20), break_on_hyphens=False) if width else [text]
+        for number, part in enumerate(parts or [""]):
+            print(f"{'' if number else label:<{LABEL - 1}} {part}")
+
+
+def clip(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells, with an ellipsis where something is cut."""
+    return text if _width(text) <= width else set_cell_size(text, width - 1) + "…"

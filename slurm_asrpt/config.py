@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slurm_asrpt import grouprules
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
+from slurm_asrpt.whereabouts import DEFAULT_PATH, RUN, settings_file
 
-DEFAULT_PATH = Path("/etc/slurm/asrpt.toml")
-ENVIRONMENT_VARIABLE = "ASRPT_CONFIG"
 DEFAULT_POLICY = "asrpt-gated"
 """The policy of those who name none: a name of ``core.policies`` (not imported here, commands start quicker)."""
 
@@ -92,7 +90,7 @@ class PathSettings(Section):
     """Where things are kept. Folders are created with tight modes."""
 
     state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
-    run: Path = Field(Path("/run/asrpt"), description="status.json for asrpt-status, pid file.")
+    run: Path = Field(RUN, description="status.json for asrpt-status, pid file.")
     hook: Path = Field(Path("/etc/slurm/asrpt"), description="hook.conf and table.txt, read by slurmctld's Lua.")
     spool: Path = Field(
         Path("/var/spool/asrpt"),
@@ -171,6 +169,17 @@ class PredictSettings(Section):
     keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
 
 
+class AuditSettings(Section):
+    """The audit trail: every decision, with what it was made from."""
+
+    file_mb: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        64, description="MiB at which audit.jsonl is put aside and a new one begun."
+    )
+    files: Annotated[int, Field(ge=1, le=1000)] = Field(
+        6, description="Files kept, the one being written included; so the trail has at most files x file_mb MiB."
+    )
+
+
 class GroupSettings(Section):
     """What counts as the same recurring job. The hook and the tools share these rules."""
 
@@ -214,6 +223,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     fabric: FabricSettings = FabricSettings()
     predict: PredictSettings = PredictSettings()
+    audit: AuditSettings = AuditSettings()
     group: GroupSettings = GroupSettings()
 
 
@@ -223,7 +233,7 @@ def load_settings(path: Path | None = None, *, trusted: bool = False) -> Setting
     trusted: for what writes and runs by them; a file that other users could have written is refused then.
     Raises InputError naming file, key and remedy.
     """
-    named = path or (Path(os.environ[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in os.environ else None)
+    named = settings_file(path)
     target = named or DEFAULT_PATH
     if named is None and not target.exists():
         return Settings()

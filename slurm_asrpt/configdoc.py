@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from slurm_asrpt.config import DEFAULT_PATH, ENVIRONMENT_VARIABLE, Section, Settings
+from slurm_asrpt.config import Section, Settings
+from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 WIDTH = 100
 

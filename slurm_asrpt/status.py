@@ -1,86 +1,102 @@
-"""status.json: what asrptd shows to users. Written by the daemon by rename, read by asrpt-status. Schema 1."""
+"""status.json: what asrptd shows to users. Written by the daemon by rename, read by asrpt-status. Schema 1.
+
+The texts beside the fields become docs/status.schema.json (``python -m slurm_asrpt.statusdoc``). A later release may
+add fields to the same schema, so readers ignore those that they do not know; any other change makes it the next one.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from slurm_asrpt.errors import AsrptError
 
 SCHEMA = 1
 FILE_NAME = "status.json"
+_JOBS = b'"jobs": [\n'
+_RUNS = b'"state": "running", '
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One row. Times are seconds since the epoch, durations seconds; None where not known.
+    """A job. Times are seconds since the epoch, durations seconds; null where not known."""
 
-    rank: 1 is next to start; None once started or when left to Slurm.
-    state: a value of core.policies.base.Phase. reason: the typed reason; text: the same in words.
-    nodes: chosen (starting), real (running), or last considered (delayed) GPUs per node.
-    iterations_done: as the job reports them, so counted from the beginning of its training. iterations_total: of the
-    whole training, reported, else predicted. alpha_observed: seconds per iteration between reports. remaining_s: of a
-    running job, from its reports, else predicted. predicted_..., remaining_low and _high: the 10-90% intervals, None
-    where nothing is predicted or the job itself has said how much is left.
-    start_earliest, _median, _latest: with 10, 50 and 90% a waiting job has started by then, by a simulation of
-    start_made; None: later than was simulated. start_unknown: why a waiting job has none of these.
-    band: by fair-share, 1 goes first; None where nobody asked for bands.
-    """
+    job_id: Annotated[str, "As Slurm spells it: 1234, or 1234_5 for a task of an array."]
+    name: Annotated[str, "As its owner wrote it."]
+    user: Annotated[str, "Whose it is."]
+    partition: Annotated[str, "Its partition, or several with commas."]
+    gpus: Annotated[int, "GPUs that it has or asks for."]
+    group: Annotated[str, "Its recurrence group, 16 hex digits; empty without a tag of the hook."]
+    profile: Annotated[str, "The profile that it names, or empty."]
+    predicted_iterations: Annotated[int, "Training iterations; 0 for an unseen group."]
+    submit_time: Annotated[float, "When it was submitted."]
+    state: Annotated[str, "virtual queue, waiting, delayed for placement, starting, running or left to Slurm."]
+    reason: Annotated[str, "Why it does not run, in one word that stays the same from release to release."]
+    text: Annotated[str, "The same for people; empty for a running job."]
+    facts: Annotated[dict[str, Any], "What the reason rests on; the names depend on it."]
+    nodes: Annotated[
+        dict[str, int], "GPUs per node: chosen (starting), real (running), or last considered (delayed, reserved)."
+    ]
+    rank: Annotated[int | None, "Place in the line, 1 is next; null once started or when left to Slurm."] = None
+    start_time: Annotated[float | None, "When it has started; null before."] = None
+    predicted_run_s: Annotated[float | None, "Predicted run time."] = None
+    iterations_done: Annotated[int | None, "As the job reports them, from the beginning of its training."] = None
+    alpha: Annotated[float | None, "Seconds per iteration on those nodes."] = None
+    alpha_min: Annotated[float | None, "Seconds per iteration in the best placement."] = None
+    iterations_total: Annotated[int | None, "Of the whole training: reported, else predicted."] = None
+    alpha_observed: Annotated[float | None, "Seconds per iteration between its reports."] = None
+    remaining_s: Annotated[float | None, "What a running job still takes, by its reports, else as predicted."] = None
+    predicted_low: Annotated[int | None, "With 10% it takes fewer iterations; null where nothing is predicted."] = None
+    predicted_high: Annotated[int | None, "With 90% it takes fewer iterations."] = None
+    predicted_run_low_s: Annotated[float | None, "The same of the run time, 10%."] = None
+    predicted_run_high_s: Annotated[float | None, "The same of the run time, 90%."] = None
+    remaining_low_s: Annotated[float | None, "The same of what is left; null if the job has said it itself."] = None
+    remaining_high_s: Annotated[float | None, "The same of what is left, 90%."] = None
+    start_earliest: Annotated[float | None, "With 10% a waiting job has started by then."] = None
+    start_median: Annotated[float | None, "With 50% it has."] = None
+    start_latest: Annotated[float | None, "With 90% it has; null: later than was simulated."] = None
+    start_made: Annotated[float | None, "When that was simulated."] = None
+    start_unknown: Annotated[str, "Why a waiting job has no such estimate."] = ""
+    band: Annotated[int | None, "By fair-share, 1 goes first; null where policy.fairshare_bands is not set."] = None
 
-    job_id: str
-    name: str
-    user: str
-    partition: str
-    gpus: int
-    group: str
-    profile: str
-    predicted_iterations: int
-    predicted_run_s: float | None
-    submit_time: float
-    start_time: float | None
-    state: str
-    reason: str
-    text: str
-    facts: dict[str, Any]
-    rank: int | None
-    nodes: dict[str, int]
-    iterations_done: int | None = None
-    alpha: float | None = None
-    alpha_min: float | None = None
-    iterations_total: int | None = None
-    alpha_observed: float | None = None
-    remaining_s: float | None = None
-    predicted_low: int | None = None
-    predicted_high: int | None = None
-    predicted_run_low_s: float | None = None
-    predicted_run_high_s: float | None = None
-    remaining_low_s: float | None = None
-    remaining_high_s: float | None = None
-    start_earliest: float | None = None
-    start_median: float | None = None
-    start_latest: float | None = None
-    start_made: float | None = None
-    start_unknown: str = ""
-    band: int | None = None
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node with GPUs of the managed partitions."""
+
+    name: Annotated[str, "Its name."]
+    gpus: Annotated[int, "GPUs that it has."]
+    gpus_free: Annotated[int, "GPUs on which asrptd could start a job now; 0 on a node that is down or draining."]
+    gpu_type: Annotated[str, "As in slurm.conf, or empty."] = ""
+    partitions: Annotated[list[str], "The partitions that it is in."] = field(default_factory=list)
+    state: Annotated[str, "As Slurm writes it."] = ""
+    other_gres: Annotated[bool, "Whether its GPUs are of several kinds, or not whole: Slurm keeps it."] = False
 
 
 @dataclass(frozen=True)
 class Status:
-    """leader: host, pid and since when, of the writing asrptd. forecast_s: seconds between two estimates, or 0."""
+    """What asrpt-status --json prints. Filters apply to ``jobs``."""
 
-    written: float
-    mode: str
-    policy: str
-    interval_s: float
-    gpus_total: int
-    gpus_free: int
-    jobs: list[JobStatus] = field(default_factory=list)
-    schema: int = SCHEMA
-    leader: str = ""
-    forecast_s: float = 0.0
+    written: Annotated[float, "When asrptd wrote it, seconds since the epoch."]
+    mode: Annotated[str, "shadow, order, enforce, or disabled."]
+    policy: Annotated[str, "The policy by name."]
+    interval_s: Annotated[float, "Seconds between two cycles of asrptd."]
+    gpus_total: Annotated[int, "GPUs of the usable nodes."]
+    gpus_free: Annotated[int, "Those that are free."]
+    jobs: Annotated[list[JobStatus], "In the order in which they should start, running ones first."] = field(
+        default_factory=list
+    )
+    schema: Annotated[int, "1. Fields may be added; any other change makes it 2."] = SCHEMA
+    leader: Annotated[str, "Host, pid and since when, of the asrptd that wrote it."] = ""
+    forecast_s: Annotated[float, "Seconds between two estimates of starts; 0: none."] = 0.0
+    nodes: Annotated[list[NodeStatus], "In Slurm's order."] = field(default_factory=list)
+    counts: Annotated[dict[str, list[int]], "Of each state all jobs and their GPUs, whatever the filters."] = field(
+        default_factory=dict
+    )
 
 
 def withdrawn_after(forecast_s: float) -> float:
@@ -90,29 +106,112 @@ def withdrawn_after(forecast_s: float) -> float:
 
 def write_status(run_dir: Path, status: Status, *, private: bool = False) -> None:
     """Replace the status. private: for nobody but root and the daemon's user. Raises OSError."""
-    temporary = run_dir / f".{FILE_NAME}.{os.getpid()}"
-    rows = [vars(job) for job in status.jobs]  # asdict() would copy every one, at ten times the cost
+    rest = {name: value for name, value in vars(status).items() if name != "jobs"}
+    rest |= {"nodes": [vars(node) for node in status.nodes], "counts": status.counts or count_jobs(status.jobs)}
+    rows = map(json.JSONEncoder().encode, map(_known, status.jobs))
+    text = json.dumps(rest)[:-1] + ', "jobs": [\n' + ",\n".join(rows) + "\n]}"
+    publish(run_dir, FILE_NAME, text.encode(), private=private)
+
+
+def _known(job: JobStatus) -> dict[str, Any]:
+    """A row without what is null; asdict() would copy it, at ten times the cost."""
+    return {name: value for name, value in vars(job).items() if value is not None}
+
+
+def count_jobs(jobs: list[JobStatus]) -> dict[str, list[int]]:
+    """Of each state the jobs and their GPUs."""
+    found: dict[str, list[int]] = {}
+    for job in jobs:
+        count = found.setdefault(job.state, [0, 0])
+        count[0] += 1
+        count[1] += job.gpus
+    return found
+
+
+def publish(run_dir: Path, name: str, data: bytes, *, private: bool = False) -> None:
+    """Replace a file of the run folder. private: for nobody but root and the daemon's user. Raises OSError."""
+    temporary = run_dir / f".{name}.{os.getpid()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps({**vars(status), "jobs": rows}))
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
         os.fchmod(descriptor, 0o600 if private else 0o644)
-    temporary.replace(run_dir / FILE_NAME)
+    temporary.replace(run_dir / name)
 
 
-def read_status(run_dir: Path) -> Status:
-    """The daemon's last word. Raises AsrptError where there is none or it is of another schema."""
-    path = run_dir / FILE_NAME
+def read_published(run_dir: Path, name: str) -> bytes:
+    """A file that asrptd publishes. Raises AsrptError that says why there is none."""
+    path = run_dir / name
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw.get("schema") != SCHEMA:
-            raise AsrptError(f"{path}: schema {raw.get('schema')}, this asrpt-status reads {SCHEMA}; update it")
-        jobs = [JobStatus(**job) for job in raw.pop("jobs")]
-        return Status(jobs=jobs, **raw)
+        return path.read_bytes()
     except FileNotFoundError:
         raise AsrptError(f"{path} is not there: asrptd has not run yet (systemctl status asrptd)") from None
     except PermissionError:
         raise AsrptError(f"{path} is for SlurmUser and root alone: slurm.conf has PrivateData=jobs") from None
     except OSError as error:
         raise AsrptError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def read_status(run_dir: Path) -> Status:
+    """The daemon's last word. Raises AsrptError where there is none or it is of another schema."""
+    return _parsed(run_dir / FILE_NAME, read_published(run_dir, FILE_NAME))
+
+
+def read_screenful(run_dir: Path, user: str, rows: int) -> Status:
+    """The same with this user's jobs, and so many of those that run and of those that wait: quick with 10,000 jobs.
+
+    Each job is on a line of its own, and a quotation mark inside a text has a backslash before it.
+    """
+    data = read_published(run_dir, FILE_NAME)
+    head, mark, body = data.partition(_JOBS)
+    lines, mine = body.split(b"\n"), f'"user": {json.dumps(user)}, '.encode()
+    room, chosen = {True: rows, False: rows}, []
+    for line in lines[:-1]:
+        runs = _RUNS in line
+        room[runs] -= 1
+        if room[runs] >= 0 or mine in line:
+            chosen.append(line.rstrip(b","))
+    return _parsed(run_dir / FILE_NAME, head + mark + b",".join(chosen) + lines[-1] if mark else data)
+
+
+def _parsed(path: Path, data: bytes) -> Status:
+    try:
+        raw = json.loads(data)
+        if raw.get("schema") != SCHEMA:
+            raise AsrptError(f"{path}: schema {raw.get('schema')}, this asrpt-status reads {SCHEMA}; update it")
+        raw["jobs"] = _rows(JobStatus, raw["jobs"])
+        raw["nodes"] = _rows(NodeStatus, raw.get("nodes", []))
+        (found,) = _rows(Status, [raw])
+        return found
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise AsrptError(f"{path} is damaged; asrptd writes it anew each cycle, so try again") from error
+
+
+def _rows(kind: type[T], rows: list[dict[str, Any]]) -> list[T]:
+    """Objects of a dataclass that take the rows as they are; by its constructor 10,000 cost a tenth of a second more.
+
+    What has a default may be missing, what is unknown is of a later release. Raises KeyError for a field that is
+    missing, TypeError, AttributeError for rows that are none.
+    """
+    known = fields(kind)  # type: ignore[arg-type]  # it is a dataclass
+    factories = {f.name: f.default_factory for f in known if f.default_factory is not MISSING}
+    needed = {f.name for f in known if f.default is MISSING} - factories.keys()
+    made = []
+    for row in rows:
+        if not needed <= row.keys():
+            raise KeyError(*needed - row.keys())
+        for name in factories.keys() - row.keys():
+            row[name] = factories[name]()
+        found = object.__new__(kind)
+        object.__setattr__(found, "__dict__", row)  # other defaults are attributes of the class
+        made.append(found)
+    return made
+
+
+def full(status: Status) -> dict[str, Any]:
+    """As JSON values, with all fields; asdict() would copy every one, at ten times the cost."""
+    rows = {name: [_with_defaults(row) for row in getattr(status, name)] for name in ("jobs", "nodes")}
+    return _with_defaults(status) | rows
+
+
+def _with_defaults(row: Any) -> dict[str, Any]:
+    return {f.name: getattr(row, f.name) for f in fields(row)}

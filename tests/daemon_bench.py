@@ -58,13 +58,18 @@ class Clock:
 
 
 def make_settings(
-    folder: Path, mode: str = "enforce", policy: str = "asrpt", fairshare_bands: int = 0, **daemon: Any
+    folder: Path,
+    mode: str = "enforce",
+    policy: str = "asrpt",
+    fairshare_bands: int = 0,
+    tau: float = 1.0,
+    **daemon: Any,
 ) -> Settings:
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(exist_ok=True)
     values = {"mode": mode, "interval_s": 1.0, "progress_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
-    chosen = {"name": policy, "fairshare_bands": fairshare_bands}
+    chosen = {"name": policy, "fairshare_bands": fairshare_bands, "tau": tau}
     tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": chosen}
     return parse_settings(tables, "test")
 
@@ -74,8 +79,8 @@ class Bench:
 
     def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
         """Policy asrpt with that tau, or the one that ``policy`` names."""
-        self.folder, self.slurm, self.tau = folder, slurm, tau
-        self.settings = make_settings(folder, mode, **daemon)
+        self.folder, self.slurm = folder, slurm
+        self.settings = make_settings(folder, mode, tau=tau, **daemon)
         self.history = History(folder / "state" / "history.sqlite")
         self.start()
 
@@ -83,7 +88,7 @@ class Bench:
         """A new daemon on the same folders."""
         state, spool = self.settings.paths.state, self.settings.paths.spool
         name = self.settings.policy.name
-        more = {"tau": self.tau} if "tau" in policy_settings(name) else {}
+        chosen = self.settings.policy.chosen(policy_settings(name))
         self.lead = Lead(state)
         assert self.lead.take()
         profiles, clock = Profiles(load), Clock(self.slurm)
@@ -92,7 +97,7 @@ class Bench:
                 settings=self.settings,
                 client=self.slurm,
                 slurm=self.slurm.config(),
-                policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **more),
+                policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **chosen),
                 profiles=profiles,
                 store=Store(self.lead),
                 audit=Audit(state),

@@ -5,56 +5,46 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
-FILE_NAME = "audit.jsonl"
-MAX_BYTES = 64 << 20
-"""At this size the file becomes audit.jsonl.1, and so on; the last of KEEP goes."""
-KEEP = 5
+from slurm_asrpt.audit.trail import FILE_NAME, older_files
+from slurm_asrpt.config import AuditSettings
+
 MOST_UNWRITTEN = 100_000
 SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused"})
 """Events that the log tells, too."""
+UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"})
+"""Facts of theirs that only the trail has."""
 
 LOG = logging.getLogger("asrptd")
-
-
-def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:
-    """The jobs of each of these events since then, as far as the trail reaches back. Raises OSError."""
-    found: dict[str, set[str]] = {event: set() for event in events}
-    for path in (state / FILE_NAME, *(state / f"{FILE_NAME}.{number}" for number in range(1, KEEP + 1))):
-        if not path.exists() or path.stat().st_mtime < since:
-            continue
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if any(f'"event": "{event}"' in line for event in events):
-                    _note(line, since, found)
-    return found
-
-
-def _note(line: str, since: float, found: dict[str, set[str]]) -> None:
-    """A line torn by a crash is none."""
-    with suppress(ValueError, KeyError, TypeError):
-        entry = json.loads(line)
-        if entry["time"] >= since and entry["event"] in found:
-            found[entry["event"]].add(entry["job"])
+Listener = Callable[[str, Mapping[str, Any]], None]
+"""Hears of each event, with its facts, as it is recorded."""
 
 
 class Audit:
-    """Appends to ``audit.jsonl`` in the state folder; one write a cycle, so a crash tears no line but the last."""
+    """Appends to ``audit.jsonl`` in the state folder; a few writes a cycle, so a crash tears no line but the last.
 
-    def __init__(self, state: Path) -> None:
-        self.path = state / FILE_NAME
+    lines: recorded so far, those not yet written included.
+    """
+
+    def __init__(self, state: Path, settings: AuditSettings | None = None, listener: Listener | None = None) -> None:
+        self.path, self._settings = state / FILE_NAME, settings or AuditSettings()
+        self._listener = listener
         self._lines: list[str] = []
+        self.lines = 0
 
     def record(self, now: float, event: str, job_id: str = "", **facts: Any) -> None:
         entry = {"time": round(now, 3), "event": event, **({"job": job_id} if job_id else {}), **facts}
         self._lines.append(json.dumps(entry, default=str))
+        self.lines += 1
+        if self._listener is not None:
+            self._listener(event, facts)
         if event in SPOKEN:
-            LOG.info("%s job %s %s", event, job_id, json.dumps(facts, default=str))
+            spoken = {name: fact for name, fact in facts.items() if name not in UNSPOKEN}
+            LOG.info("%s job %s %s", event, job_id, json.dumps(spoken, default=str))
 
     def flush(self) -> None:
         """Write what is unwritten, all of it or nothing: what a full disk refuses stays for the next time.
@@ -75,17 +65,22 @@ class Audit:
                 file.truncate(before)
                 del self._lines[:-MOST_UNWRITTEN]
                 raise
-            full = file.tell() > MAX_BYTES
+            full = file.tell() > self._settings.file_mb << 20
         self._lines.clear()
         if full:
             self._rotate()
 
     def _rotate(self) -> None:
-        for number in range(KEEP - 1, 0, -1):
-            older = self.path.with_name(f"{FILE_NAME}.{number}")
-            if older.exists():
-                older.replace(self.path.with_name(f"{FILE_NAME}.{number + 1}"))
-        self.path.replace(self.path.with_name(f"{FILE_NAME}.1"))
+        """The file becomes audit.jsonl.1, that one audit.jsonl.2, and so on; those beyond ``audit.files`` go."""
+        for number, path in reversed(older_files(self.path.parent)):
+            if number + 1 < self._settings.files:
+                path.replace(self.path.with_name(f"{FILE_NAME}.{number + 1}"))
+            else:
+                path.unlink()
+        if self._settings.files > 1:
+            self.path.replace(self.path.with_name(f"{FILE_NAME}.1"))
+        else:
+            self.path.unlink()
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:

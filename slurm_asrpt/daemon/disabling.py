@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt import switch
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.handback import DONE, REFUSED, hand_back
 from slurm_asrpt.daemon.intake import Profiles
@@ -91,11 +91,11 @@ def _disabled_since(run: Path, since: float) -> bool:
 class _Nobody:
     """Records nothing and deletes nothing: the next asrptd shall find all that it is to learn from."""
 
-    def record(self, tracked: Any) -> bool:
-        return False
+    def record(self, tracked: Any) -> None:
+        return None
 
-    def record_cut(self, tracked: Any, until: float) -> bool:
-        return False
+    def record_cut(self, tracked: Any, until: float) -> None:
+        return None
 
     def flush(self) -> None:
         return None
@@ -131,7 +131,7 @@ def _parts(settings: Settings, client: SlurmClient, store: Store) -> Parts:
         policy=make_policy("fifo", fabric=Fabric(1.0, 1.0)),  # is never asked
         profiles=Profiles(lambda name: load_named(name, settings.paths.profiles)),
         store=store,
-        audit=Audit(settings.paths.state),
+        audit=Audit(settings.paths.state, settings.audit),
         recorder=nobody,  # type: ignore[arg-type]
         watch=nobody,  # type: ignore[arg-type]
         disabled=True,

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slurm_asrpt.config import DaemonSettings, Mode
@@ -23,8 +23,8 @@ from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.estimate import HORIZON_S
 from slurm_asrpt.forecast.margins import Margins, Start
-from slurm_asrpt.forecast.snapshot import to_json
-from slurm_asrpt.status import withdrawn_after
+from slurm_asrpt.forecast.snapshot import PUBLISHED, Waiting, to_json
+from slurm_asrpt.status import publish, withdrawn_after
 
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
@@ -87,19 +87,27 @@ class _Asked:
 
 
 class Forecaster:
-    """Estimates every ``forecast_s`` seconds, 0 for none; only in mode enforce, where asrptd's word holds."""
+    """Estimates every ``forecast_s`` seconds, 0 for none; only in mode enforce, where asrptd's word holds.
+
+    In any mode what they are made from is published, for what-ifs.
+    """
 
     def __init__(self, settings: DaemonSettings, begin: Callable[[bytes, float], Computation] = Process) -> None:
         self.every_s, self._enforcing, self._begin = settings.forecast_s, settings.mode is Mode.ENFORCE, begin
         self._asked: _Asked | None = None
-        self._due = -math.inf
+        self._due = self._publish_due = -math.inf
         self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
         self._without: set[str] = set()  # jobs for which nothing came out
         self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
 
     def step(self, scheduler: Scheduler, now: float) -> None:
         """After a cycle: pick up what is ready, begin anew when it is time."""
-        if not self.every_s or not self._enforcing:
+        if not self.every_s:
+            return
+        if now >= self._publish_due:
+            self._publish_due = now + self.every_s
+            self._publish(scheduler, now)
+        if not self._enforcing:
             return
         try:
             self._pick_up(scheduler, now)
@@ -109,6 +117,13 @@ class Forecaster:
             LOG.warning("no start-time estimates this time: %s", one_line(error))
             self._asked = None
         self._keep_first(scheduler, now)
+
+    def _publish(self, scheduler: Scheduler, now: float) -> None:
+        """What asrpt-status --what-if plays forward: for everybody, so without the names of users."""
+        snapshot = make_snapshot(scheduler, now)
+        nameless = replace(snapshot, waiting=_nameless(snapshot.waiting), recent=_nameless(snapshot.recent))
+        run, private = scheduler.settings.paths.run, scheduler.parts.slurm.private_jobs
+        publish(run, PUBLISHED, to_json(nameless), private=private)
 
     def _ask(self, scheduler: Scheduler, now: float) -> None:
         if not scheduler.world.pending(Place.QUEUED):
@@ -173,6 +188,10 @@ class Forecaster:
         if self._asked is not None:
             self._asked.work.stop()
             self._asked = None
+
+
+def _nameless(jobs: Sequence[Waiting]) -> tuple[Waiting, ...]:
+    return tuple(replace(each, job=replace(each.job, user="", group="")) for each in jobs)
 
 
 def _shown(times: Sequence[float | None], made: float, margins: Margins) -> Forecast:

@@ -6,10 +6,11 @@ import dataclasses
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 
 from slurm_asrpt.core.cluster import Node
-from slurm_asrpt.core.job import Job, JobId, JobProfile, unprofiled
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -109,9 +110,15 @@ def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job
         predicted_iterations=float(tag.iterations),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
-        request=ask.request,
+        request=_the_same(ask.request),
         time_limit=record.time_limit or math.inf,
     )
+
+
+@lru_cache(MOST_PROFILES)
+def _the_same(request: Request) -> Request:
+    """One object for equal requests: hashing and comparing one is slow, and most jobs have the same few."""
+    return request
 
 
 def unpinned(record: JobRecord, before: Original | None) -> JobRecord:

@@ -20,7 +20,7 @@ from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
-from slurm_asrpt.daemon.metrics import Metrics
+from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
@@ -30,6 +30,7 @@ from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
+from slurm_asrpt.predict.calibration import calibration
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
@@ -101,7 +102,7 @@ class Daemon:
                 policy=_policy(settings),
                 profiles=self.profiles,
                 store=self.store,
-                audit=Audit(settings.paths.state),
+                audit=Audit(settings.paths.state, settings.audit, self.metrics.event),
                 recorder=self.recorder,
                 watch=self.watch,
                 arrivals=self._arrivals(time.time()),
@@ -171,17 +172,18 @@ class Daemon:
                 if once:
                     raise
                 failures += 1
-                wakeup = None
                 LOG.error("%s; trying again", one_line(error))
             except Exception:
                 if once:
                     raise
                 # a bug of ours: the jobs' leases run on, so a later cycle may still mend what this one could not
                 failures += 1
-                wakeup = None
                 LOG.exception("a cycle failed; trying again")
             if once:
                 return
+            if failures:
+                wakeup = None
+                self.metrics.failed()
             self.stopping.wait(self._pause(began, wakeup, failures))
 
     def _cycle(self, now: float) -> float | None:
@@ -235,13 +237,15 @@ class Daemon:
     def _show(self, now: float) -> None:
         status = build_status(self.scheduler, now, self.forecaster)
         write_status(self.settings.paths.run, status, private=self.scheduler.parts.slurm.private_jobs)
-        self.metrics.jobs(job.state for job in status.jobs)
+        self.metrics.state(status.mode, status.gpus_total, status.gpus_free, (job.state for job in status.jobs))
+        self.metrics.leases(self.scheduler.writer.leases_left(now))
 
     def _measure(self, now: float) -> None:
-        self.metrics.cycle(time.time() - now, self.scheduler.laps.seconds)
-        if self.metrics.wants_drift(now):
+        self.metrics.cycle(now, time.time() - now, self.scheduler.laps.seconds)
+        if self.metrics.wants_a_look(now):
             try:
                 self.metrics.drift(recent_drift(self.settings))
+                self.metrics.calibration(calibration(self.recorder.reach(), int(now) - CALIBRATED_S))
             except (AsrptError, OSError) as error:
                 LOG.warning("%s", one_line(error))
 

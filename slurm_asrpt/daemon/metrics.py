@@ -1,20 +1,33 @@
-"""Prometheus metrics of asrptd, served where ``daemon.metrics`` says."""
+"""Prometheus metrics of asrptd, served where ``daemon.metrics`` says. docs/metrics.md has them all in words."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Thread
+from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, start_http_server
+from prometheus_client.metrics import MetricWrapperBase
 
+from slurm_asrpt.config import Mode
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.calibration import Calibration
 from slurm_asrpt.predict.judge import Drift
 
-DRIFT_EVERY_S = 600.0
-"""The error of predictions needs a look into the history, and changes slowly."""
+M = TypeVar("M", bound=MetricWrapperBase)
+SELDOM_S = 600.0
+"""The error of predictions and estimates needs a look into the history, and changes slowly."""
+CALIBRATED_S = 30 * 86400
+"""Starts of so long ago count for the calibration, as with asrpt-admin calibration."""
+MODES = (*(str(mode) for mode in Mode), "disabled")
+FAILURES = {"lease-refused": "lease", "fence-refused": "fence", "hand-back-refused": "hand_back"}
+_CYCLE = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_WAIT = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+_RATIO = (1.0, 1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 5.0, 10.0)
+_TIMES = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
 
 
 class Metrics:
@@ -25,36 +38,70 @@ class Metrics:
 
     def __init__(self, listen: str) -> None:
         self.registry = CollectorRegistry()
-        self._cycle = self._gauge("cycle_seconds", "Duration of the last cycle.")
-        self._parts = Gauge("asrpt_cycle_part_seconds", "The last cycle by part.", ["part"], registry=self.registry)
-        self._jobs = Gauge("asrpt_jobs", "Jobs by state.", ["state"], registry=self.registry)
-        self._error = self._gauge("prediction_error_ratio", "Mean absolute error over mean iterations, latest runs.")
-        self._expected = self._gauge("prediction_expected_error_ratio", "The same of the active model when judged.")
-        self._unseen = self._gauge("prediction_unseen_ratio", "Share of the latest runs without a prediction.")
-        self._drifted = self._gauge("prediction_drifted", "1 if predictions err far more than expected, else 0.")
-        self._next_drift = 0.0
+        self._cycle = self._make(Histogram, "cycle_duration_seconds", "Duration of cycles.", buckets=_CYCLE)
+        self._phases = self._make(Summary, "cycle_phase_duration_seconds", "Cycles by phase.", ["phase"])
+        self._failed = self._make(Counter, "cycle_failures_total", "Cycles that failed and were tried again.")
+        self._last = self._make(Gauge, "last_cycle_timestamp_seconds", "When the last cycle began.")
+        self._mode = self._make(Gauge, "mode", "1 for the mode asrptd is in, else 0.", ["mode"])
+        self._jobs = self._make(Gauge, "jobs", "Jobs by state.", ["state"])
+        self._gpus = self._make(Gauge, "gpus", "GPUs that may serve jobs.")
+        self._free = self._make(Gauge, "gpus_free", "Those of them that are free.")
+        self._leases = self._make(Gauge, "leases", "Waiting jobs that Slurm keeps from starting for us.")
+        self._lease_left = self._make(Gauge, "lease_left_seconds", "What is left of the lease that ends first.")
+        self._seen = _Events(self._make)
+        self._error = self._make(
+            Gauge, "prediction_error_ratio", "Mean absolute error over mean iterations, latest runs."
+        )
+        self._expected = self._make(
+            Gauge, "prediction_expected_error_ratio", "The same of the active model when judged."
+        )
+        self._unseen = self._make(Gauge, "prediction_unseen_ratio", "Share of the latest runs without a prediction.")
+        self._drifted = self._make(Gauge, "prediction_drifted", "1 if predictions err far more than expected, else 0.")
+        self._foretold = self._make(
+            Gauge, "forecast_starts_ratio", "Share of starts, by where in the interval told before.", ["where"]
+        )
+        self._judged = self._make(Gauge, "forecast_judged_jobs", "Jobs of the last 30 days that had been told a start.")
+        self._next_look = 0.0
         self._server = _serve(listen, self.registry) if listen else None
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"asrpt_{name}", text, registry=self.registry)
+    def _make(self, kind: type[M], name: str, text: str, labels: Sequence[str] = (), **options: Any) -> M:
+        return kind(f"asrpt_{name}", text, labels, registry=self.registry, **options)
 
-    def cycle(self, seconds: float, parts: Mapping[str, float]) -> None:
-        """A cycle has ended. parts: its seconds by part."""
-        self._cycle.set(seconds)
-        for part, spent in parts.items():
-            self._parts.labels(part).set(spent)
+    def cycle(self, now: float, seconds: float, phases: Mapping[str, float]) -> None:
+        """A cycle that began at ``now`` has ended. phases: its seconds by phase."""
+        self._last.set(now)
+        self._cycle.observe(seconds)
+        for phase, spent in phases.items():
+            self._phases.labels(phase).observe(spent)
 
-    def jobs(self, states: Iterable[str]) -> None:
-        """The states of all jobs."""
+    def failed(self) -> None:
+        """A cycle has come to nothing."""
+        self._failed.inc()
+
+    def event(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Something stands in the audit trail from now on."""
+        self._seen.heard(event, facts)
+
+    def state(self, mode: str, gpus: int, free: int, states: Iterable[str]) -> None:
+        """The mode, GPUs that may serve jobs, how many of them are free, and the states of all jobs."""
+        for each in MODES:
+            self._mode.labels(each).set(each == mode)
+        self._gpus.set(gpus)
+        self._free.set(free)
         self._jobs.clear()
-        for state, count in Counter(states).items():
+        for state, count in Tally(states).items():
             self._jobs.labels(state).set(count)
 
-    def wants_drift(self, now: float) -> bool:
-        """Whether the predictions' error should be measured again; then not before some minutes have passed."""
-        if self._server is None or now < self._next_drift:
+    def leases(self, left_s: Sequence[float]) -> None:
+        """What is left of each lease, seconds."""
+        self._leases.set(len(left_s))
+        self._lease_left.set(min(left_s, default=math.nan))
+
+    def wants_a_look(self, now: float) -> bool:
+        """Whether the history should be looked at again; then not before some minutes have passed."""
+        if self._server is None or now < self._next_look:
             return False
-        self._next_drift = now + DRIFT_EVERY_S
+        self._next_look = now + SELDOM_S
         return True
 
     def drift(self, found: Drift) -> None:
@@ -63,10 +110,84 @@ class Metrics:
         self._unseen.set(found.unseen)
         self._drifted.set(bool(found.warning))
 
+    def calibration(self, found: Calibration) -> None:
+        self._judged.set(found.jobs)
+        for where in ("inside", "early", "late"):
+            self._foretold.labels(where).set(getattr(found, where) if found.jobs else math.nan)
+
     def close(self) -> None:
         if self._server:
             self._server[0].shutdown()
             self._server[1].join()
+
+
+class _Events:
+    """What is counted as it happens, from the facts of the audit trail."""
+
+    def __init__(self, make: Any) -> None:
+        self._starts = make(Counter, "starts_total", "Starts by what came of them.", ["outcome"])
+        self._refused = make(Counter, "write_failures_total", "Updates that Slurm refused.", ["kind"])
+        self._waited = make(Histogram, "wait_duration_seconds", "From submission to start.", buckets=_WAIT)
+        self._placed = make(Histogram, "placement_ratio", "Time per iteration over the least possible.", buckets=_RATIO)
+        self._used = make(Counter, "gpu_seconds_total", "GPU time of runs that have ended.")
+        self._lost = make(Counter, "lost_gpu_seconds_total", "Of it, what the best placement would have spared.")
+        self._saved = make(Counter, "saved_gpu_seconds_total", "What Slurm's own order of ranks would have cost more.")
+        self._predicted = make(
+            Histogram, "prediction_ratio", "Iterations over those predicted, of runs that ended.", buckets=_TIMES
+        )
+        self._shadow = make(
+            Histogram, "shadow_delay_seconds", "How much later Slurm started a job than decided.", buckets=_WAIT
+        )
+        self._shadow_place = make(
+            Histogram, "shadow_placement_ratio", "Time per iteration where Slurm put it over ours.", buckets=_TIMES
+        )
+        self._first = make(Counter, "shadow_starts_total", "Starts by Slurm, by who would have been first.", ["first"])
+        for outcome in ("decided", "as_planned", "elsewhere", "not_started"):
+            self._starts.labels(outcome)
+        for kind in FAILURES.values():
+            self._refused.labels(kind)
+
+    def heard(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event == "start":
+            self._starts.labels("decided").inc()
+        elif event == "not-started":
+            self._starts.labels("not_started").inc()
+        elif event in FAILURES:
+            self._refused.labels(FAILURES[event]).inc()
+        elif event == "running":
+            self._runs(facts)
+        elif event in ("ended", "cut"):
+            self._ends(facts)
+
+    def _runs(self, facts: Mapping[str, Any]) -> None:
+        alpha, best = facts["alpha"], facts["alpha_min"]
+        self._waited.observe(max(0.0, facts["began"] - facts["submitted"]))
+        if alpha and best:
+            self._placed.observe(alpha / best)
+        if facts.get("shadow"):
+            self._in_shadow(facts)
+        elif "as_planned" in facts:
+            self._starts.labels("as_planned" if facts["as_planned"] else "elsewhere").inc()
+
+    def _in_shadow(self, facts: Mapping[str, Any]) -> None:
+        """Slurm has started a job; asrptd had decided to at ``decided``, or not yet."""
+        decided, planned = facts.get("decided"), facts.get("planned_alpha")
+        self._first.labels("asrptd" if decided and decided <= facts["began"] else "slurm").inc()
+        if decided:
+            self._shadow.observe(max(0.0, facts["began"] - decided))
+        if planned and facts["alpha"]:
+            self._shadow_place.observe(facts["alpha"] / planned)
+
+    def _ends(self, facts: Mapping[str, Any]) -> None:
+        spent = sum(facts["gpus"].values()) * max(0.0, facts["ended"] - facts["began"])
+        alpha, best, block = facts["alpha"], facts["alpha_min"], facts.get("alpha_block")
+        self._used.inc(spent)
+        if alpha and best and best < alpha:
+            self._lost.inc(spent * (1 - best / alpha))
+        if alpha and block and block > alpha:
+            self._saved.inc(spent * (block / alpha - 1))
+        if facts["predicted"] and facts["iterations"]:
+            self._predicted.observe(facts["iterations"] / facts["predicted"])
 
 
 def _serve(listen: str, registry: CollectorRegistry) -> tuple[WSGIServer, Thread]:

@@ -43,6 +43,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         waiting=tuple(waiting),
         recent=tuple(recent),
         window_s=window_s,
+        margins=scheduler.parts.margins,
     )
 
 

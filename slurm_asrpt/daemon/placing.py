@@ -60,6 +60,17 @@ def real_placement(
     return Placement(counts, block_order(counts), _block_alpha(profile, servers, counts, fabric))
 
 
+def block_alpha(tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles) -> float | None:
+    """Of a job with a rank map: its alpha on the same GPUs with the ranks in Slurm's own order."""
+    if not tracked.mapped or tracked.real is None:
+        return None
+    counts = dict(tracked.real.gpus)
+    servers = _servers(counts, nodes)
+    if len(servers) != len(counts):
+        return None
+    return _block_alpha(_profile(tracked, sum(counts.values()), profiles), servers, counts, fabric)
+
+
 def _profile(tracked: Tracked, gpus: int, profiles: Profiles) -> JobProfile:
     """That with which the job was planned, if it was."""
     if tracked.job is not None and tracked.job.gpus == gpus:

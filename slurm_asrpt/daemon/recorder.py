@@ -48,18 +48,18 @@ class Recorder:
             self.history = self._open()
         return self.history
 
-    def record(self, tracked: Tracked) -> bool:
-        """Keep the run of a tagged job that has run until ``flush``; False where there is nothing to keep."""
+    def record(self, tracked: Tracked) -> Run | None:
+        """Keep the run of a tagged job that has run until ``flush``; None where there is nothing to keep."""
         record = tracked.record
         if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
-            return False  # not ours, or cancelled before it had any node
+            return None  # not ours, or cancelled before it had any node
         run = self._run(tracked, tracked.tag)
         if self._known(run):
-            return False  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
+            return None  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
         self.unwritten.append(run)
-        return True
+        return run
 
-    def record_cut(self, tracked: Tracked, until: float) -> bool:
+    def record_cut(self, tracked: Tracked, until: float) -> Run | None:
         """As ``record``, for a run that a requeue has ended: Slurm's record is of the job that waits again."""
         record = replace(tracked.record, state=REQUEUED, end_time=until)
         return self.record(replace(tracked, record=record))

@@ -11,9 +11,10 @@ from dataclasses import astuple
 from typing import Any
 
 from slurm_asrpt.config import Mode
+from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
-from slurm_asrpt.daemon import placing, rankmap
+from slurm_asrpt.daemon import facts, placing, rankmap, snapshots, witness
 from slurm_asrpt.daemon.clock import STEP_S
 from slurm_asrpt.daemon.handback import hand_back
 from slurm_asrpt.daemon.laps import Laps
@@ -36,6 +37,8 @@ class Scheduler:
         parts.margins = _margins(self._saved.get("forecast_margins"))
         self.writer = Writer(self.world)
         self.laps = Laps(parts.clock.monotonic)
+        self.decided: witness.Decided | None = None
+        """The last decision."""
         self._first = True
         self._cold = False  # no state of the policy could be taken up: submit times stand in for it
 
@@ -43,6 +46,7 @@ class Scheduler:
         """Do everything once. Returns when the policy wants to be asked again. Raises SlurmError."""
         self.writer.began = self.parts.clock.monotonic()
         self.laps.start()
+        lines = self.parts.audit.lines
         jobs, nodes = self.parts.client.jobs(), self.parts.client.nodes()
         self.laps.done("read")
         self.world.follow(jobs, nodes, now)
@@ -58,6 +62,10 @@ class Scheduler:
         self.laps.done("decide")
         self._write(starts, now)
         self.laps.done("write")
+        if self.parts.audit.lines > lines and self.decided is not None:
+            told = witness.cycle_facts(self.decided, self.world, self.laps.seconds)
+            self.parts.audit.record(now, "cycle", **told)
+        self.parts.audit.flush()
         return self.policy.next_wakeup(now)
 
     def _write(self, starts: list[Tracked], now: float) -> None:
@@ -70,7 +78,6 @@ class Scheduler:
         elif self.parts.mode is Mode.ORDER:
             self.writer.write_order(now)
         self._save(now)
-        self.parts.audit.flush()
 
     def _feed_policy(self, eligible: list[Tracked], now: float) -> None:
         """Submit what has become eligible, in order of submission; after a restart take up the saved state first."""
@@ -87,9 +94,7 @@ class Scheduler:
                 self.policy.submitted(tracked.job, since)
                 self.parts.arrivals.came(tracked.job, iterations_of(tracked), since)
             tracked.place, tracked.why = Place.QUEUED, None
-            self.parts.audit.record(
-                now, "queued", tracked.record.job_id, iterations=tracked.job.predicted_iterations, gpus=tracked.job.gpus
-            )
+            self.parts.audit.record(now, "queued", tracked.record.job_id, **facts.queued_facts(tracked, tracked.job))
         self._first = False
 
     def _resume(self, eligible: list[Tracked], now: float) -> None:
@@ -123,28 +128,46 @@ class Scheduler:
         for tracked in self.world.tracked.values():
             if tracked.place is Place.PINNED and tracked.pin is not None:
                 placing.reserve(view, tracked)
-        starts = []
-        for decision in self.policy.decide(view, now):
+        self.decided = witness.decide(self.policy, self.world, view, now)
+        snapshots.serve(self.settings.paths.state, self.decided)
+        starts = list[Tracked]()
+        for decision in self.decided.decisions:
             tracked = self.world.tracked[decision.job.id]
             if isinstance(decision, Start):
                 starts.append(self._pin(tracked, decision, now))
+                self._record_start(tracked, decision, view, len(starts), now)
             else:
                 self._note_wait(tracked, decision, now)
+        self._note_unsaid(now)
         return starts
+
+    def _note_unsaid(self, now: float) -> None:
+        """Why those wait who are new and of whom the policy has said nothing: it did not come to look at them."""
+        unsaid = [t for t in self.world.tracked.values() if t.place is Place.QUEUED and t.why is None]
+        reasons = dict(self.policy.queue(now)) if unsaid else {}
+        for tracked in unsaid:
+            job_id = JobId(tracked.record.job_id)
+            if tracked.job is not None and job_id in reasons:
+                self._note_wait(tracked, Wait(tracked.job, reasons[job_id]), now)
+
+    def _record_start(self, tracked: Tracked, start: Start, view: ClusterView, number: int, now: float) -> None:
+        """view: what was free before this one of the cycle's starts; afterwards without it."""
+        best, compared = self.world.best_alpha(start.job), number <= witness.MOST_COMPARED
+        told = witness.start_facts(start, best, view, self.settings, self.world.fabric, compared)
+        self.parts.audit.record(now, "start", start.job.id, mapped=tracked.mapped, **told)
+        view.take(start.placement.gpus, start.job.request)
 
     def _pin(self, tracked: Tracked, start: Start, now: float) -> Tracked:
         placement = start.placement
         before = tracked.original or writeback.original(tracked.record)
         tracked.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, before)
         tracked.place, tracked.why = Place.PINNED, reason(Phase.STARTING, "starting")
+        tracked.decided = tracked.decided or now
         if self.world.enforcing:
             tracked.original = before
         block = rankmap.block_order(placement.gpus)
         one_to_one = tracked.ask is not None and tracked.ask.one_task_per_gpu
         tracked.mapped = self.world.enforcing and one_to_one and start.job.profiled and placement.ranks != block
-        self.parts.audit.record(
-            now, "start", start.job.id, gpus=dict(placement.gpus), alpha=placement.alpha, mapped=tracked.mapped
-        )
         return tracked
 
     def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:

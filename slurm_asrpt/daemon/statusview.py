@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.daemon.forecaster import Forecaster
@@ -12,9 +14,11 @@ from slurm_asrpt.daemon.lengths import run_of
 from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
+from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import Tag
-from slurm_asrpt.status import JobStatus, Status
+from slurm_asrpt.status import JobStatus, NodeStatus, Status, count_jobs
 
 
 def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:
@@ -42,7 +46,18 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         jobs=rows,
         leader=scheduler.parts.store.lead.name,
         forecast_s=forecaster.every_s,
+        nodes=_node_rows(scheduler.world),
+        counts=count_jobs(rows),
     )
+
+
+def _node_rows(world: World) -> list[NodeStatus]:
+    managed, free = set(world.settings.slurm.partitions), world.view.free
+    return [
+        NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
+        for n in world.nodes
+        if n.gpus and n.partitions & managed
+    ]
 
 
 _ORDER = (Phase.RUNNING, Phase.STARTING, Phase.DELAYED, Phase.WAITING, Phase.LEFT)
@@ -62,7 +77,8 @@ def _row(
     record, tag, job = tracked.record, tracked.tag, tracked.job
     why = scheduler.world.explained(tracked, _why(tracked, reasons), now)
     best = scheduler.world.best_alpha(job) if job is not None else None
-    alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else None
+    here = _on_offer(scheduler.world, tracked, why)
+    alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else here.alpha if here else None
     iterations = tag.iterations if tag else 0
     low, high = _interval(tag)
     pace = alpha or best
@@ -71,7 +87,7 @@ def _row(
         name=record.name,
         user=record.user,
         partition=record.partition,
-        gpus=job.gpus if job else sum(record.gpus_by_node.values()),
+        gpus=job.gpus if job else gpus_of(record),
         group=tag.group if tag else "",
         profile=tag.profile if tag else "",
         predicted_iterations=iterations,
@@ -87,7 +103,7 @@ def _row(
         text=why.text if tracked.place is not Place.RUNNING else "",
         facts=dict(why.facts),
         rank=ranks.get(record.job_id),
-        nodes=_nodes(tracked, why),
+        nodes=_nodes(tracked, why) or (dict(here.gpus) if here else {}),
         alpha=alpha,
         alpha_min=best,
         band=job.band + 1 if job and scheduler.settings.policy.fairshare_bands > 1 else None,
@@ -106,6 +122,13 @@ def _nodes(tracked: Tracked, why: Reason) -> dict[str, int]:
     if tracked.place is Place.RUNNING:
         return dict(tracked.record.gpus_by_node)
     return dict(tracked.pin.gpus) if tracked.pin else dict(why.facts.get("nodes", {}))
+
+
+def _on_offer(world: World, tracked: Tracked, why: Reason) -> Placement | None:
+    """Where a job that has a reservation, or is delayed, could run at once: what waiting saves it from."""
+    if tracked.place is not Place.QUEUED or tracked.job is None or why.kind not in ("reserved", "placement"):
+        return None
+    return place(world.view, tracked.job, Strategy.MOST_FREE, world.fabric)
 
 
 def _interval(tag: Tag | None) -> tuple[int | None, int | None]:

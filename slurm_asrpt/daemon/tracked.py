@@ -62,6 +62,7 @@ class Tracked:
     ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
     place: Place = Place.APART
     why: Reason | None = None
+    decided: float = 0.0  # when its start was first decided, by this daemon
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
     lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known

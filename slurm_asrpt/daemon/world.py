@@ -12,11 +12,12 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
-from slurm_asrpt.daemon import placing, rankmap
+from slurm_asrpt.daemon import facts, placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import Site
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
+from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
@@ -109,6 +110,13 @@ class World:
             self._best[key] = best_alpha(job, nodes, self.fabric) if fits(job, nodes) else None
         return self._best[key]
 
+    def _best_of(self, tracked: Tracked) -> float | None:
+        return None if tracked.job is None else self.best_alpha(tracked.job)
+
+    def _end_of(self, tracked: Tracked, run: Run) -> dict[str, Any]:
+        block = placing.block_alpha(tracked, self.nodes, self.fabric, self.parts.profiles)
+        return facts.ended_facts(run, self._best_of(tracked), block)
+
     # jobs that come and go
 
     def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
@@ -149,8 +157,10 @@ class World:
 
     def _cut(self, tracked: Tracked, until: float, now: float) -> None:
         """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
-        if tracked.place is Place.RUNNING and self.parts.recorder.record_cut(tracked, until):
-            self.parts.audit.record(now, "cut", tracked.record.job_id, until=until)
+        run = self.parts.recorder.record_cut(tracked, until) if tracked.place is Place.RUNNING else None
+        if run is not None:
+            told = self._end_of(tracked, run)
+            self.parts.audit.record(now, "cut", tracked.record.job_id, until=until, **told)
 
     def _restore(self, tracked: Tracked, now: float) -> None:
         """What the daemon before us knew of a job that is new to us."""
@@ -167,14 +177,17 @@ class World:
         if key in self._done:
             return
         self._done.add(key)
-        tracked = self.tracked.pop(record.job_id, None)
-        if tracked is None:
-            tracked = Tracked(record, parse_tag(record.admin_comment))
+        known = self.tracked.pop(record.job_id, None)
+        tracked = known or Tracked(record, parse_tag(record.admin_comment))
+        if known is None:
             self._restore(tracked, now)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
-        if self.parts.recorder.record(tracked):
-            self.parts.audit.record(now, "ended", record.job_id, state=record.state)
+        run = self.parts.recorder.record(tracked)
+        if run is not None:
+            self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
+        elif known is not None:  # nothing to learn from
+            self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))
         self._gone.append(record)
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
@@ -252,8 +265,8 @@ class World:
 
     def _leave(self, tracked: Tracked, why: str, now: float) -> None:
         if tracked.place is not Place.LEFT:
-            self.parts.audit.record(now, "left", tracked.record.job_id, why=why)
-        self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why)), now)
+            self.parts.audit.record(now, "left", tracked.record.job_id, why=why, user=tracked.record.user)
+        self.withdraw(tracked, Place.LEFT, reason(Phase.LEFT, "left", why=LEFT_WORDS.get(why, why), word=why), now)
 
     def withdraw(self, tracked: Tracked, place: Place, why: Reason | None, now: float) -> None:
         if tracked.place in (Place.QUEUED, Place.PINNED):  # in the policy's queue, or running as far as it knows
@@ -336,16 +349,14 @@ class World:
 
     def _read_back(self, tracked: Tracked, now: float) -> None:
         """What was really allocated, beside what was planned."""
-        record, pin = tracked.record, tracked.pin
+        record = tracked.record
         if not record.gpus_by_node:
             return
         tracked.read = record.gpus_by_node
         tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
-        got = dict(record.gpus_by_node)
-        facts: dict[str, Any] = {"gpus": got, "alpha": tracked.real.alpha if tracked.real else None}
-        if pin is not None:
-            facts |= {"planned": pin.gpus, "as_planned": pin.gpus == got, "planned_alpha": pin.alpha}
-        self.parts.audit.record(now, "running", record.job_id, **facts)
+        shadow = not self.enforcing and tracked.place in (Place.QUEUED, Place.PINNED)
+        told = facts.running_facts(tracked, self._best_of(tracked), shadow)
+        self.parts.audit.record(now, "running", record.job_id, **told)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
 

@@ -180,6 +180,13 @@ class Writer:
         left = tracked.record.eligible_time - max(now, tracked.not_before)
         return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left / self._lease
 
+    def leases_left(self, now: float) -> list[float]:
+        """Seconds that the leases of the waiting jobs still run."""
+        if not self.world.enforcing:
+            return []
+        waiting = self.world.pending(Place.APART, Place.QUEUED)
+        return [t.lease_until - now for t in waiting if t.lease_until > now]
+
     def _ours_to_hand_over(self, tracked: Tracked, now: float) -> bool:
         """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
         tag = tracked.tag

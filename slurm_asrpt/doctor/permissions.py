@@ -7,13 +7,14 @@ import pwd
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from slurm_asrpt.config import DEFAULT_PATH, ENVIRONMENT_VARIABLE, Settings
+from slurm_asrpt.config import Settings
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.install import luablock
 from slurm_asrpt.install.slurmlines import SCRIPTS
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.spool import hosts_dir, progress_dir
+from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 
 def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.forecast.margins import Start
 from slurm_asrpt.forecast.replay import Arrival, Replay
-from slurm_asrpt.forecast.snapshot import Snapshot
+from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 from slurm_asrpt.forecast.span import Spans, left
 
 STEP = 10
 SAMPLES, LEAST_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
 """Of 10 k - 1 samples the k-th, 5 k-th and 9 k-th part what comes in 10, 50 and 90%: no interpolation is needed."""
 HORIZON_S = 86400.0
-_FIRST_NUMBER = 10**15
+FIRST_NUMBER = 10**15
 """Job ids of those to come: after all real ones, which is what ties go by."""
 
 
@@ -33,47 +34,56 @@ def forecast(
     horizon_s: float = HORIZON_S,
     budget_s: float = np.inf,
     clock: Callable[[], float] = time.process_time,
+    newcomer: Waiting | None = None,
+    told: Callable[[int], object] = lambda drawn: None,
 ) -> dict[JobId, Start]:
     """An estimate for each waiting job; none for those that start in too few futures, or if the budget is too small.
 
     The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` end it before all
-    samples are drawn.
+    samples are drawn. newcomer: a job that is submitted at the snapshot's time, and then the only one asked for.
+    told: called with the number of samples drawn.
     """
-    futures, deadline = _Futures(snapshot, horizon_s), clock() + budget_s
+    futures, deadline = _Futures(snapshot, horizon_s, newcomer), clock() + budget_s
     found: list[list[float]] = []
     for number in range(samples):
         starts = futures.play(np.random.default_rng([seed, number]), lambda: clock() < deadline)
         if clock() >= deadline:
             break
         found.append(starts)
+        told(len(found))
     tenth = (len(found) + 1) // STEP
     if len(found) < LEAST_SAMPLES:
         return {}
     ordered = np.sort(np.array(found[: STEP * tenth - 1]), axis=0)
     rows = ordered[[tenth - 1, 5 * tenth - 1, 9 * tenth - 1]].T.tolist()
-    ids = [each.job.id for each in snapshot.waiting]
+    ids = futures.asked
     return {job_id: Start(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 
 
 class _Futures:
     """What all samples have in common."""
 
-    def __init__(self, snapshot: Snapshot, horizon_s: float) -> None:
-        self._snapshot, self._horizon = snapshot, snapshot.now + horizon_s
-        self._ids = [each.job.id for each in snapshot.waiting]
-        self._waiting = Spans([each.span for each in snapshot.waiting])
+    def __init__(self, snapshot: Snapshot, horizon_s: float, newcomer: Waiting | None) -> None:
+        self._snapshot, self._horizon, self._newcomer = snapshot, snapshot.now + horizon_s, newcomer
+        waiting = [*snapshot.waiting, *([newcomer] if newcomer else [])]
+        self._ids = [each.job.id for each in waiting]
+        self._waiting = Spans([each.span for each in waiting])
+        self.asked = [newcomer.job.id] if newcomer else self._ids
         self._recent = Spans([each.span for each in snapshot.recent])
 
     def play(self, rng: np.random.Generator, may_go_on: Callable[[], bool]) -> list[float]:
-        """When each waiting job starts in one future, inf where it does not."""
+        """When each job that is asked for starts in one future, inf where it does not."""
         chances = 1.0 - rng.random(len(self._snapshot.running))  # never 0
         left_s = [
             min(left(run.span, run.ran_s, chance), run.limit_s)
             for run, chance in zip(self._snapshot.running, chances.tolist(), strict=True)
         ]
         iterations = dict(zip(self._ids, self._waiting.draw(rng).tolist(), strict=True))
-        starts = Replay(self._snapshot, left_s, iterations, self._arrivals(rng)).until(self._horizon, may_go_on)
-        return [starts.get(job_id, np.inf) for job_id in self._ids]
+        arrivals = self._arrivals(rng)
+        if self._newcomer:
+            arrivals = chain([(self._newcomer.job, iterations[self._newcomer.job.id])], arrivals)
+        starts = Replay(self._snapshot, left_s, iterations, arrivals, self.asked).until(self._horizon, may_go_on)
+        return [starts.get(job_id, np.inf) for job_id in self.asked]
 
     def _arrivals(self, rng: np.random.Generator) -> Iterator[Arrival]:
         """The recent past over and over, from an instant of it by lot: bursts and mixture stay as they were."""
@@ -83,7 +93,7 @@ class _Futures:
         offset = rng.random() * window
         due = np.array([(each.job.submit_time - (now - window) - offset) % window for each in recent])
         order = np.argsort(due, kind="stable").tolist()
-        number, begin = _FIRST_NUMBER, now
+        number, begin = FIRST_NUMBER, now
         while True:
             iterations = self._recent.draw(rng).tolist()
             for row in order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Start
@@ -18,7 +18,7 @@ class Replay:
     """One run of it.
 
     left_s: how long each running job still holds its GPUs, seconds; iterations: what each waiting job will run.
-    arrivals: in the order of their submit times; may never end.
+    arrivals: in the order of their submit times; may never end. asked: whose starts count; None: of all that wait.
     """
 
     def __init__(
@@ -27,9 +27,10 @@ class Replay:
         left_s: list[float],
         iterations: dict[JobId, float],
         arrivals: Iterator[Arrival],
+        asked: Collection[JobId] | None = None,
     ) -> None:
         self.view, self.policy, self.now = snapshot.view(), snapshot.make_policy(), snapshot.now
-        self.asked = set(iterations)
+        self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
         self._iterations = dict(iterations)
         self._arrivals = arrivals

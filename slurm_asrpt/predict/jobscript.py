@@ -16,15 +16,20 @@ _SIZES = {
 _COUNT = re.compile(r"(?:[A-Za-z0-9_.-]+:)?([0-9]{1,6})")
 
 
-def directives(script: bytes, options: Mapping[str, str] = _OPTIONS) -> dict[str, str]:
-    """``name`` and ``comment`` from the #SBATCH lines, as far as given; sbatch stops at the first command."""
-    found: dict[str, str] = {}
+def sbatch_words(script: bytes) -> list[str]:
+    """The words of all #SBATCH lines; sbatch stops at the first command."""
+    found: list[str] = []
     for line in script.split(b"\n"):
         if line.strip() and not line.strip().startswith(b"#"):
             break
         if line.startswith(b"#SBATCH"):
-            found |= _options(_words(os.fsdecode(line[len(b"#SBATCH") :])), options)
+            found += _words(os.fsdecode(line[len(b"#SBATCH") :]))
     return found
+
+
+def directives(script: bytes, options: Mapping[str, str] = _OPTIONS) -> dict[str, str]:
+    """``name`` and ``comment`` from the #SBATCH lines, as far as given."""
+    return _options(sbatch_words(script), options)
 
 
 def _words(text: str) -> list[str]:

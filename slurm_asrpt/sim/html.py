@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from html import escape
 from typing import Any
 
 from slurm_asrpt.errors import printable
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="POLICY">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>TITLE</title>
 <style>
@@ -33,15 +36,19 @@ td.long { white-space: normal; min-width: 20rem; }
 tr.real { background: #f2f2f2; font-weight: bold; }
 .note { color: #555; font-size: .9rem; }
 .warn { border-left: 4px solid #D55E00; padding-left: .7rem; }
-</style>
+STYLE</style>
 </head>
 <body>
 """
 
 
-def head(title: str) -> str:
-    """Everything before the page's own parts."""
-    return _HEAD.replace("TITLE", text(title))
+def head(title: str, script: str = "", style: str = "") -> str:
+    """Everything before the page's own parts. script: the only one that may run; style: rules beside the common ones.
+
+    Both are ours: nothing from outside belongs in them.
+    """
+    allowed = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode('ascii')}'" if script else ""
+    return _HEAD.replace("POLICY", _POLICY + allowed).replace("STYLE", style).replace("TITLE", text(title))
 
 
 def text(value: Any) -> str:
@@ -52,3 +59,13 @@ def text(value: Any) -> str:
 def table(titles: str, rows: str) -> str:
     """titles: cells of the first row; rows: whole rows. It scrolls where it is too wide."""
     return f'<div class="wide"><table>\n<tr>{titles}</tr>\n{rows}</table></div>\n'
+
+
+def duration(seconds: float | None) -> str:
+    """``3.2 h``; ``-`` where not known."""
+    if seconds is None:
+        return "-"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -57,7 +57,8 @@ class Point:
 
 def spread(values: Sequence[float]) -> str:
     """Mean and standard deviation."""
-    return f"{fmean(values):,.0f} ± {stdev(values) if len(values) > 1 else 0:,.0f}"
+    digits = 0 if fmean(values) >= 100 else 1
+    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
 
 
 def settings(figure: str) -> list[Setting]:

@@ -158,7 +158,7 @@ VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
 def _tables(figure: str, points: Points) -> str:
     chosen = settings(figure)
     if figure == "bco-fig6":
-        return _table(
+        return table(
             "makespan", [f"{number} servers" for number in SERVERS],
             {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")},
         )  # fmt: skip
@@ -168,13 +168,14 @@ def _tables(figure: str, points: Points) -> str:
             for extra in (EXTRA, MORE)
             for what, words in WHAT.items()
         }
-        return _table("slots", list(PLANNERS), rows)
+        return table("slots", list(PLANNERS), rows)
     names = [f"kappa {k}" for k in KAPPAS] if figure == "bco-fig5" else [f"lambda {f:g}" for f in LAMBDAS]
     rows = {f"{extra:.0%}": [points[s].text for s in chosen if s.extra == extra] for extra in (EXTRA, MORE)}
-    return _table("makespan", names, rows)
+    return table("makespan", names, rows)
 
 
-def _table(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+def table(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A Markdown table, all but the first column to the right."""
     lines = [f"| {corner} | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
     return "\n".join(lines) + "\n"

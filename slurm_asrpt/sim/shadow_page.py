@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_asrpt.sim.html import head, table, text
+from slurm_asrpt.sim.html import duration, head, table, text
 from slurm_asrpt.sim.shadow import LIMITS, Report, Share
-from slurm_asrpt.sim.whatif_page import curves, duration, outcome_table
+from slurm_asrpt.sim.whatif_page import curves, outcome_table
 
 TITLES = ("jobs", "GPU hours", "mean wait, Slurm", "mean wait, enforce", "completion ratio", "later", "verdict")
 

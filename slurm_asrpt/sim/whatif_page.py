@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.sim.html import head, table, text
+from slurm_asrpt.sim.html import duration, head, table, text
 from slurm_asrpt.sim.whatif import LIMITS, Outcome, Past, remarks
 
 COLUMNS: Mapping[str, str] = {
@@ -26,16 +26,6 @@ REAL = ' class="real"'
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 50, 10
 _TICKS = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86400, "1 d"), (7 * 86400, "1 w"), (70 * 86400, "10 w"))
-
-
-def duration(seconds: float | None) -> str:
-    """``3.2 h``; ``-`` where not known."""
-    if seconds is None:
-        return "-"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def cell(name: str, value: Any) -> str:

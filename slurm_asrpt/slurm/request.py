@@ -36,6 +36,27 @@ LEFT_WORDS = {
     "shadow": "the daemon only watches (mode shadow)",
 }
 
+LEFT_CHANGES = {
+    "interactive": "sbatch in place of salloc or srun",
+    "het": "one job for each of its parts",
+    "array": "single jobs in place of the array",
+    "nodelist": "submit it without -w",
+    "exclude": "submit it without -x",
+    "exclusive": "submit it without --exclusive",
+    "reservation": "submit it without --reservation",
+    "features": "submit it without -C",
+    "contiguous": "submit it without --contiguous",
+    "switches": "submit it without --switches",
+    "gres": "ask for whole GPUs of one kind",
+    "deadline": "submit it without --deadline",
+    "socket": "ask for GPUs with --gpus or --gpus-per-task",
+    "shape": "ask for GPUs with --gpus or --gpus-per-task",
+    "off": "submit it without asrpt:off in --comment",
+    "untagged": "submit it anew; if that does not help, an admin runs asrpt-admin doctor",
+    "held": "release it (scontrol release)",
+}
+"""What its owner could do so that asrptd schedules such a job; nothing where there is no word."""
+
 
 @dataclass(frozen=True)
 class Ask:

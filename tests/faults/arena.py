@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from slurm_asrpt.daemon.audit import FILE_NAME as AUDIT
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec

@@ -28,7 +28,7 @@ from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.spool import parse_progress
-from slurm_asrpt.status import JobStatus, Status, read_status, write_status
+from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, write_status
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "recorded"
@@ -187,7 +187,7 @@ def test_models(data: st.DataObject) -> None:
             return
 
 
-JOB = JobStatus("7", "n", "u", "gpu", 4, "g", "p", 5, 5.0, 0.0, None, "waiting", "r", "t", {}, 1, {})
+JOB = JobStatus("7", "n", "u", "gpu", 4, "g", "p", 5, 0.0, "waiting", "r", "t", {}, {"n1": 4}, 1, 5.0)
 
 
 @given(st.data())
@@ -197,6 +197,7 @@ def test_status(data: st.DataObject) -> None:
         path = Path(folder, "status.json")
         path.write_bytes(data.draw(spoilt(path.read_bytes())))
         or_our_error(lambda: read_status(Path(folder)))
+        or_our_error(lambda: read_screenful(Path(folder), "n", 3))
 
 
 @example(b"")

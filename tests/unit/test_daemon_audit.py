@@ -6,17 +6,17 @@ import resource
 
 import pytest
 
+from slurm_asrpt.audit.trail import FILE_NAME
+from slurm_asrpt.config import AuditSettings
 from slurm_asrpt.daemon import audit as module
-from slurm_asrpt.daemon.audit import FILE_NAME, Audit
+from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.predict.history import History
 
 
-def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 10)
-    monkeypatch.setattr(module, "KEEP", 2)
-    audit = Audit(tmp_path)
+def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
+    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=3))
     for number in range(4):
-        audit.record(float(number), "wait", "1", turn=number)
+        audit.record(float(number), "wait", "1", turn=number, text="x" * (1 << 20))
         audit.flush()
     turns = {p.name: json.loads(p.read_text())["turn"] for p in tmp_path.iterdir()}
     assert turns == {f"{FILE_NAME}.1": 3, f"{FILE_NAME}.2": 2}

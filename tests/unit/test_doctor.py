@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config import GroupSettings, Settings, parse_settings
-from slurm_asrpt.daemon.metrics import DRIFT_EVERY_S, Metrics
+from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
 from slurm_asrpt.doctor import State, examine
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
@@ -139,13 +139,13 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 def test_metrics_are_served() -> None:
     metrics = Metrics("127.0.0.1:0")
     try:
-        assert metrics.wants_drift(NOW)
+        assert metrics.wants_a_look(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
-        assert not metrics.wants_drift(NOW + DRIFT_EVERY_S - 1)
-        metrics.cycle(0.5, {"read": 0.3, "write": 0.2})
-        metrics.cycle(0.25, {"read": 0.125})
-        metrics.jobs(["running", "waiting", "waiting"])
-        metrics.jobs(["waiting"])
+        assert not metrics.wants_a_look(NOW + SELDOM_S - 1)
+        metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
+        metrics.cycle(NOW, 0.25, {"read": 0.125})
+        metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
+        metrics.state("shadow", 8, 4, ["waiting"])
         found = scraped(metrics)
     finally:
         metrics.close()
@@ -153,8 +153,10 @@ def test_metrics_are_served() -> None:
     assert found["asrpt_prediction_error_ratio"] == 0.75
     assert found['asrpt_jobs{state="waiting"}'] == 1.0
     assert 'asrpt_jobs{state="running"}' not in found
-    assert found["asrpt_cycle_seconds"] == 0.25
-    assert found['asrpt_cycle_part_seconds{part="read"}'] == 0.125
+    assert found["asrpt_cycle_duration_seconds_sum"] == 0.75
+    assert found['asrpt_cycle_phase_duration_seconds_sum{phase="read"}'] == 0.5
+    assert found['asrpt_mode{mode="shadow"}'] == 1.0
+    assert found['asrpt_mode{mode="enforce"}'] == 0.0
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
@@ -165,5 +167,5 @@ def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
 
 def test_without_an_address_nothing_is_served_or_measured() -> None:
     metrics = Metrics("")
-    assert not metrics.wants_drift(NOW)
+    assert not metrics.wants_a_look(NOW)
     metrics.close()

@@ -38,7 +38,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def status_of(settings: Settings, mode: str, *queued: str) -> None:
     rows = [
-        JobStatus(job, "train", "u", "gpu", 1, "", "", 0, None, NOW, None, "delayed", "gpus", "", {}, rank, {})
+        JobStatus(job, "train", "u", "gpu", 1, "", "", 0, NOW, "delayed", "gpus", "", {}, {}, rank)
         for rank, job in enumerate(queued, start=1)
     ]
     write_status(settings.paths.run, Status(NOW, mode, "asrpt", 5.0, 8, 8, rows))

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import time
 import unicodedata
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer.main
 from slurm_asrpt_cli import asrptd, report
 from slurm_asrpt_cli.asrptd import OneLine
 
+from slurm_asrpt.audit.snapshot import to_bytes
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
@@ -46,7 +48,14 @@ LINES = [
     ("asrpt-status", "--parsable"),
     ("asrpt-status", "--json"),
     ("asrpt-status", "--explain", "@evil"),
+    ("asrpt-status", "--explain", "7", "--json"),
     ("asrpt-status", "--job", TAME),
+    ("asrpt-status", TAME, "12_[" + TAME),
+    ("asrpt-status", "--partition", TAME, "--sort", TAME),
+    ("asrpt-status", "--what-if", "@script"),
+    ("asrpt-status", "--json", "--what-if", "@script", "--", "--job-name", TAME, EVIL),
+    ("asrpt-status", "--what-if", "@missing"),
+    ("asrpt-status", "--what-if", "@script", "--", "--nodes", TAME),
     ("asrpt-status", "--user", TAME, "--state", TAME),
     ("asrpt-status", "--config", "@evil.toml"),
     ("asrpt-admin", "retrain"),
@@ -88,6 +97,17 @@ LINES = [
     ("asrpt-admin", "history", "check"),
     ("asrpt-admin", "calibration"),
     ("asrpt-admin", "calibration", "--json"),
+    ("asrpt-admin", "audit"),
+    ("asrpt-admin", "audit", "--since", "yesterday", "--cycles"),
+    ("asrpt-admin", "audit", "--since", "1970-01-02", "--json"),
+    ("asrpt-admin", "audit", "--since", "1970-01-02", "--html", "@out"),
+    ("asrpt-admin", "audit", "--since", TAME),
+    ("asrpt-admin", "audit", "--job", TAME, "--user", TAME, "--html", "@missing/x"),
+    ("asrpt-admin", "snapshot", "-o", "@out"),
+    ("asrpt-admin", "replay", "@missing"),
+    ("asrpt-admin", "replay", "@script"),
+    ("asrpt-admin", "replay", "--json", "@snapshot"),
+    ("asrpt-admin", "replay", "@snapshot"),
     ("asrpt-admin", "shadow-report", "--since", TAME),
     ("asrpt-admin", "shadow-report", "--html", "@missing"),
     ("asrpt-admin", "install"),
@@ -162,6 +182,17 @@ def evil_model(settings: Settings) -> Path:
     return models_folder(settings) / f"x{NAME}"
 
 
+def evil_trail(settings: Settings) -> None:
+    """An event of each kind, with figures that are none, and texts where figures belong."""
+    audit = Audit(settings.paths.state)
+    numbers = {"gpus": {EVIL: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
+    for event in ("queued", "wait", "start", "running", "ended", "cut", "gone", "left", "not-started", "cycle", EVIL):
+        texts = dict.fromkeys(("user", "name", "reason", "why", "error", "state", "place", "mode", EVIL), EVIL)
+        audit.record(time.time(), event, EVIL, **texts, **numbers, predicted=5, iterations=9)
+        audit.record(time.time(), event, "7", **dict.fromkeys((*texts, *numbers, "predicted", "iterations"), EVIL))
+    audit.flush()
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> dict[str, str]:
     """The words of LINES that stand for something: an installation in which every text is EVIL."""
@@ -190,6 +221,9 @@ def site(tmp_path: Path) -> dict[str, str]:
             file, ["job_id", "start_time", "end_time", TAME, "user"], [[EVIL, 1, 9, EVIL, EVIL], [2, EVIL, 5, 1, 1]]
         )
     files["dump"].write_text(f"{EVIL}|{EVIL}\n{EVIL}\n")
+    evil_trail(settings)
+    files["snapshot"] = tmp_path / f"snapshot{NAME}"
+    files["snapshot"].write_bytes(to_bytes({EVIL: EVIL}, [EVIL]))
     words = {f"@{name}": str(path) for name, path in files.items()}
     return {**words, "@config": str(config), "@missing": str(tmp_path / NAME), "@out": str(tmp_path / f"out{NAME}"),
             "@model": model.name, "@evil": EVIL}  # fmt: skip

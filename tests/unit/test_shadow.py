@@ -12,11 +12,12 @@ import pytest
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
+from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import best_alpha
-from slurm_asrpt.daemon.audit import Audit, jobs_of
+from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import History, Origin, Run
 from slurm_asrpt.sim import shadow, shadow_page, whatif

@@ -138,7 +138,7 @@ def test_files_have_their_modes_whatever_the_umask(
     daemon.run(once=True)
     retrain(daemon.settings, 1e9)
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    public = {"hook/hook.conf", "hook/table.txt", "run/status.json"}
+    public = {"hook/hook.conf", "hook/table.txt", "run/status.json", "run/forecast.json"}
     assert {name: oct(modes.pop(name)) for name in public} == dict.fromkeys(public, oct(0o644))
     folders = {"state", "run", "hook", "spool", "spool/hosts", "spool/progress"}
     assert {name: oct(modes.pop(name)) for name in folders} == dict.fromkeys(folders, oct(0o755))
@@ -207,7 +207,8 @@ def test_with_private_jobs_the_status_is_for_the_daemons_user(
     plain = daemon.client.config()
     monkeypatch.setattr(daemon.client, "config", lambda: SlurmConfig(**{**vars(plain), "private_jobs": True}))
     daemon.run(once=True)
-    assert (tmp_path / "run" / "status.json").stat().st_mode & 0o777 == 0o600
+    for name in ("status.json", "forecast.json"):
+        assert (tmp_path / "run" / name).stat().st_mode & 0o777 == 0o600
     if os.geteuid():
         return
     child = os.fork()

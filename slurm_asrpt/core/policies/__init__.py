@@ -5,7 +5,14 @@ from slurm_asrpt.core.policies import backfill as _backfill
 from slurm_asrpt.core.policies import baselines as _baselines
 from slurm_asrpt.core.policies import gated as _gated
 from slurm_asrpt.core.policies import sjf_bco as _sjf_bco
-from slurm_asrpt.core.policies.base import Policy, banded_policies, make_policy, policy_names, policy_settings
+from slurm_asrpt.core.policies.base import (
+    Policy,
+    banded_policies,
+    key_names,
+    make_policy,
+    policy_names,
+    policy_settings,
+)
 
-__all__ = ["Policy", "banded_policies", "make_policy", "policy_names", "policy_settings"]
+__all__ = ["Policy", "banded_policies", "key_names", "make_policy", "policy_names", "policy_settings"]
 del _asrpt, _backfill, _baselines, _gated, _sjf_bco

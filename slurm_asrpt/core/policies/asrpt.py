@@ -50,7 +50,7 @@ class Kind:
     state: int = -1
 
 
-@register("asrpt")
+@register("asrpt", key=("place_in_fifo",))
 class ASrpt:
     """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
 
@@ -229,6 +229,7 @@ class ASrpt:
             decision = self._consider(job, kind, plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
+                decision.key = (len(decisions) - 1,)
                 plan.add(job, decision.placement)
                 started.append(job_id)
                 self._state += 1

@@ -53,7 +53,7 @@ Shape = tuple[int, Request | None]
 """GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
 
 
-@register("easy-backfill")
+@register("easy-backfill", key=("place_in_queue",))
 class EasyBackfill:
     """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
@@ -193,9 +193,10 @@ class EasyBackfill:
 
     def _start(self, job: Job, placement: Placement, plan: Plan, now: float) -> Start:
         plan.add(job, placement)
+        key = (self._seats[job.id],)
         self._leave(job.id)
         self._start_running(job, placement, now)
-        return Start(job, placement)
+        return Start(job, placement, key)
 
     def _place(self, plan: Plan, job: Job) -> Placement | None:
         return plan.place(job, _MOST_FREE, self.fabric)
@@ -283,16 +284,13 @@ class EasyBackfill:
         return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
-        running = [[end, job_id, dict(self._running[job_id].gpus)] for end, job_id in self._ends]
+        running = [[end, job_id, *_row(self._running[job_id])] for end, job_id in self._ends]
         return {"seats": dict(self._seats), "running": running}
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
             seats = {JobId(j): int(seat) for j, seat in state["seats"].items() if j in jobs}
-            running = {
-                JobId(j): Running(float(end), {str(n): int(g) for n, g in gpus.items()}, ANYWHERE)
-                for end, j, gpus in state["running"]
-            }
+            running = {JobId(j): _running_of(float(end), *row) for end, j, *row in state["running"]}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy easy-backfill: {error!r}") from error
         self._jobs = {job_id: jobs[job_id] for job_id in seats}
@@ -302,6 +300,19 @@ class EasyBackfill:
         self._front_seat = min([0, *seats.values()]) - 1
         self._blocked = self.reservation = self._left = None
         self._take_seats()
+
+
+def _row(run: Running) -> list[Any]:
+    """A running job of a dump: its GPUs, and what each of them, and the job on each node, drags along."""
+    held = run.request
+    return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
+
+
+def _running_of(end: float, gpus: Mapping[str, int], dragged: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
+    """What ``_row`` wrote; what is dragged along was not said before 2026-11-22. Raises TypeError, ValueError."""
+    cpus, per_gpu, per_node = map(float, dragged)
+    held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
+    return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
 
 
 def _limit(job: Job) -> float:

@@ -1,84 +1,27 @@
-"""The Policy protocol, its typed decisions and reasons, and the registry of policies by name."""
+"""The Policy protocol, its typed decisions, and the registry of policies by name."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.reasons import Phase as Phase
+from slurm_asrpt.core.reasons import Reason as Reason
+from slurm_asrpt.core.reasons import reason as reason
 from slurm_asrpt.core.registry import Registry
 
 
-class Phase(StrEnum):
-    """Where a job stands; the words are what asrpt-status shows."""
-
-    VIRTUAL = "virtual queue"
-    WAITING = "waiting"
-    DELAYED = "delayed for placement"
-    STARTING = "starting"
-    RUNNING = "running"
-    LEFT = "left to Slurm"
-
-
-@dataclass(slots=True)  # like the decisions below not frozen: a simulation makes one per event, at half the price
-class Reason:
-    """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
-
-    phase: Phase
-    kind: str
-    facts: Mapping[str, Any]
-
-    @property
-    def text(self) -> str:
-        return _WORDS[self.kind].format(**self.facts, when=_when(self.facts.get("in_s")))
-
-
-def _when(in_s: float | None) -> str:
-    """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
-    known = in_s is not None and math.isfinite(in_s)
-    return f"at about {in_s:.0f} s from now" if known else "as soon as they are free"
-
-
-_WORDS = {
-    "virtual": "shorter predicted work goes first ({remaining_s:.0f} s of {work_s:.0f} s left on the virtual machine)",
-    "gpus": "needs {need} GPUs, {free} are free on nodes that it may use",
-    "shape": "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
-    "capacity": "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
-    "behind": "{ahead} job(s) ahead; job {head} is next",
-    "reserved": "{need} GPUs are reserved for it {when}",
-    "reservation": "would delay job {head}, which has {need} GPUs reserved {when}",
-    "ahead": "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may do",
-    "placement": "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
-    "dependency": "Slurm holds it for a dependency",
-    "begin": "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
-    "held": "held; Slurm says {slurm_reason}",
-    "limit": "a limit of Slurm holds it: {slurm_reason}",
-    "left": "left to Slurm: {why}",
-    "starting": "released to Slurm on the chosen nodes",
-    "not-started": "Slurm did not start it on the chosen nodes; planned again",
-}
-
-
-def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
-    """A reason of a known kind. Raises KeyError for an unknown one.
-
-    Facts are JSON values. "reservation": head, the job that holds it; need, its GPUs; in_s, seconds, None if unknown.
-    """
-    _WORDS[kind]
-    return Reason(phase, kind, facts)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: a simulation makes one per event, at half the price
 class Start:
-    """Start this job now, there."""
+    """Start this job now, there. key: what it was ordered by, least first; ``key_names`` says what its parts are."""
 
     job: Job
     placement: Placement
+    key: tuple[Any, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -158,15 +101,22 @@ P = TypeVar("P", bound=Callable[..., Policy])
 POLICIES = Registry[Policy]("policy")
 make_policy, policy_names = POLICIES.make, POLICIES.names
 _BANDED: set[str] = set()
+_KEYS: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str, bands: bool = False) -> Callable[[P], P]:
+def register(name: str, bands: bool = False, key: tuple[str, ...] = ()) -> Callable[[P], P]:
     """Decorator: make a policy known by name. Raises ValueError for a name taken.
 
-    bands: it starts jobs of a lower ``Job.band`` first.
+    bands: it starts jobs of a lower ``Job.band`` first. key: what the first parts of ``Start.key`` are.
     """
     _BANDED.update({name} if bands else ())
+    _KEYS[name] = key
     return POLICIES.register(name)
+
+
+def key_names(name: str) -> tuple[str, ...]:
+    """What the parts of a policy's ``Start.key`` are; those beyond only part ties."""
+    return _KEYS.get(name, ())
 
 
 def banded_policies() -> list[str]:

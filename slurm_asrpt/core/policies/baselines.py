@@ -217,7 +217,7 @@ class Ordered:
             placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # nor will any other of this shape fit before GPUs come back
                 continue
-            starts.append(Start(job, placement))
+            starts.append(Start(job, placement, key))
             plan.add(job, placement)
             self._forget(job.id)
             keys = self._shelves.get(shelf)
@@ -281,37 +281,37 @@ def no_room(job: Job, plan: Plan) -> Reason:
     return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
 
 
-@register("fifo", bands=True)
+@register("fifo", bands=True, key=("rank", "", "submitted"))
 def fifo(fabric: Fabric) -> Ordered:
     """First come, first served; the head blocks."""
     return Ordered(fabric, by_submission, conserving=False)
 
 
-@register("spjf", bands=True)
+@register("spjf", bands=True, key=("rank", "seconds", "submitted"))
 def spjf(fabric: Fabric) -> Ordered:
     """Shortest predicted job first (MLaaS); the head blocks."""
     return Ordered(fabric, by_duration, conserving=False)
 
 
-@register("spwf", bands=True)
+@register("spwf", bands=True, key=("rank", "gpu_seconds", "submitted"))
 def spwf(fabric: Fabric) -> Ordered:
     """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
     return Ordered(fabric, by_workload, conserving=False)
 
 
-@register("wcs-duration", bands=True)
+@register("wcs-duration", bands=True, key=("rank", "seconds", "submitted"))
 def wcs_duration(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
     return Ordered(fabric, by_duration, conserving=True)
 
 
-@register("wcs-workload", bands=True)
+@register("wcs-workload", bands=True, key=("rank", "gpu_seconds", "submitted"))
 def wcs_workload(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
     return Ordered(fabric, by_workload, conserving=True)
 
 
-@register("wcs-subtime", bands=True)
+@register("wcs-subtime", bands=True, key=("rank", "", "submitted"))
 def wcs_subtime(fabric: Fabric) -> Ordered:
     """Work-conserving: of the jobs that fit, the one that was submitted first."""
     return Ordered(fabric, by_submission, conserving=True)

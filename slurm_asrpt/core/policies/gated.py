@@ -44,7 +44,7 @@ _SINGLES = 65536
 _INF = float("inf")
 
 
-@register("asrpt-gated", bands=True)
+@register("asrpt-gated", bands=True, key=("rank", "gpu_seconds", "submitted"))
 class Gated:
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
 
@@ -131,9 +131,11 @@ class Gated:
             self._neighbours.ended(job_id)
         return self._occupancy.ended(job_id)
 
-    def _enter(self, job: Job, rank: int, since: float) -> None:
+    def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
+        """unseen_s: how long a job without a prediction is taken to last, where that has been said before."""
         best = self._alone.alpha(job)
-        seconds = job.predicted_iterations * (best or 1.0) or self._unseen_s / self._unseen_runs
+        unseen_s = unseen_s or self._unseen_s / self._unseen_runs
+        seconds = job.predicted_iterations * (best or 1.0) or unseen_s
         number = id_key(job.id)
         key = (rank, job.gpus * seconds, job.submit_time, number, job.id)
         self._queue.enter(Waiting(job, key, seconds, best, self._kind(job, rank), (since, number, job.id)))
@@ -207,7 +209,7 @@ class Gated:
         self._occupancy.began(job.id, Run(now, now + entry.seconds * slower, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slower
-        return Start(job, placement)
+        return Start(job, placement, entry.key)
 
     # where to start
 
@@ -357,23 +359,33 @@ class Gated:
 
     def dump(self) -> dict[str, Any]:
         runs = {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self._occupancy.runs.items()}
-        order = [[e.job.id, e.key[0], e.age[0]] for e in sorted(self._queue.entries.values(), key=lambda e: e.key)]
+        entries = sorted(self._queue.entries.values(), key=lambda e: e.key)
+        order = [[e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds] for e in entries]
         unseen = [self._unseen_runs, self._unseen_s, dict(self._unseen)]
         held = self.reservation
         kept = (
             [held.job.id, held.time, [self._nodes[at].name for at in bits(held.mask)]] if held and held.alone else None
         )
-        return {"order": order, "returns": self._returns, "runs": runs, "unseen": unseen, "kept": kept}
+        outlived = self._occupancy.outlived
+        return {
+            "order": order,
+            "returns": self._returns,
+            "runs": runs,
+            "unseen": unseen,
+            "kept": kept,
+            "outlived": {self._nodes[at].name: time for at, time in outlived.items()},
+        }
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
-            order = [(JobId(job_id), int(rank), float(since)) for job_id, rank, since in state["order"]]
+            order = [_entry_of(row) for row in state["order"]]
             rows = state["runs"].items()
             runs = {JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
             unseen = int(state["unseen"][0]), float(state["unseen"][1])
             slower = {JobId(job_id): float(ratio) for job_id, ratio in state["unseen"][2].items()}
             returns = int(state["returns"])
             kept = self._kept_before(state["kept"], jobs)
+            outlived = {str(name): float(time) for name, time in state.get("outlived", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
         self._queue.clear()
@@ -381,9 +393,10 @@ class Gated:
         self._returns, self._unseen = returns, slower
         self._unseen_runs, self._unseen_s = unseen
         self._take_up(runs)
-        for job_id, rank, since in order:
+        self._occupancy.outlived = {at: outlived[n.name] for at, n in enumerate(self._nodes) if n.name in outlived}
+        for job_id, rank, since, seconds in order:
             if job_id in jobs:
-                self._enter(jobs[job_id], standing(jobs[job_id], rank), since)
+                self._enter(jobs[job_id], standing(jobs[job_id], rank), since, seconds)
         self.reservation = kept
 
     def _kept_before(self, state: Any, jobs: Mapping[JobId, Job]) -> Reservation | None:
@@ -396,3 +409,12 @@ class Gated:
         if job is None or not all(name in bit for name in names):
             return None
         return Reservation(job, sum(bit[name] for name in names), float(time), alone=True)
+
+
+def _entry_of(row: Sequence[Any]) -> tuple[JobId, int, float, float | None]:
+    """A job of a dump: its rank, since when it waits, and how long it lasts if nobody predicts that.
+
+    The last was not said before 2026-11-22. Raises TypeError, ValueError, IndexError.
+    """
+    seconds = row[3] if len(row) > 3 else None
+    return JobId(row[0]), int(row[1]), float(row[2]), None if seconds is None else float(seconds)

@@ -75,6 +75,17 @@ class Occupancy:
         self.free_at[at] = self._last_end[at]
         self._due = min(self._due, self.free_at[at])
 
+    @property
+    def outlived(self) -> dict[int, float]:
+        """Ends that have been put off: when a node is expected to be free, by its place in the table."""
+        ends = zip(self.free_at, self._last_end, strict=True)
+        return {at: time for at, (time, predicted) in enumerate(ends) if time != predicted}
+
+    @outlived.setter
+    def outlived(self, ends: Mapping[int, float]) -> None:
+        for at, time in ends.items():
+            self.free_at[at] = max(self.free_at[at], time) if self._on[at] else self.IDLE
+
     def look_at(self, now: float) -> None:
         """Put off the ends that should have come by now."""
         if now < self._due:

@@ -138,7 +138,9 @@ class VirtualMachine:
 
     def dump(self) -> dict[str, Any]:
         jobs = [[job_id, left, arrival, work] for left, arrival, _, job_id, work in self._keys()]
-        return {"clock": self.clock, "jobs": jobs}
+        served = self._served
+        turn = None if served is None else [served[3], served[0], self._since]
+        return {"clock": self.clock, "jobs": jobs, "turn": turn}
 
     def load(self, state: Mapping[str, Any], keep: Sequence[JobId] | Mapping[JobId, Any]) -> None:
         """Take up a dump, without the jobs that are not in ``keep``."""
@@ -151,6 +153,18 @@ class VirtualMachine:
                 self._heap.append(key)
         heapq.heapify(self._heap)
         self._next()
+        self._go_on(state.get("turn"))
+
+    def _go_on(self, turn: Any) -> None:
+        """The turn of the job being served, as it began: else its end would be rounded anew."""
+        if turn is None or self._served is None:
+            return
+        job_id, left, since = turn
+        if self._served[3] == job_id:
+            key = (float(left), *self._served[1:])
+            self._inside[key[3]] = self._served = key
+            self._since = float(since)
+            self.end = self._since + key[0] / self._speed
 
 
 def id_key(job_id: str) -> tuple[int, ...]:

@@ -1,0 +1,155 @@
+"""asrpt-status --explain: one reason in plain words, the evidence, what would change it, and all that is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from slurm_asrpt_cli.status_columns import date, durations, share
+from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, print_facts, safe, slurm_time
+
+from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.explain import Ahead, Ending, Explanation, explain
+from slurm_asrpt.status import JobStatus, Status
+
+Facts = list[tuple[str, str]]
+
+
+def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
+    """Print it: a fact a line, or as JSON with the job's own record."""
+    said = explain(found, job)
+    if as_json:
+        print(json.dumps({"schema": found.schema, **asdict(said), "job": asdict(job)}, indent=2))
+        return
+    print_facts([*_reason(said, job), *_evidence(said, job), *_record(job)])
+
+
+def _reason(said: Explanation, job: JobStatus) -> Facts:
+    rank = f", number {job.rank} in line" if job.rank is not None else ""
+    lines = [
+        ("Job", f"{safe(job.job_id)} ({safe(job.name)}) of {safe(job.user)}, partition {safe(job.partition)}"),
+        ("State", safe(said.state) + rank),
+        ("Why", safe(said.why)),
+    ]
+    lines += [("Rule", safe(said.rule))] if said.rule else []
+    return lines + [("What changes it" if not number else "", safe(text)) for number, text in enumerate(said.changes)]
+
+
+def _evidence(said: Explanation, job: JobStatus) -> Facts:
+    lines: Facts = []
+    if said.ahead is not None:
+        lines.append(("Ahead of it", _ahead(said.ahead)))
+    if said.own_gpu_s is not None and job.state != Phase.RUNNING:
+        lines.append(("Its own work", _work(said.own_gpu_s)))
+    if job.rank is not None:
+        lines.append(("Free GPUs", fold_nodes(said.free) if said.free else "none"))
+    if said.ends:
+        lines.append(("Free next", _ends(said.ends)))
+    return lines
+
+
+def _ahead(ahead: Ahead) -> str:
+    if not ahead.jobs:
+        return "nobody"
+    jobs = "1 job" if ahead.jobs == 1 else f"{ahead.jobs} jobs"
+    more = ", ..." if ahead.jobs > len(ahead.nearest) else ""
+    unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
+    work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
+    return f"{jobs} for {ahead.gpus} GPUs{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more})"
+
+
+def _work(gpu_s: float) -> str:
+    return f"{gpu_s / 3600:.3g} GPU-hours of predicted work"
+
+
+def _ends(ends: Sequence[Ending]) -> str:
+    """When enough GPUs will be free, by the predictions of what runs."""
+    named = ", ".join(safe(each.job_id) for each in ends[:3]) + (", ..." if len(ends) > 3 else "")
+    last = ends[-1].remaining_s
+    when = f"in about {slurm_time(last)}" if last is not None else "nobody knows when"
+    verb = "ends" if len(ends) == 1 else "end"
+    return f"enough GPUs once {named} {verb}, {when}"
+
+
+def _record(job: JobStatus) -> Facts:
+    """All else that is known of the job."""
+    lines = [
+        ("GPUs", f"{job.gpus}, profile {safe(job.profile)}"),
+        (_nodes_label(job), fold_nodes(job.nodes)),
+        ("Submitted", date(job.submit_time)),
+        ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
+        *_expected_start(job),
+        ("Prediction", _prediction(job)),
+        ("Iteration", _iteration(job)),
+    ]
+    if job.band is not None:
+        lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
+    if job.iterations_done is not None:
+        lines.append(("Progress", _progress(job)))
+    if job.remaining_s is not None:
+        lines.append(("Time left", f"{slurm_time(job.remaining_s)}{_within(job)}, {_basis(job)}"))
+    elif job.remaining_low_s is not None:
+        lines.append(("Time left", f"longer than predicted already{_within(job)}"))
+    return [line for line in lines if line[1] != UNKNOWN] + _facts(job)
+
+
+def _facts(job: JobStatus) -> Facts:
+    """What the reason rests on, as far as the words above do not say it."""
+    said = {"need", "free", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
+    return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
+
+
+def _nodes_label(job: JobStatus) -> str:
+    return "Nodes" if job.state in (Phase.RUNNING, Phase.STARTING) else "Nodes on offer"
+
+
+def _prediction(job: JobStatus) -> str:
+    if job.predicted_iterations <= 0:
+        return f"none: no finished job of its group ({safe(job.group)}) is known"
+    run = slurm_time(job.predicted_run_s)
+    within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
+    likely = within if job.predicted_run_low_s is not None else ""
+    return f"{job.predicted_iterations} iterations, run time {run}{likely}, from group {safe(job.group)}"
+
+
+def _expected_start(job: JobStatus) -> Facts:
+    """When a waiting job will start, or why nobody can say."""
+    if job.state == Phase.LEFT:
+        return []
+    if job.start_earliest is None:
+        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
+    latest = date(job.start_latest) if job.start_latest is not None else "later than can be foreseen"
+    text = f"{date(job.start_earliest)} to {latest} (10-90%), as of {date(job.start_made)}; no promise"
+    return [("Expected start", text)]
+
+
+def _within(job: JobStatus) -> str:
+    return "" if job.remaining_low_s is None else f" (10-90%: {durations(job.remaining_low_s, job.remaining_high_s)})"
+
+
+def _progress(job: JobStatus) -> str:
+    total = f" of {job.iterations_total}" if job.iterations_total else ""
+    part = f" ({share(job)})" if total else ""
+    pace = f", {job.alpha_observed:.4g} s each" if job.alpha_observed else ""
+    return f"{job.iterations_done}{total} iterations done{part}{pace}"
+
+
+def _basis(job: JobStatus) -> str:
+    """What the remaining time rests on."""
+    if job.iterations_done is None or not job.iterations_total:
+        return "by the predicted run time"
+    return "at its present speed" if job.alpha_observed else "at the speed computed for these nodes"
+
+
+def _iteration(job: JobStatus) -> str:
+    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement."""
+    if job.alpha is None or not job.alpha_min:
+        return UNKNOWN
+    times = job.alpha / job.alpha_min
+    return f"alpha {job.alpha:.4g} s on these nodes, {job.alpha_min:.4g} s at best (alpha~min): {times:.2f} times"
+
+
+def _value(value: Any) -> str:
+    return safe(value if isinstance(value, str) else json.dumps(value))

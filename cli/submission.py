@@ -1,0 +1,48 @@
+"""A job script as the hook would see it: what the commands share that are given one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt_cli.admin_common import find_user, read_file
+
+from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.evidence import Subject
+from slurm_asrpt.predict.group import Hints, describe, parse_comment
+from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
+
+
+@dataclass(frozen=True)
+class AsSbatch:
+    """What of a submission is not in its script; None and 0: as the script says."""
+
+    args: Sequence[str] = ()
+    name: str | None = None
+    user: str | None = None
+    comment: str | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job script as it would be submitted."""
+
+    subject: Subject
+    job_name: str
+    user: str
+    hints: Hints
+
+
+def as_submitted(rules: GroupSettings, script: Path, given: AsSbatch) -> Submission:
+    """Raises InputError."""
+    text = read_file(script)
+    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
+    uid, user_name = find_user(given.user)
+    name = given.name or job_name(text, script)
+    words = [os.fsencode(arg) for arg in given.args]
+    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), rules)
+    subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
+    return Submission(subject, name, user_name, hints)

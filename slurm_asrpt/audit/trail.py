@@ -1,0 +1,98 @@
+"""The audit trail, read: ``audit.jsonl`` and the older files beside it, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from slurm_asrpt.errors import AsrptError
+
+FILE_NAME = "audit.jsonl"
+Entry = dict[str, Any]
+"""``time``, seconds since the epoch, ``event``, mostly ``job``, and the facts of that event."""
+Tell = Callable[[int, int], object]
+"""Called with the bytes that have been read, and with all."""
+
+_TIME = re.compile(rb'\{"time": ([0-9.]{1,20}),')
+_TELL_EVERY = 1 << 20
+
+
+def older_files(state: Path) -> list[tuple[int, Path]]:
+    """The files that were put aside, by number, the latest first. Raises OSError."""
+    found = [(path.suffix[1:], path) for path in state.glob(f"{FILE_NAME}.*")]
+    return sorted((int(number), path) for number, path in found if number.isascii() and number.isdigit())
+
+
+def entries(state: Path, since: float = 0.0, until: float = math.inf, tell: Tell | None = None) -> Iterator[Entry]:
+    """What was recorded from ``since`` to ``until``, oldest first; a line that a crash has torn is none.
+
+    Raises AsrptError where the trail is not there or not ours to read.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(file) for file in _open(state, since)]
+        sizes = [os.fstat(file.fileno()).st_size for file in files]
+        read = unsaid = 0
+        for file in files:
+            for line in file:
+                read, unsaid = read + len(line), unsaid + len(line)
+                if tell is not None and unsaid >= _TELL_EVERY:
+                    tell(read, sum(sizes))
+                    unsaid = 0
+                entry = _entry(line, since, until)
+                if entry is not None:
+                    yield entry
+
+
+def size(state: Path) -> int:
+    """Bytes of all files; 0 where there is none that we can see."""
+    with suppress(OSError):
+        paths = (state / FILE_NAME, *(path for _, path in older_files(state)))
+        return sum(path.stat().st_size for path in paths if path.exists())
+    return 0
+
+
+def jobs_of(state: Path, events: Collection[str], since: float) -> dict[str, set[str]]:
+    """The jobs of each of these events since then, as far as the trail reaches back. Raises AsrptError."""
+    found: dict[str, set[str]] = {event: set() for event in events}
+    if (state / FILE_NAME).exists() or older_files(state):
+        for entry in entries(state, since):
+            if entry["event"] in found:
+                found[entry["event"]].add(str(entry.get("job", "")))
+    return found
+
+
+def _open(state: Path, since: float) -> list[BinaryIO]:
+    """Oldest first. asrptd may put its file aside meanwhile, so the newest is opened first and each file once."""
+    files: dict[tuple[int, int], BinaryIO] = {}
+    try:
+        for path in (state / FILE_NAME, *(path for _, path in older_files(state))):
+            if path.exists() and path.stat().st_mtime >= since:
+                file = path.open("rb")
+                status = os.fstat(file.fileno())
+                files.setdefault((status.st_dev, status.st_ino), file)
+        if not files and not (state / FILE_NAME).exists() and not older_files(state):
+            path = state / FILE_NAME
+            raise AsrptError(f"{path} is not there: asrptd has decided nothing yet (systemctl status asrptd)")
+    except PermissionError as error:
+        raise AsrptError(f"{error.filename} is for root and asrptd's user alone; use sudo") from None
+    except OSError as error:
+        raise AsrptError(f"{error.filename} cannot be read ({error.strerror})") from error
+    return list(reversed(files.values()))
+
+
+def _entry(line: bytes, since: float, until: float) -> Entry | None:
+    began = _TIME.match(line)
+    try:
+        if began is not None and not since <= float(began[1]) <= until:
+            return None  # most lines, so they are not parsed
+        entry = json.loads(line)
+        in_time = since <= float(entry["time"]) <= until and isinstance(entry["event"], str)
+        return {**entry, "time": float(entry["time"])} if in_time else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

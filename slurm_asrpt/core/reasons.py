@@ -1,0 +1,167 @@
+"""Why a job does not start now: typed reasons, and the one place that puts them into words.
+
+Status, explanations and the audit trail hold a kind and its facts; whoever shows them asks here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Phase(StrEnum):
+    """Where a job stands; the words are what asrpt-status shows."""
+
+    VIRTUAL = "virtual queue"
+    WAITING = "waiting"
+    DELAYED = "delayed for placement"
+    STARTING = "starting"
+    RUNNING = "running"
+    LEFT = "left to Slurm"
+
+
+@dataclass(slots=True)  # like decisions not frozen: a simulation makes one per event, at half the price
+class Reason:
+    """Why a job does not start now. ``kind`` is stable and machine-readable, ``facts`` the evidence."""
+
+    phase: Phase
+    kind: str
+    facts: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return in_words(self.kind, self.facts)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is said of a kind. text: with its facts; rule: what decides so; change: what would have to change."""
+
+    text: str
+    rule: str = ""
+    change: str = ""
+
+
+_SHORTER = "less predicted work goes first"
+_SPACE = "a job starts when all its GPUs are free at once"
+
+WORDS = {
+    "virtual": Wording(
+        "shorter predicted work goes first ({remaining_s:.0f} s of {work_s:.0f} s left on the virtual machine)",
+        f"{_SHORTER}: a job may start once it is through on the virtual machine (A-SRPT)",
+        "it moves up by itself; a job with fewer GPUs or iterations is through earlier",
+    ),
+    "gpus": Wording(
+        "needs {need} GPUs, {free} are free on nodes that it may use",
+        _SPACE,
+        "jobs must end first; one that asks for fewer GPUs may fit earlier",
+    ),
+    "shape": Wording(
+        "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
+        f"{_SPACE}, in the shape that it asks for",
+        "a request that leaves the shape open (--gpus or --gpus-per-task, no -N) fits more often",
+    ),
+    "capacity": Wording(
+        "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
+        "a job that the present nodes can never hold keeps nobody waiting",
+        "nodes must come back, or the job ask for less: submit it anew",
+    ),
+    "behind": Wording(
+        "{ahead} job(s) ahead; job {head} is next",
+        _SHORTER,
+        "job {head} must start first",
+    ),
+    "reserved": Wording(
+        "{need} GPUs are reserved for it {when}",
+        "the first job that cannot start has the servers reserved that are free soonest",
+        "the jobs that run there must end",
+    ),
+    "reservation": Wording(
+        "would delay job {head}, which has {need} GPUs reserved {when}",
+        "nobody puts off the reservation of the first job in line",
+        "job {head} must start; a job that is over before then may pass it",
+    ),
+    "ahead": Wording(
+        "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may do",
+        "no job starts where its time limit reaches into a reservation of Slurm's",
+        "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
+    ),
+    "placement": Wording(
+        "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
+        "a job that talks much waits for servers closer together, but never beyond its deadline (A-SRPT)",
+        "GPUs must become free side by side; in {left_s:.0f} s it starts on what there is",
+    ),
+    "dependency": Wording(
+        "Slurm holds it for a dependency",
+        "what Slurm holds is not asrptd's to start",
+        "the jobs that it depends on must end (scontrol show job)",
+    ),
+    "begin": Wording(
+        "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
+        "no job starts before its begin time",
+        "time; or scontrol update job=ID starttime=now",
+    ),
+    "held": Wording(
+        "held; Slurm says {slurm_reason}",
+        "what Slurm holds is not asrptd's to start",
+        "its owner, or an admin, must release it (scontrol release)",
+    ),
+    "limit": Wording(
+        "a limit of Slurm holds it: {slurm_reason}",
+        "limits of accounts, QOS and partitions are Slurm's, and always hold",
+        "other jobs of the same user, account or QOS must end, or an admin raise the limit",
+    ),
+    "left": Wording(
+        "left to Slurm: {why}",
+        "what asrptd cannot honour it leaves alone: Slurm's own rules start this job",
+        "squeue --start and scontrol show job say what Slurm waits for",
+    ),
+    "starting": Wording(
+        "released to Slurm on the chosen nodes",
+        "asrptd chooses the nodes, Slurm starts the job there",
+        "nothing: Slurm starts it in a moment",
+    ),
+    "not-started": Wording(
+        "Slurm did not start it on the chosen nodes; planned again",
+        "a start that Slurm does not make is taken back and planned anew, after a pause",
+        "the next attempt follows by itself; if it goes on, an admin finds out by asrpt-admin doctor",
+    ),
+    "running": Wording("it runs"),
+}
+
+
+def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
+    """A reason of a known kind. Raises KeyError for an unknown one.
+
+    Facts are JSON values. "reservation": head, the job that holds it; need, its GPUs; in_s, seconds, None if unknown.
+    """
+    WORDS[kind]
+    return Reason(phase, kind, facts)
+
+
+def in_words(kind: str, facts: Mapping[str, Any]) -> str:
+    """A reason as a sentence. Raises KeyError for an unknown kind or a fact that is missing."""
+    return _filled(WORDS[kind].text, facts)
+
+
+def rule_of(kind: str) -> str:
+    """The rule that decides so, in words; "" for an unknown kind."""
+    return WORDS[kind].rule if kind in WORDS else ""
+
+
+def change_of(kind: str, facts: Mapping[str, Any]) -> str:
+    """What would have to change for the job to start, in words; "" for an unknown kind."""
+    return _filled(WORDS[kind].change, facts) if kind in WORDS else ""
+
+
+def _filled(text: str, facts: Mapping[str, Any]) -> str:
+    return text.format(**{**facts, "when": _when(facts.get("in_s"))})
+
+
+def _when(in_s: float | None) -> str:
+    """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
+    known = in_s is not None and math.isfinite(in_s)
+    return f"at about {in_s:.0f} s from now" if known else "as soon as they are free"

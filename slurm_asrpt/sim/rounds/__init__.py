@@ -1,0 +1,1 @@
+"""Simulation of jobs that train in rounds on mixed GPUs (Hare)."""

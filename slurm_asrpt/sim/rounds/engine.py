@@ -1,0 +1,164 @@
+"""Rounds in continuous time: parts of rounds on GPUs of several types, switching included, event by event."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from slurm_asrpt.core.rounds.base import RoundPolicy
+from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
+from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy
+
+FREED, ENDED, ARRIVED = range(3)
+"""At one moment GPUs come free first, then rounds end, then jobs arrive."""
+TELL_EVERY = 4096
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a simulation came to. end_s: by job, as given; NaN for jobs not ended (Ctrl-C).
+
+    busy_s: seconds of computing by GPU. switches: times that a GPU began a part of another job than its last.
+    """
+
+    jobs: tuple[RoundJob, ...]
+    end_s: np.ndarray
+    busy_s: np.ndarray
+    switches: int
+    rounds: int
+    events: int
+    interrupted: bool
+
+    @property
+    def jct_s(self) -> np.ndarray:
+        """Completion times, from arrival to end."""
+        return np.asarray(self.end_s - np.array([job.arrival_s for job in self.jobs]))
+
+    @property
+    def mean_jct_s(self) -> float:
+        return float(np.nanmean(self.jct_s))
+
+    @property
+    def weighted_jct_s(self) -> float:
+        """sum w_n (C_n - a_n), the paper's "total weighted JCT"."""
+        return float(np.nansum(self.jct_s * np.array([job.weight for job in self.jobs])))
+
+    @property
+    def utilisation(self) -> float:
+        """Share of GPU time spent computing, until the last job has ended."""
+        span = float(np.nanmax(self.end_s) - min(job.arrival_s for job in self.jobs))
+        return float(self.busy_s.sum() / (len(self.busy_s) * span))
+
+
+@dataclass
+class _Run:
+    fleet: Fleet
+    policy: RoundPolicy
+    switch_s: Mapping[str, float]
+    hidden: bool
+    end_s: np.ndarray
+    heap: list[tuple[float, int, int, object]] = field(default_factory=list)
+    number: int = 0
+    switches: int = 0
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.last: list[str | None] = [None] * len(self.fleet.kind)
+        self.busy = [0.0] * len(self.fleet.kind)
+        self.sizes: dict[str, tuple[int, int]] = {}
+
+    def push(self, when: float, kind: int, what: object) -> None:
+        self.number += 1
+        heapq.heappush(self.heap, (when, kind, self.number, what))
+
+    def step(self) -> None:
+        """Everything that happens at the next moment, and what the policy makes of it."""
+        now = self.heap[0][0]
+        while self.heap and self.heap[0][0] == now:
+            _, kind, _, what = heapq.heappop(self.heap)
+            if kind == FREED:
+                self.policy.freed(what, now)  # type: ignore[arg-type]
+            elif kind == ENDED:
+                self.ended(what, now)  # type: ignore[arg-type]
+            else:
+                self.arrive(what, now)  # type: ignore[arg-type]
+        for part in self.policy.assign(now):
+            self.start(part, now)
+
+    def arrive(self, job: RoundJob, now: float) -> None:
+        progress = Progress(job.sizeless() if self.hidden else job, left=job.tasks)
+        self.policy.arrived(progress, now)
+
+    def ended(self, job: Progress, now: float) -> None:
+        self.rounds += 1
+        job.done += 1
+        number, rounds = self.sizes[job.job.id]
+        if job.done == rounds:
+            self.end_s[number] = now
+            self.policy.finished(job, now)
+        else:
+            job.left = job.job.tasks
+            self.policy.round_ended(job, now)
+
+    def start(self, part: Part, now: float) -> None:
+        """GPUs compute their tasks one after another; each sends its last gradients while it is free already."""
+        job, name = part.progress.job, part.progress.job.id
+        free = now
+        for gpu, tasks in zip(part.gpus, part.tasks, strict=True):
+            kind = self.fleet.kind[gpu]
+            computing = tasks * job.compute_s[kind]
+            computed = now + computing
+            if self.last[gpu] != name:
+                computed += self.switch_s.get(job.model, 0.0)
+                self.switches += self.last[gpu] is not None
+                self.last[gpu] = name
+            self.busy[gpu] += computing
+            free = max(free, computed)
+            part.progress.synced_s = max(part.progress.synced_s, computed + job.sync_s[kind])
+        self.push(free, FREED, part.gpus)
+        if part.last:
+            self.push(part.progress.synced_s, ENDED, part.progress)
+
+
+def simulate_rounds(
+    policy: str,
+    fleet: Fleet,
+    jobs: Sequence[RoundJob],
+    settings: Mapping[str, float] | None = None,
+    switch_s: Mapping[str, float] | None = None,
+    told: Callable[[int], None] = lambda rounds: None,
+) -> RoundResult:
+    """Play the jobs through a policy. switch_s: seconds to bring a job of each model onto a GPU; none by default.
+
+    told: called now and then with the rounds done. Ctrl-C ends it with what is done. Raises ValueError for an unknown
+    policy or settings it does not take, jobs without ``rounds``, and a policy that leaves jobs waiting for ever.
+    """
+    if any(job.rounds is None for job in jobs):
+        raise ValueError("a simulation needs the rounds of every job")
+    known = list({job.model: job.sizeless() for job in jobs}.values())
+    made = make_round_policy(policy, fleet=fleet, jobs=known, **(settings or {}))
+    run = _Run(fleet, made, switch_s or {}, not clairvoyant(policy), np.full(len(jobs), np.nan))
+    run.sizes = {job.id: (number, job.rounds or 0) for number, job in enumerate(jobs)}
+    for job in jobs:
+        run.push(job.arrival_s, ARRIVED, job)
+    made.freed(range(len(fleet.kind)), 0.0)
+    events, interrupted = _loop(run, told)
+    if not interrupted and np.isnan(run.end_s).any():
+        raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting for ever")
+    return RoundResult(tuple(jobs), run.end_s, np.array(run.busy), run.switches, run.rounds, events, interrupted)
+
+
+def _loop(run: _Run, told: Callable[[int], None]) -> tuple[int, bool]:
+    steps = 0
+    try:
+        while run.heap:
+            run.step()
+            steps += 1
+            if not steps % TELL_EVERY:
+                told(run.rounds)
+    except KeyboardInterrupt:
+        return steps, True
+    return steps, False

@@ -1,0 +1,145 @@
+"""sbatch's options, from a job script and a command line, and the record that Slurm would make of them."""
+
+from __future__ import annotations
+
+import getopt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.jobscript import sbatch_words
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+
+_VALUED = """
+account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container container-id
+core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error exclude
+export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres
+gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu
+mem-per-gpu mincpus network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+ntasks-per-socket open-mode output partition power prefer priority profile qos reservation segment signal
+sockets-per-node switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes
+wckey wrap
+"""
+_MAYBE_VALUED = ("exclusive", "get-user-env", "nice", "no-kill", "propagate")
+_FLAGS = """
+contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue spread-job stepmgr
+test-only usage use-min-nodes verbose version wait
+"""
+_SHORT = {
+    "A": "account", "B": "extra-node-info", "C": "constraint", "D": "chdir", "J": "job-name", "L": "licenses",
+    "M": "clusters", "N": "nodes", "S": "core-spec", "a": "array", "b": "begin", "c": "cpus-per-task",
+    "d": "dependency", "e": "error", "i": "input", "m": "distribution", "n": "ntasks", "o": "output",
+    "p": "partition", "q": "qos", "t": "time", "w": "nodelist", "x": "exclude", "G": "gpus", "F": "nodefile",
+}  # fmt: skip
+_SHORT_FLAGS = {"H": "hold", "Q": "quiet", "O": "overcommit", "s": "oversubscribe", "v": "verbose", "V": "version",
+                "W": "wait", "h": "help", "k": "no-kill"}  # fmt: skip
+_LETTERS = "".join(f"{letter}:" for letter in _SHORT) + "".join(_SHORT_FLAGS)
+_LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.split()]
+_MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
+_NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
+_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+_TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """options: by their long names, the last word counts; args: the script's own. het: a job of several parts."""
+
+    options: Mapping[str, str]
+    args: tuple[str, ...] = ()
+    het: bool = False
+
+
+def read_submission(script: bytes, words: Sequence[str]) -> Submission:
+    """A script with what would stand around it on sbatch's command line. Raises InputError."""
+    inside = sbatch_words(script)
+    directives, _ = _options(inside, "an #SBATCH line")
+    given, args = _options(words, "after --")
+    return Submission(directives | given, tuple(args), het="hetjob" in inside or ":" in words)
+
+
+def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
+    """Options and the words after them. Raises InputError for what sbatch would refuse."""
+    tidy = [_MAYBE.sub(r"\1", word) for word in words if word != "hetjob"]
+    try:
+        found, rest = getopt.getopt(tidy, _LETTERS, _LONG)
+    except getopt.GetoptError as error:
+        raise InputError(f"{where}: {error.msg}; sbatch --help lists its options") from None
+    return {_NAMES.get(key, key[2:]): value for key, value in found}, rest
+
+
+def as_record(asked: Submission, user: str, uid: int, partition: str, now: float) -> JobRecord:
+    """The job as Slurm would show it, waiting. partition: where the script names none. Raises InputError."""
+    options = asked.options
+    low, high = _nodes(options.get("nodes", ""))
+    per_node = _whole(options, "ntasks-per-node")
+    tasks = _whole(options, "ntasks") or (per_node or 1) * low
+    gpus = {key: _tres(options.get(f"gpus{key}", "")) for key in ("", "-per-node", "-per-task", "-per-socket")}
+    return JobRecord(
+        job_id="", name="", user=user, uid=uid, state=PENDING, reason="None", submit_time=now,
+        partition=options.get("partition", partition),
+        time_limit=_seconds(options.get("time", "")),
+        deadline=1.0 if "deadline" in options else 0.0,
+        dependency=options.get("dependency", ""),
+        array="array" in options, het=asked.het, exclusive="exclusive" in options, contiguous="contiguous" in options,
+        min_nodes=low, max_nodes=high, tasks=tasks, tasks_per_node=per_node,
+        cpus=tasks * (_whole(options, "cpus-per-task") or 1),
+        memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
+        memory_per_gpu=_mib(options, "mem-per-gpu"),
+        tres_per_job=gpus[""], tres_per_node=gpus["-per-node"] or _gres(options.get("gres", "")),
+        tres_per_task=gpus["-per-task"], tres_per_socket=gpus["-per-socket"],
+        required_nodes=options.get("nodelist", "") or options.get("nodefile", ""),
+        excluded_nodes=options.get("exclude", ""), features=options.get("constraint", ""),
+        reservation=options.get("reservation", ""), account=options.get("account", ""), qos=options.get("qos", ""),
+    )  # fmt: skip
+
+
+def _tres(text: str) -> str:
+    return ",".join(f"gres:gpu:{part}" for part in text.split(",")) if text else ""
+
+
+def _gres(text: str) -> str:
+    return ",".join(f"gres:{part}" for part in text.split(",")) if text else ""
+
+
+def _nodes(text: str) -> tuple[int, int]:
+    """Bounds of --nodes; one number is both. Raises InputError."""
+    low, dash, high = text.partition("-")
+    if not text:
+        return 1, 0
+    if not (low.isdecimal() and (not dash or high.isdecimal())):
+        raise InputError(f"--nodes: {text!r} is no number of nodes; write 2 or 2-4")
+    return int(low), int(high or low)
+
+
+def _whole(options: Mapping[str, str], key: str) -> int:
+    text = options.get(key, "0")
+    if not text.isdecimal():
+        raise InputError(f"--{key}: {text!r} is no whole number")
+    return int(text)
+
+
+def _mib(options: Mapping[str, str], key: str) -> float:
+    text = options.get(key, "0")
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InputError(f"--{key}: {text!r} is no amount of memory; write for example 16G")
+    return float(match[1]) * _MIB[match[2].upper()]
+
+
+def _seconds(text: str) -> float:
+    """--time in each of Slurm's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; 0 without a limit. Raises InputError."""
+    if not text or text.upper() in ("UNLIMITED", "INFINITE", "-1"):
+        return 0.0
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise InputError(f"--time: {text!r} is no time; write for example 30, 1:30:00 or 2-12")
+    days, *parts = (None if part is None else int(part) for part in match.groups())
+    a, b, c = parts
+    if days is not None or c is not None:
+        hours, minutes, seconds = a, b, c
+    else:
+        hours, minutes, seconds = 0, a, b
+    return (days or 0) * 86400.0 + (hours or 0) * 3600.0 + (minutes or 0) * 60.0 + (seconds or 0)

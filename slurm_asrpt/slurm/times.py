@@ -1,0 +1,87 @@
+"""Times as Slurm's users write them: ``sacct --starttime`` and ``sbatch --begin`` take the same words."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from slurm_asrpt.errors import InputError
+
+UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+HOURS = {"midnight": 0, "noon": 12, "fika": 15, "elevenses": 11, "teatime": 16}
+_RELATIVE = re.compile(r"now(?:([+-])([0-9]{1,8})([a-z]*))?")
+_AGO = re.compile(r"([0-9]{1,8}) ?([a-z]+)")
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?: ?([ap])m)?")
+_DATES = (
+    re.compile(r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"),
+    re.compile(r"(?P<month>[0-9]{2})(?P<sep>[/.]?)(?P<day>[0-9]{2})(?:(?P=sep)(?P<year>[0-9]{2}))?"),
+)
+
+
+def slurm_time(text: str, now: float) -> float:
+    """Seconds since the epoch of ``now-2hours``, ``today``, ``noon``, ``14:30``, ``2026-11-21T14:30``, ``11/21`` ...;
+    ``2hours`` alone is so long ago. Raises InputError.
+    """
+    word = text.strip().lower()
+    try:
+        found = _span(word)
+        if found is not None:
+            return datetime.fromtimestamp(now + found).timestamp()  # which refuses what no calendar has
+        return _date(word, datetime.fromtimestamp(now)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise InputError(
+            f"{text!r} is no time; write as for sacct: now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
+        ) from None
+
+
+def _span(word: str) -> float | None:
+    """Seconds from now; None for a date. Raises ValueError for a unit that is none."""
+    found = _RELATIVE.fullmatch(word)
+    if found is not None:
+        sign = -1 if found[1] == "-" else 1
+        return float(sign * int(found[2] or 0) * _unit(found[3] or "seconds"))
+    found = _AGO.fullmatch(word)
+    return float(-int(found[1]) * _unit(found[2])) if found is not None and _is_unit(found[2]) else None
+
+
+def _is_unit(word: str) -> bool:
+    return word.removesuffix("s") in UNITS
+
+
+def _unit(word: str) -> int:
+    """Raises ValueError."""
+    if not _is_unit(word):
+        raise ValueError(word)
+    return UNITS[word.removesuffix("s")]
+
+
+def _date(word: str, now: datetime) -> datetime:
+    """Raises ValueError."""
+    day, _, clock = word.replace(" ", "t", 1).partition("t") if "-" in word or "/" in word else (word, "", "")
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if day == "today":
+        return midnight
+    if day in ("tomorrow", "yesterday"):
+        return midnight + timedelta(days=1 if day == "tomorrow" else -1)
+    if day in HOURS:
+        return midnight.replace(hour=HOURS[day])
+    if _CLOCK.fullmatch(day):
+        return _at(midnight, day)
+    found = next((match for pattern in _DATES if (match := pattern.fullmatch(day))), None)
+    if found is None:
+        raise ValueError(word)
+    year = int(found["year"] or now.year)
+    year = year if year > 99 else 2000 + year
+    midnight = midnight.replace(year=year, month=int(found["month"]), day=int(found["day"]))
+    return _at(midnight, clock) if clock else midnight
+
+
+def _at(midnight: datetime, clock: str) -> datetime:
+    """Raises ValueError."""
+    found = _CLOCK.fullmatch(clock)
+    if found is None:
+        raise ValueError(clock)
+    hour = int(found[1])
+    if found[4]:
+        hour = hour % 12 + (12 if found[4] == "p" else 0)
+    return midnight.replace(hour=hour, minute=int(found[2]), second=int(found[3] or 0))

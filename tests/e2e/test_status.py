@@ -1,0 +1,59 @@
+"""asrpt-status beside a real Slurm: what-ifs of an ordinary user come true, arrays are found by their tasks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import COMMANDS, Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = """\
+#!/bin/sh
+#SBATCH -J whatif
+#SBATCH -n4 --gpus-per-task=1
+#SBATCH --comment=asrpt:profile=vgg19-dp4
+until [ -e go-status ]; do sleep 0.2; done
+"""
+
+
+def as_user(cluster: Cluster, *words: str) -> Any:
+    """What asrpt-status --json tells a user."""
+    done = cluster.lab.run([COMMANDS / "asrpt-status", "--json", *words], user="asrpt1", timeout_s=60)
+    return json.loads(done.stdout)
+
+
+def asked(cluster: Cluster, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def told() -> bool:  # asrptd publishes what it is made from once a minute, first at once
+        found.update(as_user(cluster, "--what-if", "whatif.sh", "--", *words))
+        return not found["trouble"]
+
+    wait_for(told, "asrptd has published what is played forward", 30)
+    return found
+
+
+def test_a_what_if_comes_true_and_an_array_is_found_by_its_tasks(asrpt: Cluster) -> None:
+    home = asrpt.lab.home("asrpt1")
+    (home / "whatif.sh").write_text(SCRIPT)
+    found = asked(asrpt)
+    assert sum(found["placement"].values()) == found["gpus"] == 4
+    job = asrpt.lab.run(["sbatch", "--parsable", "whatif.sh"], user="asrpt1").stdout.strip()
+    asrpt.wait(job, "RUNNING", timeout=60)
+    wait_for(lambda: asrpt.state_of(job) == "running", "the status says that it runs", 30)
+    row = asrpt.status()[job]
+    assert (row["group"], row["nodes"]) == (found["group"], found["placement"])
+    assert asked(asrpt, "-w", "n1")["why"].startswith("left to Slurm: its owner chose the nodes")
+
+    array = asrpt.submit("--array=1-4", "-n1", "--gpus-per-task=1", "--hold", script="sleep 1")
+    wait_for(lambda: asrpt.state_of(array), "the array is in the status", 30)
+    assert [row["job_id"] for row in as_user(asrpt, f"{array}_[2-3]", job)["jobs"]] == [job, array]
+    said = as_user(asrpt, "--explain", array)
+    assert (said["state"], said["reason"]) == ("left to Slurm", "left")
+    assert said["changes"]
+    (home / "go-status").touch()
+    asrpt.wait(job, "COMPLETED", timeout=60)

@@ -1,0 +1,71 @@
+"""A decision made again offline is the same to the byte, whatever the world and the policy."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_asrpt.audit.inputs import canonical, from_document
+from slurm_asrpt.audit.snapshot import difference, from_bytes, replay, to_bytes
+from tests.daemon_bench import Bench
+from tests.fake_slurm import FakeSlurm
+
+SIZES = (4, 4, 2, 8)
+PAUSES = st.sampled_from([0.0, 1.0, 1.0, 7.0, 30.0, 400.0, 7 * 86400.0, 0.123])
+PROFILES = {6: "tail", 4: "flat", 8: "sliced"}
+submissions = st.tuples(
+    st.just("submit"), st.sampled_from([1, 1, 2, 3, 4, 6, 8, 10, 40]), st.sampled_from([0, 0, 5, 100, 10**6])
+)
+events = submissions | st.tuples(
+    st.sampled_from(["end", "end", "cancel", "requeue", "node", "restart", "stuck"]), st.integers(0, 99), st.just(0)
+)
+
+
+def happens(bench: Bench, what: str, pick: int, more: int) -> None:
+    slurm = bench.slurm
+    if what == "submit":
+        slurm.submit(pick, more, PROFILES.get(pick, "") if more else "", time_limit=float(more % 7 * 600))
+    elif what == "node":
+        slurm.node_state(f"n{pick % 4 + 1}", "IDLE+DRAIN" if pick % 8 < 4 else "IDLE")
+    elif what == "restart":
+        bench.restart()
+    elif what == "stuck":
+        slurm.starts_jobs = not slurm.starts_jobs
+    else:
+        wanted = "PENDING" if what == "cancel" else "RUNNING"
+        found = [job_id for job_id, record in slurm.records.items() if record.state == wanted]
+        if found and what == "requeue":
+            slurm.requeue(found[pick % len(found)])
+        elif found:
+            slurm.end(found[pick % len(found)], "CANCELLED" if what == "cancel" else "COMPLETED")
+
+
+def check_replay(bench: Bench) -> None:
+    decided = bench.scheduler.decided
+    assert decided is not None
+    snapshot = from_bytes(to_bytes(decided.document, decided.answer), "it")
+    assert difference(snapshot.decisions, replay(snapshot, "it")) == []
+    assert snapshot.digest == decided.digest
+    assert from_document(json.loads(canonical(decided.document))) == decided.inputs
+
+
+@pytest.mark.parametrize("policy", ["asrpt", "asrpt-gated", "easy-backfill", "wcs-duration"])
+@settings(max_examples=25, deadline=None)
+@given(walk=st.lists(st.tuples(st.lists(events, max_size=4), PAUSES), min_size=1, max_size=12))
+def test_every_decision_is_replayed_to_the_byte(policy: str, walk: list[tuple[list[Any], float]]) -> None:
+    with tempfile.TemporaryDirectory(prefix="asrpt-replay-") as folder:
+        bench = Bench(Path(folder), FakeSlurm(SIZES), policy=policy, tau=20.0)
+        try:
+            for happenings, pause in walk:
+                for happening in happenings:
+                    happens(bench, *happening)
+                bench.cycle(seconds=pause)
+                check_replay(bench)
+        finally:
+            bench.close()

@@ -1,0 +1,98 @@
+"""A program on a terminal in memory: what it shows, and in which state it leaves the terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyte
+
+PATIENCE_S = 60.0
+LEAVES = b"\x1b[?1049l"
+"""rmcup of xterm: back to the screen of before."""
+
+
+class Terminal:
+    """One program on a pty of its own; ``screen`` is what a person would see."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], columns: int = 80, rows: int = 24
+    ) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self.sent = b""
+        self._stream = pyte.ByteStream(self.screen)
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._slave, self._before = slave, self._state(slave)
+        self._pid = self._start(command, {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment})
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
+            for number in range(3):
+                os.dup2(self._slave, number)
+            os.execve(command[0], list(command), dict(environment))
+        return pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._slave)
+        os.close(self._master)  # a program that is still there gets SIGHUP
+
+    @staticmethod
+    def _state(descriptor: int) -> list[Any]:
+        return termios.tcgetattr(descriptor)
+
+    @property
+    def restored(self) -> bool:
+        """Whether the terminal is set as it was."""
+        return self._state(self._slave) == self._before
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def signal(self, number: int) -> None:
+        os.kill(self._pid, number)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def until(self, condition: Callable[[str], bool]) -> str:
+        """The text as soon as it is so. Raises AssertionError with what there is instead."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(self.text):
+            assert time.monotonic() < deadline, self.text
+            self._read(0.2)
+        return self.text
+
+    def ended(self) -> int:
+        """The exit code, once the program is gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self._read(0.05)
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._read(0.05)
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < deadline, self.text
+
+    def _read(self, seconds: float) -> None:
+        if select.select([self._master], [], [], seconds)[0]:
+            data = os.read(self._master, 65536)
+            self.sent += data
+            self._stream.feed(data)

@@ -1,0 +1,114 @@
+"""Why a job stands where it stands: from the scheduler, over the published status, to words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from slurm_asrpt_cli.status_explain import explain_command
+
+from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
+from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.explain import explain
+from slurm_asrpt.status import JobStatus, Status
+from tests.daemon_bench import Bench
+
+FACTS = {
+    "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
+    "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser", "why": "a job array", "reservation": "fair",
+}  # fmt: skip
+
+
+def told(bench: Bench) -> Status:
+    return build_status(bench.scheduler, bench.slurm.now)
+
+
+def row(found: Status, job_id: str) -> JobStatus:
+    return next(job for job in found.jobs if job.job_id == job_id)
+
+
+@pytest.fixture
+def gated(make_bench: Callable[..., Bench]) -> Bench:
+    """Three nodes of four GPUs under asrpt-gated."""
+    return make_bench(policy="asrpt-gated")
+
+
+def test_who_is_ahead_what_is_free_and_what_ends_next(gated: Bench) -> None:
+    runs = [gated.slurm.submit(4, iterations) for iterations in (50, 70)]
+    gated.cycle(2)
+    first, second = gated.slurm.submit(8, 100), gated.slurm.submit(12, 200)
+    gated.cycle(2)
+    found = told(gated)
+    assert [(node.name, node.gpus, node.partitions) for node in found.nodes] == [
+        (n, 4, ["gpu"]) for n in ("n1", "n2", "n3")
+    ]
+    assert sum(node.gpus_free for node in found.nodes) == found.gpus_free == 4
+    one, two = explain(found, row(found, first)), explain(found, row(found, second))
+    assert one.ahead is not None
+    assert two.ahead is not None
+    assert (one.ahead.jobs, two.ahead.jobs, two.ahead.gpus, two.ahead.nearest) == (0, 1, 8, [first])
+    assert (one.own_gpu_s, two.ahead.gpu_s, two.own_gpu_s) == (800.0, 800.0, 2400.0)
+    assert sum(one.free.values()) == 4
+    assert [each.job_id for each in one.ends] == runs[:1]
+    assert [each.job_id for each in two.ends] == runs
+    assert one.ends[0].remaining_s == pytest.approx(row(found, runs[0]).remaining_s)
+    assert one.reason in ("gpus", "reserved")
+    assert (one.why, one.rule, bool(one.changes)) == (row(found, first).text, rule_of(one.reason), True)
+
+
+def test_a_job_that_has_a_reservation_shows_what_it_could_have_now(gated: Bench) -> None:
+    """GPUs enough, but on more servers than it needs: alpha there against alpha~min is why it waits."""
+    for _ in range(2):
+        gated.slurm.submit(3, 500)
+        gated.cycle(1)
+    waits = gated.slurm.submit(6, 10, profile="tail")
+    gated.cycle(1)
+    job = row(told(gated), waits)
+    assert (job.reason, job.nodes) == ("reserved", {"n1": 1, "n2": 1, "n3": 4})
+    assert job.alpha is not None
+    assert job.alpha_min is not None
+    assert job.alpha > job.alpha_min
+
+
+def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
+    pinned = gated.slurm.submit(4, 10, required_nodes="n1", leased=False, eligible_time=2e9, reason="BeginTime")
+    gated.cycle(1)
+    found = told(gated)
+    said = explain(found, row(found, pinned))
+    assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
+    assert row(found, pinned).gpus == 4
+    assert "without -w" in said.changes[0]
+    assert "squeue --start" in said.changes[1]
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_each_kind_has_its_words(kind: str) -> None:
+    assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)
+
+
+def test_the_words_of_a_trail_and_of_a_reason_are_the_same(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="fifo")
+    bench.slurm.submit(8, 100)
+    bench.cycle(2)
+    waits = bench.slurm.submit(12, 100)
+    bench.cycle(2)
+    (entry,) = bench.audit("wait", waits)
+    assert in_words(entry["reason"], entry) == row(told(bench), waits).text
+
+
+def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    gated.slurm.submit(12, 100)
+    gated.cycle(1)
+    found = told(gated)
+    strange = replace(
+        found.jobs[0], reason="quantum", text="it is in two places", facts={"places": [1, 2]}, state="odd"
+    )
+    bare = replace(found.jobs[0], reason="gpus", facts={}, state="waiting", rank=1)
+    for job in (strange, bare, *found.jobs):
+        explain_command(found, job, as_json=False)
+        explain_command(found, job, as_json=True)
+    out = capsys.readouterr().out
+    assert "it is in two places" in out
+    assert json.loads(out[out.rindex("\n{\n") :])["job"]["job_id"] == found.jobs[-1].job_id
