@@ -57,7 +57,7 @@ class Waiting:
         return self.job.predicted_iterations or FIRST_GUESS_S / (self.alpha or 1.0)
 
 
-@register("sjf-bco-online")
+@register("sjf-bco-online", key=("rank", "gpus", "submitted"))
 class SjfBcoOnline:
     """Smallest job first with balanced contention and overhead, on the queue as it is now.
 
@@ -188,7 +188,7 @@ class SjfBcoOnline:
         del self._waiting[entry.job.id]
         self._runs[entry.job.id] = Run(now, now + entry.iterations * placement.alpha, placement.gpus)
         self._changes += 1
-        return Start(entry.job, placement)
+        return Start(entry.job, placement, entry.key)
 
     def _explain(self, entries: Sequence[Waiting], plan: Plan) -> None:
         """Why the first of those that wait does not start, if the plan does not say."""
