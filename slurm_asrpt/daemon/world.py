@@ -288,7 +288,7 @@ class World:
         """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
         shown = tracked.record.eligible_time
         if shown <= now:
-            if tracked.lease_until > now + LEASE_SLACK_S:  # StartTime=now
+            if max(tracked.lease_until, tracked.not_before) > now + LEASE_SLACK_S:  # StartTime=now
                 tracked.begin = 0.0
         elif self.is_lease(tracked, shown, now):
             tracked.lease_until = tracked.lease_until or shown

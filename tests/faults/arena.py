@@ -277,6 +277,18 @@ class Arena(Cluster):
         found.other += [f"asrptd raised: {line}" for line in said.splitlines() if line.startswith("Traceback")]
         return found
 
+    def said_of(self, token: str) -> list[str]:
+        """Everything that was written about a job: by asrptd, slurmctld, slurmdbd, and by itself."""
+        ids = {ticket.job_id for ticket in self.tickets if ticket.token == token}
+        named = re.compile(rf"JobId=({'|'.join(ids) or '-'})\b")
+        said = [str(ticket) for ticket in self.tickets if ticket.token == token]
+        said += [str(self.records[token])] if token in self.records else []
+        said += [str(start) for start in self.starts() if start.token == token]
+        said += [json.dumps(entry) for entry in self.entries() if entry.get("job") in ids]
+        said += [line for line in self._controller_said().splitlines() if named.search(line) or "Saving all" in line]
+        fields = "jobid,jobname,state,submit,start,end,restarts,nodelist"
+        return said + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
+
     def _controller_said(self) -> str:
         return self.controller_log()[self._controller_began :]
 

@@ -23,7 +23,10 @@ Say = Callable[[str], None]
 
 @dataclass
 class Counts:
-    """What came of one fault, over all its rounds. failures: rounds and breaches in words, with the seed for each."""
+    """What came of one fault, over all its rounds. failures: rounds and breaches in words, with the seed for each.
+
+    evidence: what slurmctld, sacct and the audit trail say of the jobs that were lost, stuck or run twice.
+    """
 
     fault: str
     text: str
@@ -36,6 +39,7 @@ class Counts:
     other: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
 
 
 def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
@@ -54,6 +58,7 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     counts.twice, counts.slurms_own, counts.other = len(found.twice), len(found.slurms_own), len(found.other)
     for kind in ("lost", "stuck", "twice", "other"):
         counts.failures += [f"{seed}: {kind}: {_tell(arena, text)}" for text in getattr(found, kind)[:5]]
+    counts.evidence += [line for token in (found.lost + found.stuck + found.twice)[:5] for line in arena.said_of(token)]
     arena.tidy()
     counts.seconds = time.monotonic() - began
     return counts
@@ -94,6 +99,8 @@ def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, total
             round_ += 1
             verdict = "; ".join(counts.failures) or "sound"
             say(f"{fault.name} {total.injected}/{times}, {counts.submitted} jobs, {counts.seconds:.0f} s: {verdict}")
+            for line in counts.evidence:
+                say(f"    {line}")
             if not counts.injected:
                 break
 
