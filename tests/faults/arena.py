@@ -287,7 +287,10 @@ class Arena(Cluster):
         said += [json.dumps(entry) for entry in self.entries() if entry.get("job") in ids]
         said += [line for line in self._controller_said().splitlines() if named.search(line) or "Saving all" in line]
         fields = "jobid,jobname,state,submit,start,end,restarts,nodelist"
-        return said + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
+        return (
+            said
+            + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
+        )
 
     def _controller_said(self) -> str:
         return self.controller_log()[self._controller_began :]
