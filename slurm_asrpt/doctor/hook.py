@@ -57,7 +57,7 @@ def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 
 def _module(settings: Settings, script: Path) -> Finding:
-    module = settings.paths.hook / luablock.MODULE
+    module = settings.paths.scripts / luablock.MODULE
     if not module.is_file():
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):

@@ -43,9 +43,15 @@ class Site:
 
     def __post_init__(self) -> None:
         paths = self.settings.paths
-        for path in (self.settings_path, self.slurm, self.programs, paths.state, paths.run, paths.hook, paths.spool):
+        ours = (paths.state, paths.run, paths.hook, paths.scripts, paths.spool)
+        for path in (self.settings_path, self.slurm, self.programs, *ours):
             if not _PLAIN.fullmatch(str(path)):
                 raise InputError(f"{path}: give a full path of letters, digits and . _ / + -; it goes to scripts")
+        if paths.scripts in (paths.hook, *paths.hook.parents) or paths.hook in paths.scripts.parents:
+            raise InputError(
+                f"paths.scripts ({paths.scripts}) is root's and paths.hook ({paths.hook}) {self.user}'s: "
+                "name two folders, neither in the other"
+            )
         if not re.fullmatch(r"[a-z_][a-z0-9_.-]*\$?", self.user):
             raise InputError(f"{self.user}: no name of a user; name the one that asrptd shall run as with --user")
 
@@ -63,6 +69,11 @@ class Site:
         except KeyError:
             raise InputError(f"no user {self.user} on this machine; name SlurmUser with --user") from None
         return entry.pw_uid, entry.pw_gid
+
+    @property
+    def roots(self) -> tuple[int, int] | None:
+        """The ids of root, whose the scripts are; None where files cannot be given to it."""
+        return None if self.owner is None else (0, 0)
 
     @property
     def lua(self) -> Path:
@@ -87,8 +98,9 @@ class Site:
 
     def _placed(self, text: bytes) -> bytes:
         paths = self.settings.paths
-        hook, spool = str(paths.hook).encode(), str(paths.spool).encode()
-        return text.replace(str(_DEFAULTS.hook).encode(), hook).replace(str(_DEFAULTS.spool).encode(), spool)
+        for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
+            text = text.replace(before, path)
+        return text
 
     def unit(self, name: str) -> bytes:
         """One of UNITS."""
@@ -96,7 +108,6 @@ class Site:
         text = text.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
         text = text.replace("User=slurm\nGroup=slurm\n", f"User={self.user}\nGroup={self._group()}\n")
         text = re.sub("(?m)^ReadWritePaths=.*$", lambda found: self._writable(found[0]), text)
-        text = re.sub("(?m)^ReadOnlyPaths=.*$", lambda found: self._placed(found[0].encode()).decode(), text)
         if self.settings_path != DEFAULT_PATH:
             text = text.replace("[Service]\n", f"[Service]\nEnvironment=ASRPT_CONFIG={self.settings_path}\n")
         if self.programs.parts[:2] in (("/", "home"), ("/", "root")):
@@ -115,3 +126,8 @@ class Site:
             return grp.getgrgid(pwd.getpwnam(self.user).pw_gid).gr_name
         except KeyError:
             return self.user
+
+
+def _placeable(paths: PathSettings) -> list[bytes]:
+    """The folders that stand in scripts."""
+    return [str(path).encode() for path in (paths.scripts, paths.hook, paths.spool)]

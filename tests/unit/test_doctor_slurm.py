@@ -30,7 +30,7 @@ TAG = Tag("0123456789abcdef").format()
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
+    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "scripts", "spool")}
     for name, path in paths.items():
         Path(path).mkdir(mode=0o700 if name == "state" else 0o755)
     return parse_settings({"paths": paths, "daemon": {"mode": "enforce"}}, "test")
@@ -59,7 +59,7 @@ def look(settings: Settings, tmp_path: Path) -> Look:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / PLUGIN).touch()
     (tmp_path / "job_submit.lua").write_bytes(shipped(HOOKS, "job_submit.lua"))
-    (settings.paths.hook / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
+    (settings.paths.scripts / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
     config |= {"SLURM_CONF": str(tmp_path / "slurm.conf"), "PluginDir": str(tmp_path / "plugins")}
     config["SlurmUser"] = f"me({os.getuid()})"
     status_of(settings, "enforce", "1", "2")
@@ -185,7 +185,7 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Loo
 
 
 def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:
-    script, module = tmp_path / "job_submit.lua", settings.paths.hook / luablock.MODULE
+    script, module = tmp_path / "job_submit.lua", settings.paths.scripts / luablock.MODULE
     os.utime(script, (1000, 1000))
     assert "touch" in found(settings, look, "include")[0][1]
     module.write_text("return {}")
@@ -211,12 +211,23 @@ def test_gpus(settings: Settings, look: Look) -> None:
 
 
 def test_what_others_can_write_is_not_trusted(settings: Settings, look: Look) -> None:
-    module = settings.paths.hook / luablock.MODULE
+    module = settings.paths.scripts / luablock.MODULE
     module.chmod(0o664)
     assert f"chmod go-w {module}" in found(settings, look, "permissions")[0][1]
     module.chmod(0o644)
     settings.paths.state.chmod(0o755)
     assert found(settings, look, "permissions")[0][0] is State.WARNING
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
+def test_what_root_runs_must_be_roots(settings: Settings, look: Look) -> None:
+    for path in (settings.paths.scripts, settings.paths.scripts / luablock.MODULE):
+        os.chown(path, 1, 1)
+        slurms = with_config(look, SlurmUser="daemon(1)")
+        ((state, text),) = found(settings, slurms, "permissions")
+        assert state is State.FAILURE
+        assert text == f"{path} belongs to user 1, and root runs it on the nodes -> chown root {path}"
+        os.chown(path, 0, 0)
 
 
 def test_that_it_is_disabled_is_not_forgotten(settings: Settings, look: Look) -> None:
