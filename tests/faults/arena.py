@@ -104,7 +104,7 @@ class Arena(Cluster):
         if self.plain:
             return
         before, deadline = time.time(), time.monotonic() + limit_s
-        while self._status_written() < before:
+        while self.status_written() < before:
             if self.daemon is None or self.daemon.poll() is not None:
                 self.daemon = self.launch()
                 time.sleep(0.5)
