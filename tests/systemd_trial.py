@@ -1,4 +1,4 @@
-"""A systemd of its own, as the first process of new namespaces over this machine's files: what it writes is thrown away.
+"""A systemd of its own, first process of new namespaces over this machine's files: what it writes is thrown away.
 
 It starts nothing but what a test asks for: all that this machine would start at boot is left out.
 """

@@ -15,7 +15,7 @@ from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.site import Site
+from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
@@ -36,7 +36,7 @@ class World:
         self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
         self.fabric = Fabric(self.settings.fabric.inter_bytes_per_s, self.settings.fabric.intra_bytes_per_s)
         self.tracked: dict[str, Tracked] = {}
-        self.site = Site(parts)
+        self.site = AdminRules(parts)
         self.nodes: list[NodeRecord] = []
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None

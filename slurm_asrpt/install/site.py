@@ -83,24 +83,18 @@ class Site:
 
     def block(self) -> bytes:
         """Our lines of job_submit.lua."""
-        return self._placed(shipped(HOOKS, "job_submit.lua"))
+        return placed("job_submit.lua", self.settings.paths)
 
     def module(self) -> bytes:
         return shipped(HOOKS, luablock.MODULE)
 
     def script(self, name: str) -> bytes:
         """A prolog or epilog."""
-        return self._placed(shipped(HOOKS, name))
+        return placed(name, self.settings.paths)
 
     def new_settings(self) -> bytes:
         """asrpt.toml as it is shipped: mode shadow."""
         return shipped(ETC, "asrpt.toml")
-
-    def _placed(self, text: bytes) -> bytes:
-        paths = self.settings.paths
-        for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
-            text = text.replace(before, path)
-        return text
 
     def unit(self, name: str) -> bytes:
         """One of UNITS."""
@@ -126,6 +120,14 @@ class Site:
             return grp.getgrgid(pwd.getpwnam(self.user).pw_gid).gr_name
         except KeyError:
             return self.user
+
+
+def placed(name: str, paths: PathSettings) -> bytes:
+    """A script of ours, made out for these folders."""
+    text = shipped(HOOKS, name)
+    for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
+        text = text.replace(before, path)
+    return text
 
 
 def _placeable(paths: PathSettings) -> list[bytes]:

@@ -63,7 +63,9 @@ def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, sy
     recorded(site, job_id)
     assert site.audit(job_id, "running")[0]["as_planned"]
     said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
-    assert said.returncode == 0, systemd.run("systemctl", "status", "--no-pager", "asrpt-retrain").stdout + site.log.read_text()
+    assert said.returncode == 0, (
+        systemd.run("systemctl", "status", "--no-pager", "asrpt-retrain").stdout + site.log.read_text()
+    )
     assert read_table(site.paths / "hook" / "table.txt")
     assert " ERROR " not in site.log.read_text(encoding="utf-8")
 
