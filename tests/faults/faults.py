@@ -15,6 +15,7 @@ from random import Random
 
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.lab import accounting, machine, processes
+from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, write_table
@@ -182,21 +183,28 @@ def node(arena: Arena, rng: Random, size: int) -> int:
 @fault("deleted", "a node with pinned jobs is deleted from the configuration, and comes back")
 def deleted(arena: Arena, rng: Random, size: int) -> int:
     """Slurm 22.05 wants slurmctld restarted for that; jobs that run there are its own to requeue or to fail."""
-    lab, last = arena.lab, len(arena.lab.spec.node_list)
-    kept, etc = lab.slurm_conf.read_text(encoding="utf-8"), lab.paths.etc
-    gres = (etc / "gres.conf").read_text(encoding="utf-8")
     arena.put_some(rng, 4)
-    without = "\n".join(line for line in kept.splitlines() if not line.startswith(f"NodeName=n{last} "))
-    lab.slurm_conf.write_text(without.replace(f"n[1-{last}]", f"n[1-{last - 1}]") + "\n", encoding="utf-8")
-    (etc / "gres.conf").write_text(gres.replace(f"n[1-{last}]", f"n[1-{last - 1}]"), encoding="utf-8")
+    with without_last_node(arena.lab):
+        time.sleep(rng.uniform(2.0, 5.0))
+    return 1
+
+
+@contextlib.contextmanager
+def without_last_node(lab: Lab) -> Iterator[None]:
+    """A slurmctld that knows one node less; after that it knows it again."""
+    last, files = len(lab.spec.node_list), (lab.slurm_conf, lab.paths.etc / "gres.conf")
+    kept = {file: file.read_text(encoding="utf-8") for file in files}
+    rest = "n1" if last == 2 else f"n[1-{last - 1}]"
+    for file, text in kept.items():
+        lines = [line for line in text.splitlines() if not line.startswith(f"NodeName=n{last} ")]
+        file.write_text("\n".join(lines).replace(f"n[1-{last}]", rest) + "\n", encoding="utf-8")
     try:
         lab.restart_slurmctld()
-        time.sleep(rng.uniform(2.0, 5.0))
+        yield
     finally:
-        lab.slurm_conf.write_text(kept, encoding="utf-8")
-        (etc / "gres.conf").write_text(gres, encoding="utf-8")
+        for file, text in kept.items():
+            file.write_text(text, encoding="utf-8")
         lab.restart_slurmctld()
-    return 1
 
 
 def _until(condition: Callable[[], bool], limit_s: float) -> None:
