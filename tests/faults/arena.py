@@ -238,7 +238,7 @@ class Arena(Cluster):
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
         self._until(lambda: not self.waited_for(), limit_s)
-        self._until(lambda: not self._unseen(), 15.0)
+        self._until(lambda: not self._unseen(), 15.0 + 0.02 * len(self.tickets))  # its cycles take longer with many
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s

@@ -79,7 +79,8 @@ class Findings:
     """Tokens by what became of them, and every other breach in words.
 
     slurms_own: what Slurm did by itself: killed, it forgot the job, its start or its end, or held it because its number
-    was in use; a node died under the job (NODE_FAIL; not one that only our pin named). asrptd never cancels, requeues or holds a job.
+    was in use; a node died under the job (NODE_FAIL; not one that only our pin named). asrptd never cancels, requeues
+    or holds a job.
     """
 
     submitted: int = 0

@@ -1,4 +1,4 @@
-"""A waiting job whose node list names a node that is taken out of slurm.conf: a loss that fault ``deleted`` can bring."""
+"""A waiting job whose node list names a node that is taken out of slurm.conf: a loss that ``deleted`` can bring."""
 
 from __future__ import annotations
 
