@@ -22,10 +22,11 @@ from rich.progress import track
 
 from slurm_asrpt.config import GroupSettings, SlurmSettings
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.cli import CliClient
@@ -101,7 +102,8 @@ def _teach(lab: Lab, known: Sequence[Recurring]) -> None:
     tags = [parse_tag(job.admin_comment) for job in client(lab).jobs()]
     draw = random.Random(3)
     lengths = {tag.group: round(draw.lognormvariate(9, 1.5)) + 2 for tag in tags if tag}
-    write_table(lab.paths.hook / FILE_NAME, {group: Entry(n, n // 2, 2 * n) for group, n in lengths.items()})
+    table = render_table({group: Entry(n, n // 2, 2 * n) for group, n in lengths.items()})
+    replace_file(lab.paths.hook / FILE_NAME, table)
     lab.run(["scancel", "--state=PENDING"])
 
 

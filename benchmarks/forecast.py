@@ -3,8 +3,9 @@
 A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
 from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
 from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
-the ``jobs`` that had one, ``raw`` the same before the margins that asrptd learns from earlier starts; ``untold`` had
-none. ``width_s`` is the median of the widths, ``wait_s`` of the waits from then on, ``ms`` the CPU time of a forecast.
+the ``jobs`` that had one; ``raw`` the same before the margins that asrptd learns from earlier starts, ``closed`` of
+those that have an upper end, which the ``open`` ones do not have within the horizon. ``untold`` had none.
+``width_s`` is the median of the widths, ``wait_s`` of the waits from then on, ``ms`` the CPU time of a forecast.
 ``--blind`` leaves out those who come later.
 """
 
@@ -62,10 +63,11 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self.waiting[job.id] = job
         self.came.append(job)
         self.policy.submitted(job, now)
+        return False  # whenever there is a decision, there may be a snapshot
 
     def finished(self, job_id: JobId, now: float) -> None:
         self.running.pop(job_id, None)
@@ -152,14 +154,16 @@ def judge(snapshots: Sequence[Snapshot], chosen: argparse.Namespace, start: Sequ
             first.setdefault(each.job.id, (snapshot.now, found.get(each.job.id)))
     told = [(made, found, start[int(job_id)]) for job_id, (made, found) in first.items() if found]
     shown = with_margins(told)
+    closed = [each for each in shown if each[1].latest < math.inf]
     return {
         "jobs": len(told),
         **shares(shown),
         "raw": shares(told),
-        "open": sum(found.latest == math.inf for _, found, _ in told),
+        "open": len(told) - len(closed),
+        "closed": shares(closed),
         "untold": len(first) - len(told),
         "wait_s": round(median(began - made for made, _, began in told)),
-        "width_s": round(median(found.latest - found.earliest for _, found, _ in shown if found.latest < math.inf)),
+        "width_s": round(median(found.latest - found.earliest for _, found, _ in closed)),
         "ms": round(1000 * sum(seconds for seconds, _ in answers) / len(answers)),
     }
 
@@ -172,7 +176,7 @@ def with_margins(told: Sequence[Told]) -> list[Told]:
     for made, found, began in sorted(told, key=lambda each: each[0]):
         while waiting and waiting[0][0] <= made:
             start, number = heapq.heappop(waiting)
-            margins = margins.judged(start < shown[number][1].earliest, start > shown[number][1].latest)
+            margins = margins.judged(shown[number][1], start)
         heapq.heappush(waiting, (began, len(shown)))
         shown.append((made, margins.around(found, made), began))
     return shown

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -23,10 +24,11 @@ from rich.console import Console
 from rich.progress import track
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 
 TIMES = Path("log") / "hook-times"  # where the lab deletes it
 TIMED = """\
@@ -75,15 +77,17 @@ def lab(port: int, hook: bool) -> Iterator[Lab]:
 def prepare(found: Lab, groups: int) -> None:
     """A table of random groups, a hook.conf, and the timed job_submit.lua."""
     paths, draw = found.paths, random.Random(1)
-    write_table(paths.hook / FILE_NAME, {f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
+    table = render_table({f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
+    replace_file(paths.hook / FILE_NAME, table)
     text = TIMED.format(etc=paths.etc, hook=paths.hook, times=found.directory / TIMES)
     (paths.etc / "job_submit.lua").write_text(text, encoding="utf-8")
     found.restart_slurmctld()
 
 
-def beat(found: Lab, number: int) -> None:
-    """The daemon's heartbeat: hook.conf is another one each time."""
+def beat(found: Lab, number: int) -> float:
+    """The daemon's heartbeat: hook.conf is another one each time. Gives when that was."""
     write_hook_conf(found.paths.hook, ["gpu"], 600, time.time() + 600 + number, GroupSettings())
+    return time.monotonic()
 
 
 def submit(found: Lab, text: str) -> float:
@@ -96,10 +100,11 @@ def submit(found: Lab, text: str) -> float:
 def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[str, object]:
     draw, pairs = random.Random(2), list[tuple[float, float]]()
     console = Console(stderr=True)
-    turns = range(options.pairs + options.warm_up)
+    turns, beaten = range(options.pairs + options.warm_up), -math.inf
     for turn in track(turns, "submitting", console=console, disable=not console.is_terminal):
         text = script(options.script_bytes, draw)
-        beat(with_hook, turn)
+        if time.monotonic() >= beaten + options.heartbeat:
+            beaten = beat(with_hook, turn)
         if turn % 2:
             pairs.append((submit(with_hook, text), submit(without, text)))
         else:
@@ -107,6 +112,7 @@ def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[s
             pairs.append((submit(with_hook, text), plain))
     times = [int(line) for line in (with_hook.directory / TIMES).read_text(encoding="ascii").split()]
     return figures(pairs[options.warm_up :], times[options.warm_up :]) | {
+        "heartbeat_s": options.heartbeat,
         "groups": options.groups,
         "script_bytes": options.script_bytes,
     }
@@ -133,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--pairs", type=int, default=400, help="submissions with and without the hook")
     parser.add_argument("--warm-up", type=int, default=10, help="pairs before these, not counted")
+    parser.add_argument("--heartbeat", type=float, default=0.0, help="seconds between two hook.conf; 0: one each time")
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--script-bytes", type=int, default=65536)
     parser.add_argument("--port", type=int, default=17600, help="the labs take this one to 80 further")

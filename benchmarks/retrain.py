@@ -4,13 +4,15 @@ Rows are jobs of `pai-like`; those after them, of groups that the rows hold, are
 ``seconds`` from columns of names to the finished table, and ``sklearn_seconds`` of scikit-learn's RandomForestRegressor
 for ``fit`` and nothing else, on features that are ranked already, on ``--cores`` cores. ``mae_ratio`` is the mean
 absolute error of ours over that of scikit-learn's ``predict``. With fewer ``--sklearn-trees`` than ``--trees``
-``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so.
+``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so. ``render_seconds`` is for the hook's
+table, of ``--groups`` keys.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 
@@ -18,6 +20,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from slurm_asrpt.predict.forest import fit_columns, ranks
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.sim.generate import pai_like
 
 HELD_OUT = 0.2
@@ -56,9 +59,19 @@ def compare(rows: int, trees: int, sklearn_trees: int, cores: int, seed: int) ->
     }
 
 
+def render(groups: int, seed: int) -> dict[str, object]:
+    """The hook's table for so many groups: from entries to bytes."""
+    draw = random.Random(seed)
+    entries = {f"{draw.getrandbits(64):016x}": Entry(draw.random() * 1e6, 50, 2e6) for _ in range(groups)}
+    began = time.perf_counter()
+    size = len(render_table(entries))
+    return {"groups": groups, "render_seconds": round(time.perf_counter() - began, 3), "table_bytes": size}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=700_000)
+    parser.add_argument("--groups", type=int, default=1_000_000, help="in the table that is rendered")
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--sklearn-trees", type=int, help="fewer, to save time; as many as --trees unless given")
     parser.add_argument("--cores", type=int, default=2, help="for scikit-learn; ours takes one")
@@ -66,6 +79,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     chosen = parser.parse_args()
     found = compare(chosen.rows, chosen.trees, chosen.sklearn_trees or chosen.trees, chosen.cores, chosen.seed)
+    found |= render(chosen.groups, chosen.seed)
     print(json.dumps(found) if chosen.json else "\n".join(f"{k}: {v}" for k, v in found.items()))
     return 0
 

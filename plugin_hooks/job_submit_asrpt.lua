@@ -19,7 +19,7 @@ local byte, find, sub, match, gmatch, gsub = string.byte, string.find, string.su
   string.gsub
 local format, lower, reverse, concat = string.format, string.lower, string.reverse, table.concat
 
-local MAX_CONF_BYTES = 65536
+local MAX_CONF_BYTES, LIKELY_CONF_BYTES = 65536, 512 -- of hook.conf, and of its first part
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
 local PART_BYTES = 2048 -- what counts of a script at either end
@@ -640,7 +640,8 @@ local function parse_rules(text)
 end
 
 -- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
--- The daemon's heartbeat changes the first part only: rules that state has read already are not read again.
+-- The daemon's heartbeat changes the first part only: rules that state has read already are not read again, and may be
+-- missing in the text.
 function M.parse_conf(text, state)
   local stop = find(text, "\n#\n", 1, true) or 0
   local head, check = match(sub(text, 1, stop), "^(asrpt%-hook 2\n.*\n)check=([0-9a-f]+)\n$")
@@ -649,14 +650,18 @@ function M.parse_conf(text, state)
   end
   local conf = read_lines({}, sub(head, #"asrpt-hook 2\n" + 1))
   need(conf, "partitions", "lease_s", "valid_until", "rules")
-  local rest = sub(text, stop + 3)
-  if rest ~= state.rules_text then
+  if conf.rules ~= state.rules_hash then
+    local rest = sub(text, stop + 3)
     if hash(rest) ~= conf.rules then
       error("hook.conf is damaged (check sum of the rules)", 0)
     end
-    state.rules, state.rules_text = parse_rules(rest), rest
+    state.rules, state.rules_hash = parse_rules(rest), conf.rules
   end
   return conf, state.rules
+end
+
+local function knows_rules(state, text)
+  return state.rules_hash and find(text, "\n#\n", 1, true) and find(text, "\nrules=" .. state.rules_hash .. "\n", 1, true)
 end
 
 local function read_conf(state)
@@ -664,9 +669,17 @@ local function read_conf(state)
   if not file then
     error("cannot read hook.conf: " .. tostring(why), 0)
   end
-  local text = file:read(MAX_CONF_BYTES) or ""
+  file:setvbuf("no")
+  local text = file:read(LIKELY_CONF_BYTES) or ""
+  if not knows_rules(state, text) then
+    text = text .. (file:read(MAX_CONF_BYTES) or "")
+  end
   file:close()
-  return M.parse_conf(text, state)
+  if text ~= state.conf_text then
+    state.conf = M.parse_conf(text, state)
+    state.conf_text = text
+  end
+  return state.conf, state.rules
 end
 
 -- --------------------------------------------------------------------------------------------- table.txt
@@ -971,15 +984,28 @@ local function success()
   return type(slurm) == "table" and slurm.SUCCESS or 0
 end
 
+-- Each script of 64 KB is copied into Lua, and the collector, left to itself, answers every few of them with a whole cycle
+-- inside the call. So it rests during a call and then takes a few steps, one for so many KB that the call has made. Each
+-- does more than a KB's worth: what is garbage stays within some MB, or some of the largest scripts.
+local KB_A_STEP = 8
+
+local function collect_some(before)
+  pcall(collectgarbage, "step", math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP))
+  collectgarbage("restart")
+end
+
 -- The hook of one folder with hook.conf and table.txt.
 function M.open(hook_dir)
   local state = { conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt" }
   return {
     job_submit = function(desc, part_list, uid)
+      local before = collectgarbage("count")
+      collectgarbage("stop")
       local good, trouble = pcall(submit, state, desc, part_list, uid)
       if not good then
         say("log_error", "asrpt: " .. printable(tostring(trouble)) .. "; job left as it is")
       end
+      collect_some(before)
       return success()
     end,
     -- slurmctld calls this for each of asrptd's own updates too: nothing to do, and quickly

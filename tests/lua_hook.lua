@@ -87,6 +87,26 @@ function ops.submit(f)
   return table.concat(lines, "\n")
 end
 
+-- garbage: hook folder, KB of a script, calls. The most KB that Lua holds after a call, beyond what it held before.
+function ops.garbage(f)
+  slurm = { SUCCESS = 0, log_user = 1, log_error = 1 }
+  slurm.log_error = function() end
+  local hook, calls, most = M.open(f[2]), tonumber(f[4]), 0
+  local text = string.rep("x", 1024 * tonumber(f[3]))
+  local fields = { tres_per_job = "gres:gpu:8", name = "train" }
+  collectgarbage()
+  local before = collectgarbage("count")
+  for call = 1, calls do
+    local reading = function(_, key)
+      return key == "script" and text .. call or fields[key]
+    end
+    local desc = setmetatable({}, { __index = reading, __newindex = function() end })
+    hook.job_submit(desc, { { name = "gpu", flag_default = 1 } }, 1000)
+    most = math.max(most, collectgarbage("count") - before)
+  end
+  return string.format("%.0f", most)
+end
+
 while true do
   local count = input:read("*l")
   if not count then break end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -74,6 +74,7 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
+        self._stocked = free_cpus is not None or free_memory is not None
         self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
@@ -92,34 +93,55 @@ class ClusterView:
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
-        self._move(gpus, request, -1)
-
-    def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Give them back. Raises ValueError if the node would have more than it has."""
-        self._move(gpus, request, +1)
-
-    def _move(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
-        free, masks, places = self.free, self.masks, self._places  # a simulation does this twice for each job
-        name = ""
+        free, masks, bits = self.free, self.masks, self.bits  # written out, as ``give``: once a job in a simulation
+        name, taken = "", 0
         try:
             for name, count in gpus.items():
                 before = free[name]
-                after = before + sign * count
+                after = before - count
+                if after < 0:
+                    self._check(name, after)
+                free[name] = after
+                bit = bits[name]
+                masks[before] ^= bit
+                masks[after] ^= bit
+                taken += count
+        except (KeyError, ValueError):
+            self._undo(gpus, name, self.give)
+            raise
+        self.total_free -= taken
+        self.version += 1
+        if self._stocked:
+            self._move_stocks(gpus, request, -1)
+
+    def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
+        """Give them back. Raises ValueError if the node would have more than it has."""
+        free, masks, places = self.free, self.masks, self._places
+        name, given = "", 0
+        try:
+            for name, count in gpus.items():
+                before = free[name]
+                after = before + count
                 bit, size = places[name]
-                if not 0 <= after <= size:
+                if after > size:
                     self._check(name, after)
                 free[name] = after
                 masks[before] ^= bit
-                masks[after] |= bit
-        except (KeyError, ValueError):  # all or nothing
-            moved = dict(takewhile(lambda item: item[0] != name, gpus.items()))
-            self.total_free += sign * sum(moved.values())
-            self._move(moved, ANYWHERE, -sign)
+                masks[after] ^= bit
+                given += count
+        except (KeyError, ValueError):
+            self._undo(gpus, name, self.take)
             raise
-        self.total_free += sign * sum(gpus.values())
+        self.total_free += given
         self.version += 1
-        if self.free_cpus is not None or self.free_memory is not None:
-            self._move_stocks(gpus, request, sign)
+        if self._stocked:
+            self._move_stocks(gpus, request, +1)
+
+    def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], None]) -> None:
+        """All or nothing: the nodes before the one that failed are as they were."""
+        total = self.total_free
+        back(dict(takewhile(lambda item: item[0] != failed, gpus.items())))
+        self.total_free = total
 
     def _move_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         for name, count in gpus.items():

@@ -125,10 +125,10 @@ def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabri
         if len(view.singles) >= _KINDS:
             view.singles.clear()
         known = view.singles[id(profile)] = (profile, fabric, {})
-    at = bit.bit_length() - 1
-    found = known[2].get(at)
+    found = known[2].get(bit)
     if found is None:
-        found = known[2][at] = placement_on([view.nodes[at]], (profile.gpus,), profile, fabric)
+        node = view.nodes[bit.bit_length() - 1]
+        found = known[2][bit] = placement_on([node], (profile.gpus,), profile, fabric)
     return found
 
 
@@ -140,10 +140,11 @@ def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:
             free -= 1
         # the server that is partly used is the last among its equals, so that the remainder falls there
         return 1 << masks[free].bit_length() - 1 if free >= gpus else 0
-    for free in range(gpus if strategy is _TIGHTEST else 1, len(masks)):
-        mask = masks[free]
+    least = gpus if strategy is _TIGHTEST else 1
+    for mask in masks[least:]:
         if mask:
-            return mask & -mask if free >= gpus else 0
+            return mask & -mask if least >= gpus else 0
+        least += 1
     return 0
 
 

@@ -186,5 +186,6 @@ def _known(time: float) -> float | None:
     return time if math.isfinite(time) else None
 
 
-def _judged(margins: Margins, forecast: Forecast, start: float) -> Margins:
-    return margins.judged(start < forecast.earliest, forecast.latest is not None and start > forecast.latest)
+def _judged(margins: Margins, forecast: Forecast, began: float) -> Margins:
+    median, latest = (math.inf if time is None else time for time in (forecast.median, forecast.latest))
+    return margins.judged(Start(forecast.earliest, median, latest), began)

@@ -2,7 +2,8 @@
 
 Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So both ends of each interval are
 moved, in logarithms of the wait, by margins that every start beyond them widens and every other one narrows a little,
-until one in ten lies beyond either (adaptive conformal inference: Gibbs and Candès 2021).
+until one in ten lies beyond either (adaptive conformal inference: Gibbs and Candès 2021). An interval without an upper
+end cannot be wrong there: to count it as one that held would make those with one too narrow.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ class Margins:
         latest = made + (start.latest - made) * math.exp(self.after)
         return Start(min(earliest, start.median), start.median, max(latest, start.median))
 
-    def judged(self, early: bool, late: bool) -> Margins:
-        """After a start before or after an interval that was shown, or inside."""
-        return Margins(_moved(self.before, early), _moved(self.after, late))
+    def judged(self, shown: Start, began: float) -> Margins:
+        """After a start at ``began``, of which ``shown`` was said."""
+        after = _moved(self.after, began > shown.latest) if shown.latest < math.inf else self.after
+        return Margins(_moved(self.before, began < shown.earliest), after)
 
 
 def _moved(margin: float, beyond: bool) -> float:

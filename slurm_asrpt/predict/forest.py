@@ -12,11 +12,13 @@ prediction is therefore the mean of those trees that have seen it (docs/decision
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,6 +37,8 @@ def fit_columns(
     groups, users (any values that can be hashed), iterations: of each row. progress: called after each tree with the
     number of trees.
     """
+    import pandas as pd  # a third of asrptd's start, and only who learns needs it
+
     if not len(groups):
         return {}
     (code, names), (user, _) = (pd.factorize(np.asarray(column, dtype=object)) for column in (groups, users))
@@ -52,6 +56,7 @@ def fit_rows(
 
     Its trees answer for groups that they have not seen, too. To compare with; see docs/decisions/0005.
     """
+    import pandas as pd
     from sklearn.ensemble import RandomForestRegressor  # takes over a second to come
 
     if not len(groups):

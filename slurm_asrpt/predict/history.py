@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from slurm_asrpt.errors import EXIT_BAD_INPUT, AsrptError
 from slurm_asrpt.files import check_trusted_file, rulers
+from slurm_asrpt.predict.historyschema import latest_schema, migrate, schema_version
 from slurm_asrpt.slurm.tag import Tag
 
 FILE_NAME = "history.sqlite"
@@ -137,41 +138,6 @@ class Sample:
     state: str = COMPLETED
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        """CREATE TABLE runs (
-            job_id TEXT NOT NULL, start_time INTEGER NOT NULL, submit_time INTEGER NOT NULL,
-            end_time INTEGER NOT NULL, state TEXT NOT NULL, exit_code INTEGER NOT NULL, user TEXT NOT NULL,
-            uid INTEGER NOT NULL, group_id TEXT NOT NULL, job_name TEXT NOT NULL, partition TEXT NOT NULL,
-            gpus INTEGER NOT NULL, nodes TEXT NOT NULL, profile TEXT NOT NULL, predicted_iterations INTEGER NOT NULL,
-            iterations INTEGER NOT NULL, iterations_source TEXT NOT NULL, alpha REAL NOT NULL,
-            PRIMARY KEY (job_id, start_time)) WITHOUT ROWID"""
-    )
-    connection.execute("CREATE INDEX runs_by_end ON runs (end_time)")
-
-
-def _add_features(connection: sqlite3.Connection) -> None:
-    for column in (
-        *("program TEXT NOT NULL DEFAULT ''", "features TEXT NOT NULL DEFAULT '{}'"),
-        *("predicted_low INTEGER NOT NULL DEFAULT 0", "predicted_high INTEGER NOT NULL DEFAULT 0"),
-        *("predicted_by TEXT NOT NULL DEFAULT ''", "reported_total INTEGER NOT NULL DEFAULT 0"),
-        "origin TEXT NOT NULL DEFAULT 'asrptd'",
-    ):
-        connection.execute(f"ALTER TABLE runs ADD COLUMN {column}")
-
-
-def _add_marks(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE marks (name TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID")
-
-
-def _add_forecasts(connection: sqlite3.Connection) -> None:
-    for column in ("forecast_made", "forecast_low", "forecast_median", "forecast_high"):
-        connection.execute(f"ALTER TABLE runs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
-
-
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _add_features, _add_marks, _add_forecasts)
-"""Step i leads from schema version i to i + 1; a step once released is never changed."""
-
 _COLUMNS = tuple(f.name for f in fields(Run))
 _UPSERT = (
     f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608 constants
@@ -199,30 +165,17 @@ def _named(path: Path) -> Iterator[None]:
         ) from error
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to date, step by step, each in its own transaction. Raises HistoryError for a newer one."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > len(MIGRATIONS):
-        raise LaterError(f"the history has schema {version}, this release knows {len(MIGRATIONS)}; update it")
-    for step in range(version, len(MIGRATIONS)):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # another process may have taken this step while we waited for the lock
-            if int(connection.execute("PRAGMA user_version").fetchone()[0]) == step:
-                MIGRATIONS[step](connection)
-                connection.execute(f"PRAGMA user_version = {step + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # SQLite has rolled back by itself where the disk is full
-                connection.execute("ROLLBACK")
-            raise
+def _refuse_later_schema(connection: sqlite3.Connection) -> None:
+    version, latest = schema_version(connection), latest_schema()
+    if version > latest:
+        raise LaterError(f"the history has schema {version}, this release knows {latest}; update it")
 
 
 def _refuse_other_schema(connection: sqlite3.Connection) -> None:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version != len(MIGRATIONS):
-        remedy = "start asrptd of this release" if version < len(MIGRATIONS) else "update this release"
-        raise HistoryError(f"the history has schema {version}, this release reads {len(MIGRATIONS)}; {remedy}")
+    version, latest = schema_version(connection), latest_schema()
+    if version != latest:
+        remedy = "start asrptd of this release" if version < latest else "update this release"
+        raise HistoryError(f"the history has schema {version}, this release reads {latest}; {remedy}")
 
 
 def _make(path: Path) -> None:
@@ -275,6 +228,7 @@ class History:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute(f"PRAGMA journal_size_limit = {LARGEST_WAL_BYTES}")
+        _refuse_later_schema(self._db)
         migrate(self._db)
 
     def __enter__(self) -> Self:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
@@ -151,9 +151,7 @@ class _Run:
         self.next_end = _NEVER  # when the next of those that run ends
         self.done = self.events = 0
         self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
-        self.waits = bytearray(len(table))  # 1 for the rows of jobs that wait
-        self.arrived = 0  # the row of the job that arrives next
-        self.waiting = 0  # how many that are
+        self.waiting: set[JobId] = set()
         self.running: list[Running] = []  # a heap
         self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
         # as compact as numpy's arrays, and much quicker to set one by one
@@ -166,9 +164,7 @@ class _Run:
     def to_the_end(self) -> None:
         """Event after event until nothing can happen any more."""
         decide, view = self.policy.decide, self.view
-        while (now := self._next_event()) < _NEVER:
-            self.clock = now
-            self.events += 1
+        while (now := self._next_decision()) < _NEVER:
             if self.next_end <= now:
                 self._ends(now)
             if self.next_arrival <= now:
@@ -180,44 +176,58 @@ class _Run:
         if self.progress:
             self.progress(self.done, len(self.table), self.clock)
 
-    def _next_event(self) -> float:
-        """The next instant at which something happens, or never. A wake-up that is not in the future is no event."""
-        soonest = self.next_end if self.next_end < self.next_arrival else self.next_arrival
+    def _next_decision(self) -> float:
+        """On to the next instant with something to decide, or never; jobs that change nothing arrive on the way."""
+        change = self._next_change()
+        while (now := self.next_arrival) < change:
+            self.clock = now
+            self.events += 1
+            if not self._arrivals(now):
+                return now
+        if change < _NEVER:
+            self.clock = change
+            self.events += 1
+        return change
+
+    def _next_change(self) -> float:
+        """When a job ends or the policy wakes up, or never. A wake-up that is not in the future is no event."""
+        end = self.next_end
         if self.waiting:
             wake = self.policy.next_wakeup(self.clock)
-            if wake is not None and self.clock < wake < soonest:
-                return wake if soonest < _NEVER else self._idle_until(wake)
-        return soonest
+            if wake is not None and self.clock < wake < end:
+                return wake if end < _NEVER or self.arriving is not None else self._idle_until(wake)
+        return end
 
     def _idle_until(self, wake: float) -> float:
         """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
         self.idle += 1
-        return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
+        return wake if self.idle <= 1000 + 2 * len(self.waiting) else _NEVER
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
-        while self.next_end <= now:
-            _, _, job, gpus = heapq.heappop(running)
-            self.next_end = running[0][0] if running else _NEVER
+        while running and running[0][0] <= now:
+            _, row, job, gpus = heapq.heappop(running)
             give(gpus, job.request)
             finished(job.id, now)
             if self.learner is not None:
-                self.learner.ended(int(job.id), self.iterations[int(job.id)], now)
+                self.learner.ended(row, self.iterations[row], now)
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
+        self.next_end = running[0][0] if running else _NEVER
 
-    def _arrivals(self, now: float) -> None:
-        job = self.arriving
+    def _arrivals(self, now: float) -> bool:
+        """The jobs of this instant arrive. Whether they change nothing (see ``Policy.submitted``)."""
+        job, behind = self.arriving, True
         while job is not None and job.submit_time <= now:
-            self.waits[self.arrived] = 1
-            self.arrived += 1
-            self.waiting += 1
+            self.waiting.add(job.id)
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
-            self.policy.submitted(job, now)
+            if not self.policy.submitted(job, now):
+                behind = False
             job = next(self.coming, None)
         self.arriving, self.next_arrival = job, _NEVER if job is None else job.submit_time
+        return behind
 
     def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
         """The job with what is predicted now; what the table predicts is what was known before the first job."""
@@ -227,17 +237,16 @@ class _Run:
 
     def _begin(self, start: Start, now: float) -> None:
         job, placement = start.job, start.placement
-        row = int(job.id)
-        if not self.waits[row]:
+        if job.id not in self.waiting:
             raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
         view, gpus, alpha = self.view, placement.gpus, placement.alpha
         free = view.total_free
         view.take(gpus, job.request)  # raises if a GPU were given twice
         if free - view.total_free != job.gpus:
             raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
-        self.waits[row] = 0
-        self.waiting -= 1
+        self.waiting.remove(job.id)
         self.idle = 0
+        row = int(job.id)
         end = now + self.iterations[row] * alpha
         heapq.heappush(self.running, (end, row, job, gpus))
         if end < self.next_end:

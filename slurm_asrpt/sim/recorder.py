@@ -88,8 +88,8 @@ class Watched:
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._policy.cluster_changed(nodes, now)
 
-    def submitted(self, job: Job, now: float) -> None:
-        self._policy.submitted(job, now)
+    def submitted(self, job: Job, now: float) -> bool:
+        return self._policy.submitted(job, now)
 
     def returned(self, job: Job, now: float) -> None:
         self._policy.returned(job, now)

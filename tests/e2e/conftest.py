@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
@@ -176,7 +177,8 @@ class Cluster:
         found = [self.job(probe) for probe in probes]
         self.cancel(*probes)
         keys = [owned(job.uid, tag.group) for job in found if (tag := parse_tag(job.admin_comment))]
-        write_table(self.paths / "hook" / TABLE, dict(zip(keys, map(Entry.plain, iterations.values()), strict=True)))
+        table = render_table(dict(zip(keys, map(Entry.plain, iterations.values()), strict=True)))
+        replace_file(self.paths / "hook" / TABLE, table)
 
     def order(self) -> list[str]:
         """The waiting jobs as the policy means to start them."""

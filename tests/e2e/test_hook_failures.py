@@ -13,7 +13,7 @@ from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.hookconf import FILE_NAME as HOOK_CONF
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import Cluster, wait_for
@@ -35,7 +35,7 @@ def prepare(cluster: Cluster) -> tuple[Path, Path]:
     """hook.conf of an asrptd that is alive (there is none, so that nothing mends what a test breaks), and a table."""
     hook = cluster.paths / "hook"
     write_hook_conf(hook, ["gpu"], 2, time.time() + 600, GroupSettings())
-    write_table(hook / TABLE, {"0123456789abcdef": Entry.plain(7)})
+    (hook / TABLE).write_bytes(render_table({"0123456789abcdef": Entry.plain(7)}))
     return hook / HOOK_CONF, hook / TABLE
 
 

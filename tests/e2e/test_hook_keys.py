@@ -12,7 +12,7 @@ from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.jobscript import gpus_asked
 from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.table import FILE_NAME, Entry, write_table
+from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
 from .conftest import Cluster
@@ -37,7 +37,7 @@ def test_the_exact_key_answers(cluster: Cluster, options: list[str], gpus: int) 
     uid = pwd.getpwnam("asrpt1").pw_uid
     job = describe(uid, b"bert-1", f"#!/bin/sh\n{COMMAND}\n".encode(), [], b"", GroupSettings())
     keys = dict(keys_of(job.group, job.program, uid, gpus, job.features))
-    write_table(hook / FILE_NAME, {keys["exact"]: Entry(1000, 900, 1100), keys["user"]: Entry.plain(1)})
+    (hook / FILE_NAME).write_bytes(render_table({keys["exact"]: Entry(1000, 900, 1100), keys["user"]: Entry.plain(1)}))
     job_id = cluster.submit("--hold", "-J", "bert-2", *options, script=COMMAND)
     tag = parse_tag(cluster.job(job_id).admin_comment)
     expected = Tag(job.group, 1000, "", 0, "held", 900, 1100, job.program, "exact", {"epochs": 5, "lr": 1e-4})

@@ -18,7 +18,7 @@ from slurm_asrpt.lab import accounting, machine, processes
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from slurm_asrpt.status import read_status
 from tests.e2e.conftest import wait_for
@@ -301,7 +301,7 @@ def file_size(arena: Arena, rng: Random, size: int) -> int:
 @fault("half-written", "table, model, state or hook.conf is half-written or rubbish")
 def half_written(arena: Arena, rng: Random, size: int) -> int:
     hook, state = arena.paths / "hook", arena.paths / "state"
-    write_table(hook / TABLE, {f"{i:016x}": Entry.plain(100 + i) for i in range(50)})
+    (hook / TABLE).write_bytes(render_table({f"{i:016x}": Entry.plain(100 + i) for i in range(50)}))
     files = [hook / TABLE, hook / "hook.conf", state / "state.json", *(state / "models").glob("*")]
     arena.kill()
     for path in rng.sample(files, rng.randint(1, len(files))):

@@ -75,6 +75,23 @@ def test_a_policy_that_wakes_for_ever_does_not_hold_up_the_end():
     assert simulate(Fixed(wake=lambda now: now), NODES, table((0, 1, 5))).events == 1
 
 
+def test_a_policy_is_not_asked_about_arrivals_that_change_nothing():
+    class Behind(Fixed):
+        def submitted(self, job, now):
+            super().submitted(job, now)
+            return len(self.jobs) > 1
+
+    asked = []
+
+    def first_then_all(jobs):
+        asked.append(len(jobs))
+        return [start(jobs[0], {"n0": 1})] if len(asked) == 1 else [start(job, {"n1": 1}) for job in jobs[1:]]
+
+    result = simulate(Behind(first_then_all), NODES, table((0, 1, 5), (1, 1, 1), (2, 1, 1)))
+    assert asked == [1, 3]
+    assert (result.start.tolist(), result.events) == ([0, 5, 5], 5)
+
+
 @pytest.mark.parametrize(
     ("decide", "error"),
     [

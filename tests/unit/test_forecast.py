@@ -159,10 +159,15 @@ def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
     rng, margins, beyond = np.random.default_rng(0), Margins(), []
     for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
         shown = margins.around(Start(190.0, 200.0, 210.0), 100.0)
-        early, late = 100 + wait < shown.earliest, 100 + wait > shown.latest
-        beyond.append((early, late))
-        margins = margins.judged(early, late)
+        beyond.append((100 + wait < shown.earliest, 100 + wait > shown.latest))
+        margins = margins.judged(shown, 100 + wait)
     assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
+
+
+def test_an_interval_without_an_end_teaches_nothing_of_the_end() -> None:
+    margins = Margins(0.5, 0.5).judged(Start(100.0, 200.0, math.inf), 300.0)
+    assert margins.before < 0.5
+    assert margins.after == 0.5
 
 
 @given(st.floats(-1, 4), st.floats(-1, 4), st.floats(1, 1e6), FACTOR, FACTOR)

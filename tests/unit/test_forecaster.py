@@ -8,7 +8,7 @@ import pytest
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import MOST_JOBS
 from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.forecast.margins import Margins
+from slurm_asrpt.forecast.margins import Margins, Start
 from slurm_asrpt.forecast.snapshot import from_json
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.history import Run
@@ -266,7 +266,7 @@ def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     watched.cycle()
     watched.cycle()
     margins = watched.bench.scheduler.parts.margins
-    assert margins == Margins().judged(early=True, late=False)
+    assert margins == Margins().judged(Start(begin + 80, begin + 100, begin + 120), begin + 1)
     watched.bench.restart()
     watched.start()
     watched.cycle()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import EXIT_BAD_INPUT
-from slurm_asrpt.predict import history as module
-from slurm_asrpt.predict.history import History, HistoryError, Origin, Run, Sample, Source
+from slurm_asrpt.predict import historyschema as module
+from slurm_asrpt.predict.history import History, HistoryError, Origin, ReadOnlyError, Run, Sample, Source
 
 RUN = Run(
     job_id="17_3", start_time=1000, submit_time=900, end_time=2000, state="COMPLETED", user="ann", uid=1000,
@@ -195,5 +195,5 @@ def test_one_that_was_opened_for_reading_only_says_so(path: Path, monkeypatch: p
     with History(path) as history:
         history.record([RUN])
         history.select("PRAGMA query_only = 1")
-        with pytest.raises(module.ReadOnlyError, match="readonly"):
+        with pytest.raises(ReadOnlyError, match="readonly"):
             history.record([RUN])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.predict.hookconf import write_hook_conf
 from tests.lua_hook import INTERPRETERS, LuaHook
 
 LONG = 1 << 20
@@ -21,6 +23,13 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
     hook.describe(7, b"x", b"x", [], b"", GroupSettings())  # the rules are read once
     yield hook
     hook.close()
+
+
+@pytest.mark.parametrize("managed", ["gpu", ""])
+def test_garbage_does_not_pile_up(lua: LuaHook, tmp_path: Path, managed: str) -> None:
+    """400 scripts make 100 MB of it. Where no partition is managed the script is not read."""
+    write_hook_conf(tmp_path, [managed] if managed else [], 600, 2e9, GroupSettings())
+    assert int(lua.ask("garbage", str(tmp_path), 256, 400)) < 16_000
 
 
 def steps(lua: LuaHook, script: bytes, name: bytes = b"x", argument: bytes = b"") -> int:

@@ -20,7 +20,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.predict.keys import keys_of, owned
-from slurm_asrpt.predict.table import Entry, write_table
+from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
 NO_VAL, NO_VAL16 = 4294967294, 65534
@@ -48,7 +48,7 @@ def lua(request: pytest.FixtureRequest) -> Iterator[LuaHook]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_hook_conf(tmp_path, ["gpu", "gpu-long"], LEASE, time.time() + 60, RULES)
-    write_table(tmp_path / "table.txt", {KEY: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)})
+    (tmp_path / "table.txt").write_bytes(render_table({KEY: Entry(12345, 12000, 13000), "0" * 16: Entry.plain(7)}))
     return tmp_path
 
 
@@ -221,7 +221,7 @@ def test_arguments_count(lua: LuaHook, folder: Path) -> None:
 def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, folder: Path) -> None:
     wide = dict(keys_of(GROUP, JOB.program, 1000, 8, {"epochs": 90.0}))
     entries = {wide["exact"]: Entry(5, 4, 6), wide["program"]: Entry(1.5, 1, 2, "e"), wide["cluster"]: Entry.plain(77)}
-    write_table(folder / "table.txt", entries)
+    (folder / "table.txt").write_bytes(render_table(entries))
     asked = {"argc": 3, "argv": "--epochs 90"}
     tag = tag_of(lua.submit(folder, **job(tres_per_job="", tres_per_node="gres:gpu:a100:4", min_nodes=2, **asked)))
     assert tag == Tag(GROUP, 5, low=4, high=6, program=JOB.program, level="exact", features={"epochs": 90})
@@ -235,7 +235,7 @@ def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, fo
 
 def test_a_long_tag_goes_without_features(lua: LuaHook, folder: Path) -> None:
     words = "--epochs 1234567890 --steps 1234567890 --bs 1234567890 --lr 1.23456789e-10 --wd 12345"
-    write_table(folder / "table.txt", {KEY: Entry.plain(1e12)})
+    (folder / "table.txt").write_bytes(render_table({KEY: Entry.plain(1e12)}))
     tag = tag_of(lua.submit(folder, **job(argc=11, argv=words)))
     assert (len(tag.features), tag.iterations) == (5, 10**12)
     tag = tag_of(lua.submit(folder, **job(argc=11, argv=words, comment="asrpt:profile=" + "x" * 64, begin_time=10**11)))

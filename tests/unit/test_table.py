@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slurm_asrpt import files
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.keys import keys_of, owned
-from slurm_asrpt.predict.table import Answer, Entry, answer
+from slurm_asrpt.predict.table import Answer, Entry, answer, render_table
 
 ONE = Entry.plain(1)
 
@@ -21,10 +20,9 @@ def find(path: Path, key: str) -> tuple[Answer, str]:
     return table.lookup(path, [("group", key)], {})
 
 
-def test_records(tmp_path: Path) -> None:
-    path = tmp_path / "table.txt"
-    table.write_table(path, {"f" * 16: Entry(1e20, 2, 3, "e"), "0" * 15 + "1": Entry(7.0004, 0, 7.5)})
-    lines = path.read_text().splitlines(keepends=True)
+def test_records() -> None:
+    entries = {"f" * 16: Entry(1e20, 2, 3, "e"), "0" * 15 + "1": Entry(7.0004, 0, 7.5)}
+    lines = render_table(entries).decode().splitlines(keepends=True)
     assert {len(line) for line in lines} == {table.RECORD}
     header, *rest = lines
     assert re.fullmatch(rf"asrpt-table 3 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
@@ -32,36 +30,35 @@ def test_records(tmp_path: Path) -> None:
         "0000000000000001 000000000007000 000000000000000 000000000007500 -\n",
         "ffffffffffffffff 999999999999999 000000000002000 000000000003000 e\n",
     ]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_no_group_id(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["ABC", "A" * 16, "0" * 15 + "\n", "0" * 15 + "é"])
+def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="no key"):
-        table.write_table(tmp_path / "table.txt", {"ABC": ONE})
+        render_table({"0" * 16: ONE, key: ONE})
+
+
+@pytest.mark.parametrize("unit", ["x", "", "ee"])
+def test_what_is_no_unit_is_refused(unit: str) -> None:
     with pytest.raises(ValueError, match="no unit"):
-        table.write_table(tmp_path / "table.txt", {"0" * 16: replace(ONE, unit="x")})
-    assert list(tmp_path.iterdir()) == []
+        render_table({"0" * 16: replace(ONE, unit=unit)})
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "table.txt"
-    table.write_table(path, {"0" * 16: ONE})
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        render_table({"0" * 16: Entry.plain(math.nan)})
 
-    def fail(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", fail)
-    with pytest.raises(OSError, match="No space"):
-        table.write_table(path, {"0" * 16: Entry.plain(2)})
-    assert table.read_table(path) == {"0" * 16: ONE}
-    assert list(tmp_path.iterdir()) == [path]
+def test_the_order_of_the_entries_does_not_show() -> None:
+    entries = {f"{7 * i:016x}": Entry.plain(i) for i in range(99)}
+    assert render_table(entries) == render_table(dict(reversed(entries.items())))
 
 
 def test_a_key_and_its_absence_take_few_reads(tmp_path: Path) -> None:
     """Keys that would all crowd in one place if that followed from the key alone."""
     path = tmp_path / "table.txt"
     keys = [f"{i * 4294967291:016x}" for i in range(20_000)]
-    table.write_table(path, dict.fromkeys(keys[::2], ONE))
+    path.write_bytes(render_table(dict.fromkeys(keys[::2], ONE)))
     lines = path.read_text().splitlines()[1:]
     runs = "".join("x" if line.strip() else " " for line in lines).split()
     assert max(map(len, runs)) < 100
@@ -73,7 +70,7 @@ def test_a_key_and_its_absence_take_few_reads(tmp_path: Path) -> None:
 def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
     path = tmp_path / "table.txt"
     predictions = {f"{i * spread:016x}": Entry.plain(i) for i in range(1, 2000)} | {"f" * 16: ONE}
-    table.write_table(path, predictions)
+    path.write_bytes(render_table(predictions))
     assert all(find(path, key)[0].iterations == entry.iterations for key, entry in predictions.items())
     assert find(path, "e" * 16) == (Answer(), "")
 

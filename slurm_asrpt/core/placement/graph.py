@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Stage
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Weights = tuple[dict[int, float], ...]
 """Adjacency: for each replica its neighbours and the bytes per iteration between them."""
@@ -34,6 +36,8 @@ def job_graph(profile: JobProfile) -> nx.Graph[int]:
     Slice i of a replica talks to the slices i of others, 1/t of the replicas' bytes, and to the next slice of its own
     replica, 2 (t-1)/t tensor_bytes: a ring all-reduce.
     """
+    import networkx as nx  # a tenth of asrptd's start, which places by edge_weights alone
+
     graph: nx.Graph[int] = nx.Graph(name=profile.name)
     slices = profile.tensor
     for gpu, stage in enumerate(profile.stage_of):

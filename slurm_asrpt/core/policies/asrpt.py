@@ -89,7 +89,7 @@ class ASrpt:
         self._jobs = {job_id: (job, self._kind(job)) for job_id, (job, _) in self._jobs.items()}
         self._look_again()
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         machine = self._machine
         if now >= machine.end:
             self._advance(now)
@@ -98,6 +98,7 @@ class ASrpt:
         machine.add(job.id, job.gpus * job.predicted_iterations * kind.best, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
+        return bool(self._stuck)  # it will join the FIFO behind the job that blocks
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
@@ -204,13 +205,16 @@ class ASrpt:
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
         """Look at one job of the FIFO after the other."""
         decisions: list[Decision] = []
+        started: list[JobId] = []
         waits: list[Wait] = []
         self._blocked = False
         for job_id in self._fifo:
-            decision = self._consider(*self._jobs[job_id], plan, now)
+            job, kind = self._jobs[job_id]
+            decision = self._consider(job, kind, plan, now)
             decisions.append(decision)
             if isinstance(decision, Start):
-                plan.add(decision.job, decision.placement)
+                plan.add(job, decision.placement)
+                started.append(job_id)
                 self._state += 1
                 continue
             waits.append(decision)
@@ -218,19 +222,14 @@ class ASrpt:
             if not self._may_pass(job_id, decision.reason, now):
                 self._blocked = True
                 break
-        if len(waits) < len(decisions):
-            self._start(decisions)
+        if started:  # is gone from here, and the cluster will not be what it was
+            self._cluster = None
+            for job_id in started:
+                self._forget(job_id)
         self._stuck = ()
         if self._blocked:
             self._keep_in_mind(waits)
         return decisions
-
-    def _start(self, decisions: list[Decision]) -> None:
-        """What starts is gone from here."""
-        for decision in decisions:
-            if isinstance(decision, Start):
-                self._forget(decision.job.id)
-        self._cluster = None  # will not be what it was
 
     def _keep_in_mind(self, waits: list[Wait]) -> None:
         """Whether the answer is the same until something happens to the job that blocks: others can never start."""

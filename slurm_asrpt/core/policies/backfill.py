@@ -90,10 +90,11 @@ class EasyBackfill:
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
             self._enter(self._jobs[job_id], seat)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
         self._enter(job, self._next_seat)
         self._next_seat += 1
+        return self._left is not None and job.gpus > self._left.free
 
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)

@@ -99,8 +99,11 @@ class Policy(Protocol):
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         """The nodes that may serve jobs from now on; called once before the first job."""
 
-    def submitted(self, job: Job, now: float) -> None:
-        """A job has become eligible."""
+    def submitted(self, job: Job, now: float) -> bool:
+        """A job has become eligible.
+
+        True if that changes nothing until something else happens: neither what starts nor when the policy wakes up.
+        """
 
     def returned(self, job: Job, now: float) -> None:
         """A job that was started did not get going (Slurm refused): it waits again, first in line."""

@@ -122,8 +122,11 @@ class Ordered:
         for job_id, rank in ranks.items():
             self._add(self._jobs[job_id], rank)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self._add(job, job.band)
+        if self._first is None:  # nobody was left waiting
+            return False
+        return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
     def returned(self, job: Job, now: float) -> None:
         self._returns += 1

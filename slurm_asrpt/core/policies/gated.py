@@ -96,9 +96,10 @@ class Gated:
         self._occupancy = Occupancy(self._nodes, runs)
         self._forecast = Forecast(self._nodes, self._occupancy)
 
-    def submitted(self, job: Job, now: float) -> None:
+    def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
         self._enter(job, job.band, max(now, job.submit_time))  # not while it was held
+        return False
 
     def returned(self, job: Job, now: float) -> None:
         self._stop_running(job.id)

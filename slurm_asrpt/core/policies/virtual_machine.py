@@ -67,8 +67,9 @@ class VirtualMachine:
             self.clock = now
             self._serve(key)
             return
-        if work <= self._left(served):
-            standing = self._standing(served)
+        left = self._left(served)
+        if work <= left:
+            standing = (left, *served[1:])
             if key < standing:
                 self._inside[served[3]] = standing
                 self._serve(key)
@@ -88,11 +89,12 @@ class VirtualMachine:
     def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
         completed: list[JobId] = []
-        while (served := self._served) is not None and self.end <= now:
-            del self._inside[served[3]]
-            completed.append(served[3])
-            if self.end > self.clock:
-                self.clock = self.end
+        while (served := self._served) is not None and (end := self.end) <= now:
+            job_id = served[3]
+            del self._inside[job_id]
+            completed.append(job_id)
+            if end > self.clock:
+                self.clock = end
             self._next()
         if now > self.clock and self._served is not None:
             self.clock = now
