@@ -63,9 +63,10 @@ test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms to
 
 SEED ?= 1
 FAULTS ?= 3
-test-faults: setup test-packages ## Faults under load on a real Slurm, the counts into build (SEED=1 FAULTS=3: times of each): an hour
+COUNTS ?= build/faults.json
+test-faults: setup test-packages ## Faults under load on a real Slurm, the counts added to build (SEED=1 FAULTS=3: times of each; ONLY=sigkill,leases): an hour
 	@mkdir -p build
-	$(BIN)/python -m tests.faults --seed $(SEED) --faults $(FAULTS) --json build/faults.json
+	$(BIN)/python -m tests.faults --seed $(SEED) --faults $(FAULTS) --json $(COUNTS) $(if $(ONLY),--only $(ONLY))
 
 TORCH ?= torch
 test-profile: setup ## Measuring models on the CPU: puts torch into .venv, 0.7 GB (TORCH=torch==2.13.0+cpu: another torch)

@@ -150,7 +150,7 @@ def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
         print(f"\nSlurm was not asked; etc/slurm.conf.snippet has the lines that {conf} needs.")
         return
     shown = [line for line in wanted if (line.state is State.PRESENT) == take]
-    ours = [line for line in shown if not take or str(site.settings.paths.hook) in line.text]
+    ours = [line for line in shown if not take or str(site.settings.paths.scripts) in line.text]
     if not ours:
         return
     print(f"\nTo be {'taken out of' if take else 'put into'} {conf} by hand, which is never written here:")

@@ -3,8 +3,8 @@
 -- stays refused. A missing or broken module costs a log line here; without pcall slurmctld would not start. After an
 -- update of the module, touch this file: slurmctld watches only this one.
 do
-  local HOOK_DIR = "/etc/slurm/asrpt"
-  local ok, asrpt = pcall(function() return dofile(HOOK_DIR .. "/job_submit_asrpt.lua").open(HOOK_DIR) end)
+  local SCRIPTS, HOOK = "/etc/slurm/asrpt", "/var/lib/asrpt-hook"
+  local ok, asrpt = pcall(function() return dofile(SCRIPTS .. "/job_submit_asrpt.lua").open(HOOK) end)
   if not ok then slurm.log_error("%s", "asrpt: not loaded: " .. tostring(asrpt)) end
   local site_submit, site_modify = slurm_job_submit, slurm_job_modify
 

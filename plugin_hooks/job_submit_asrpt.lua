@@ -1,6 +1,6 @@
 -- slurm-asrpt's part of job_submit.lua: tags GPU jobs of managed partitions and leases them to asrptd.
 --
---   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/etc/slurm/asrpt")
+--   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/var/lib/asrpt-hook")
 --
 -- gives a table with job_submit and job_modify. They never raise and always return slurm.SUCCESS: whatever
 -- fails here costs one log line, and the job goes on as its user wrote it.

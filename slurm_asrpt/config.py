@@ -91,7 +91,15 @@ class PathSettings(Section):
 
     state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
     run: Path = Field(RUN, description="status.json for asrpt-status, pid file.")
-    hook: Path = Field(Path("/etc/slurm/asrpt"), description="hook.conf and table.txt, read by slurmctld's Lua.")
+    hook: Path = Field(
+        Path("/var/lib/asrpt-hook"),
+        description="hook.conf and table.txt: asrptd writes them, slurmctld's Lua reads them.",
+    )
+    scripts: Path = Field(
+        Path("/etc/slurm/asrpt"),
+        description="The submit hook's module and the prologs: root's, for root runs them on the nodes. "
+        "Only asrpt-admin install writes there.",
+    )
     spool: Path = Field(
         Path("/var/spool/asrpt"),
         description="Host files and progress files; must be the same folder on the controller and all nodes.",

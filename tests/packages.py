@@ -21,7 +21,7 @@ from slurm_asrpt.lab.root import TREE, command_in, environment
 ROOT = TREE / "build" / "deb" / "root"
 COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim")
 UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
-SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("etc/slurm/asrpt/table.txt")
+SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")
 """Where nothing of ours may be left; build/deb/root also holds mount points of this tree."""
@@ -70,8 +70,10 @@ def check_files() -> None:
     for unit in UNITS:
         must((ROOT / "lib/systemd/system" / unit).exists(), f"{unit} is there")
         must(not list((ROOT / "etc/systemd/system").rglob(unit)), f"{unit} is not enabled")
-    owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/var/spool/asrpt/progress").split()
+    owner = inside("stat", "--format=%U", "/var/lib/asrpt-hook", "/var/spool/asrpt/progress").split()
     must(owner == ["slurm", "slurm"], "folders are SlurmUser's")
+    owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/etc/slurm/asrpt/asrpt-prolog").split()
+    must(owner == ["root", "root"], "what root runs is root's")
     must("asrpt" in inside("zcat", "/usr/share/man/man8/asrptd.8.gz", "/usr/share/man/man5/asrpt.toml.5.gz"), "manuals")
     must(not (ROOT / "etc/slurm/job_submit.lua").exists(), "a site's job_submit.lua is left alone")
 

@@ -112,14 +112,15 @@ def in_its_stead(settings: Settings, client: SlurmClient, lead: Lead, now: float
     parts = _parts(settings, client, store)
     world = World(parts, saved)
     world.follow(client.jobs(), client.nodes(), now)
+
+    def save(now: float) -> None:
+        store.amend(saved, {t.record.job_id: t.dump() for t in world.pending()}, now)
+
     try:
-        hand_back(Writer(world), now)
+        hand_back(Writer(world, save), now)
     finally:
         parts.audit.flush()
-    jobs = saved.get("jobs")
-    before = {job_id: json.dumps(job) for job_id, job in jobs.items()} if isinstance(jobs, dict) else {}
-    kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
-    store.save(kept, {**before, **{t.record.job_id: t.dump() for t in world.pending()}}, now)
+    save(now)
 
 
 def _parts(settings: Settings, client: SlurmClient, store: Store) -> Parts:

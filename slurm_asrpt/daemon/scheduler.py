@@ -35,7 +35,7 @@ class Scheduler:
         self._saved: Mapping[str, Any] = parts.store.load() or {}
         self.world = World(parts, self._saved)
         parts.margins = _margins(self._saved.get("forecast_margins"))
-        self.writer = Writer(self.world)
+        self.writer = Writer(self.world, self._save)
         self.laps = Laps(parts.clock.monotonic)
         self.decided: witness.Decided | None = None
         """The last decision."""
@@ -75,11 +75,14 @@ class Scheduler:
 
     def _write(self, starts: list[Tracked], now: float) -> None:
         """What a restart must know comes before Slurm is touched, and what came of it after."""
+        renewals = self.writer.to_renew(now) if self.world.enforcing else []
+        if self.world.enforcing:
+            self.writer.intend_leases([*starts, *renewals], now)
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
             self.writer.start(starts, now)
-            self.writer.renew_leases(now)
+            self.writer.renew_leases(renewals, now)
         elif self.parts.mode is Mode.ORDER:
             self.writer.write_order(now)
         self._save(now)
@@ -181,13 +184,17 @@ class Scheduler:
         tracked.why = why
 
     def _save(self, now: float) -> None:
+        jobs = {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()}
+        if self._first:  # the policy has not taken up its state yet
+            self.parts.store.amend(self._saved, jobs, now)
+            return
         self.parts.store.save(
             {
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
                 "forecast_margins": astuple(self.parts.margins),
             },
-            {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()},
+            jobs,
             now,
         )
 

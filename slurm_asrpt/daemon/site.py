@@ -18,7 +18,7 @@ REREAD_S = 60.0
 """Seconds between two looks at who preempts and at fair-share; Slurm itself reckons that anew every five minutes."""
 
 
-class Site:
+class AdminRules:
     """Reservations as of this cycle, the rest as of the last minute, or longer ago while slurmdbd is away."""
 
     def __init__(self, parts: Parts) -> None:

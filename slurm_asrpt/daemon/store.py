@@ -61,6 +61,13 @@ class Store:
             raise
         self._last = state_text
 
+    def amend(self, saved: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
+        """The state that was loaded, with what has become of these jobs. Raises LeadLostError, OSError."""
+        rows = saved.get("jobs")
+        before = {job_id: json.dumps(job) for job_id, job in rows.items()} if isinstance(rows, dict) else {}
+        kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
+        self.save(kept, {**before, **jobs}, now)
+
     def load(self) -> dict[str, Any] | None:
         """The last state, or None where there is none or it is unreadable (then it is kept aside).
 

@@ -15,7 +15,7 @@ from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import facts, placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.site import Site
+from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
@@ -37,7 +37,7 @@ class World:
         self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
         self.fabric = Fabric(self.settings.fabric.inter_bytes_per_s, self.settings.fabric.intra_bytes_per_s)
         self.tracked: dict[str, Tracked] = {}
-        self.site = Site(parts)
+        self.site = AdminRules(parts)
         self.nodes: list[NodeRecord] = []
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
@@ -312,7 +312,7 @@ class World:
         """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
         shown = tracked.record.eligible_time
         if shown <= now:
-            if tracked.lease_until > now + LEASE_SLACK_S:  # StartTime=now
+            if max(tracked.lease_until, tracked.not_before) > now + LEASE_SLACK_S:  # StartTime=now
                 tracked.begin = 0.0
         elif self.is_lease(tracked, shown, now):
             tracked.lease_until = tracked.lease_until or shown

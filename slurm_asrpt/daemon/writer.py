@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_asrpt.core.job import JobId
@@ -26,8 +26,9 @@ FEW, MOST = 100, 1000
 class Writer:
     """Writes to the jobs of a world and keeps what is known of them in step. Every method may raise SlurmError."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.parts = world, world.parts
+    def __init__(self, world: World, save: Callable[[float], None]) -> None:
+        """save: what a restart must know; asked for before Slurm is touched."""
+        self.world, self.parts, self.save = world, world.parts, save
         self.client, self.settings, self.audit = world.parts.client, world.settings, world.parts.audit
         self.began = world.parts.clock.monotonic()
         """When the cycle began, by a clock that does not step."""
@@ -40,7 +41,7 @@ class Writer:
     # starts
 
     def start(self, starts: list[Tracked], now: float) -> None:
-        fenced = self._fence(starts, now)
+        fenced = self._fenced(starts, self._write_leases(starts, now), now)
         for tracked in fenced:
             if tracked.mapped:
                 rankmap.announce(self.settings.paths.spool, tracked.record.number)
@@ -76,9 +77,8 @@ class Writer:
         else:
             rankmap.write_hosts(self.settings.paths.spool, tracked.record.number, placement.ranks)
 
-    def _fence(self, jobs: list[Tracked], now: float) -> list[Tracked]:
+    def _fenced(self, jobs: list[Tracked], errors: list[str], now: float) -> list[Tracked]:
         """Those of these jobs that took a fresh lease: they are pending and stay so while we touch their nodes."""
-        errors = self._lease_until(jobs, [max(now, t.not_before) + self._lease for t in jobs], now)
         fenced = []
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
@@ -103,7 +103,10 @@ class Writer:
 
     def take_pins_off(self, jobs: list[Tracked], now: float) -> list[Tracked]:
         """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
-        fenced = [t for t in self._fence(jobs, now) if t.original is not None]
+        if jobs:
+            self.intend_leases(jobs, now)
+            self.save(now)
+        fenced = [t for t in self._fenced(jobs, self._write_leases(jobs, now), now) if t.original is not None]
         for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
             if not error:
                 self._forget_pin(tracked)
@@ -144,11 +147,9 @@ class Writer:
 
     # leases and order
 
-    def renew_leases(self, now: float) -> None:
-        """Renew leases that run out; hand over what we leave to Slurm but have leased."""
-        waiting = self._to_renew(now)
-        ends = [max(now, t.not_before) + self._lease for t in waiting]
-        errors = self._lease_until(waiting, ends, now)
+    def renew_leases(self, waiting: list[Tracked], now: float) -> None:
+        """Write the leases that were intended; hand over what we leave to Slurm but have leased."""
+        errors = self._write_leases(waiting, now)
         left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
         errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
         for tracked, error in zip(waiting + left, errors, strict=True):
@@ -156,22 +157,34 @@ class Writer:
             if error:
                 self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
 
-    def _lease_until(self, jobs: Sequence[Tracked], ends: Sequence[float], now: float) -> list[str]:
-        """Write leases that end then; one error text per job."""
-        wanted = list(zip(jobs, ends, strict=True))
-        for tracked, end in wanted:  # should the answer be lost, either may hold
-            tracked.lease_before, tracked.lease_until = tracked.lease_until, end
-        errors = self.client.update([writeback.lease(t.record.job_id, end - now) for t, end in wanted])
-        spread = self.parts.clock.monotonic() - self.began  # "now" in an update is when Slurm reads it
-        for (tracked, end), error in zip(wanted, errors, strict=True):
+    def intend_leases(self, jobs: Sequence[Tracked], now: float) -> None:
+        """Note the leases that are about to be written; to be saved before they are.
+
+        Should asrptd die or the answer be lost, the new one may hold, from as late as a command may take, or what
+        Slurm shows now. Else it would take its own leases for begin times that the jobs' owners have set.
+        """
+        for tracked in jobs:
+            tracked.lease_before = tracked.record.eligible_time
+            tracked.lease_until = max(now, tracked.not_before) + self._lease
+            tracked.lease_spread = self._late + self.settings.slurm.timeout_s
+
+    def _write_leases(self, jobs: Sequence[Tracked], now: float) -> list[str]:
+        """Write the leases that were intended; one error text per job."""
+        errors = self.client.update([writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs])
+        for tracked, error in zip(jobs, errors, strict=True):
             if error:
                 tracked.lease_until = tracked.lease_before
             else:  # the record was read before
-                tracked.record, tracked.lease_spread = replace(tracked.record, eligible_time=end), spread
-            tracked.lease_before = 0.0
+                tracked.record = replace(tracked.record, eligible_time=tracked.lease_until)
+            tracked.lease_before, tracked.lease_spread = 0.0, self._late
         return errors
 
-    def _to_renew(self, now: float) -> list[Tracked]:
+    @property
+    def _late(self) -> float:
+        """Seconds since the cycle began: "now" in an update is when Slurm reads it."""
+        return float(self.parts.clock.monotonic() - self.began)
+
+    def to_renew(self, now: float) -> list[Tracked]:
         """Those with less than half a lease left, the shortest first, so many that all are renewed in time.
 
         As many as are due if they come evenly, so that jobs which were leased together do not stay together; of those

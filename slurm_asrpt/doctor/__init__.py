@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config import Settings
-from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm
+from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm, systemd
 from slurm_asrpt.doctor.findings import Finding, State, failure
 from slurm_asrpt.doctor.look import Look, look_at_slurm
 
@@ -13,7 +13,7 @@ __all__ = ["Finding", "Look", "State", "examine", "look_at_slurm"]
 
 OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (daemon.switched, *predictions.CHECKS)
 SLURM_CHECKS: tuple[Callable[[Settings, float, Look], Iterator[Finding]], ...] = (
-    *(slurm.answers, hook.plugin, hook.include, hook.tags, daemon.leases, daemon.clock),
+    *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, daemon.leases, daemon.clock),
     *(slurm.conf, slurm.fights, slurm.gpus, permissions.owners),
 )
 
@@ -23,6 +23,7 @@ def examine(settings: Settings, now: float, look: Look | None) -> list[Finding]:
     found = [finding for check in OUR_CHECKS for finding in check(settings, now)]
     if look is None:
         return found
+    found += systemd.units(list(look.units))
     if look.trouble:
         return [*found, failure("slurm", look.trouble, "systemctl status slurmctld; slurm.conf and slurm.bin_dir")]
     return found + [finding for each in SLURM_CHECKS for finding in each(settings, now, look)]

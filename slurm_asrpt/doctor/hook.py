@@ -10,7 +10,8 @@ from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.install import luablock
-from slurm_asrpt.install.slurmlines import words
+from slurm_asrpt.install.site import placed
+from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm import lua
 from slurm_asrpt.slurm.records import JobRecord
@@ -57,7 +58,7 @@ def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 
 def _module(settings: Settings, script: Path) -> Finding:
-    module = settings.paths.hook / luablock.MODULE
+    module = settings.paths.scripts / luablock.MODULE
     if not module.is_file():
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
@@ -66,6 +67,33 @@ def _module(settings: Settings, script: Path) -> Finding:
         text = f"{module} is newer than {script}, so slurmctld may still have the one before"
         return warning("include", text, f"touch {script}")
     return ok("include", f"{script} calls our module")
+
+
+def scripts(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+    """The prologs of ours that slurm.conf names are there, can be run, and are those of this release, for these paths.
+
+    On this machine: what the nodes have is theirs to tell.
+    """
+    named = [(Path(path), name) for key, name in SCRIPTS.items() for path in scripts_of(look.config, key)]
+    ours = [(path, name) for path, name in named if path.name == name]
+    bad = [finding for path, name in ours for finding in _script(settings, path, name)]
+    yield from bad
+    if ours and not bad:
+        yield ok("scripts", f"{len(ours)} that slurm.conf names are those of this release")
+
+
+def _script(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
+    again = "asrpt-admin install --apply, then copy it to the nodes"
+    try:
+        found, mode = path.read_bytes(), path.stat().st_mode
+    except OSError as error:
+        text = f"slurm.conf names {path} ({error.strerror} here): Slurm drains nodes that have none"
+        yield warning("scripts", text, f"run this where the nodes' scripts are; {again}")
+        return
+    if not mode & 0o001:
+        yield failure("scripts", f"{path} cannot be run", f"chmod 755 {path}")
+    if found != placed(name, settings.paths):
+        yield warning("scripts", f"{path} is not that of this release, or for another spool folder", again)
 
 
 def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:

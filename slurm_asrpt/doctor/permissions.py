@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from slurm_asrpt.config import Settings
@@ -18,28 +18,32 @@ from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 
 def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """Only root and SlurmUser can write what is trusted; asrptd is one of them."""
-    trusted, bad = {0} | _slurm_user(look.config), False
-    for path in _paths(settings, look.config):
-        try:
-            found = path.stat()
-        except OSError:
-            continue  # missing or hidden: other checks tell
-        if found.st_uid not in trusted:
-            name = look.config.get("SlurmUser", "SlurmUser").partition("(")[0]
-            text = f"{path} belongs to user {found.st_uid}, neither root nor SlurmUser"
-            yield failure("permissions", text, f"chown {name} {path}")
-            bad = True
-        elif found.st_mode & 0o022:
-            yield failure(
-                "permissions", f"{path}: others can write it (mode {found.st_mode & 0o777:o})", f"chmod go-w {path}"
-            )
-            bad = True
+    """Only root and SlurmUser can write what is trusted; asrptd is one of them. What root runs is root's."""
+    name = look.config.get("SlurmUser", "SlurmUser").partition("(")[0]
+    bad = [
+        *_untrusted(_paths(settings, look.config), {0} | _slurm_user(look.config), "neither root nor SlurmUser", name),
+        *_untrusted(_scripts(settings), {0}, "and root runs it on the nodes", "root"),
+    ]
+    yield from bad
     state = settings.paths.state
     if state.is_dir() and state.stat().st_mode & 0o077:
         yield warning("permissions", f"{state}: others can look into it", f"chmod 700 {state}")
     elif not bad:
         yield ok("permissions", "only root and SlurmUser can write what is trusted")
+
+
+def _untrusted(paths: Iterable[Path], trusted: set[int], why: str, owner: str) -> Iterator[Finding]:
+    """What somebody else than the trusted can write. why: that is wrong; owner: whose it should be."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            continue  # missing or hidden: other checks tell
+        if found.st_uid not in trusted:
+            yield failure("permissions", f"{path} belongs to user {found.st_uid}, {why}", f"chown {owner} {path}")
+        elif found.st_mode & 0o022:
+            text = f"{path}: others can write it (mode {found.st_mode & 0o777:o})"
+            yield failure("permissions", text, f"chmod go-w {path}")
 
 
 def _slurm_user(config: Mapping[str, str]) -> set[int]:
@@ -55,9 +59,13 @@ def _slurm_user(config: Mapping[str, str]) -> set[int]:
 
 def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
     paths = settings.paths
-    names = (luablock.MODULE, hookconf.FILE_NAME, table.FILE_NAME, *SCRIPTS.values())
-    files = [paths.hook / name for name in names]
+    files = [paths.hook / name for name in (hookconf.FILE_NAME, table.FILE_NAME)]
     script = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     settings_file = Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
     folders = [paths.state, paths.run, paths.hook, paths.spool, hosts_dir(paths.spool), progress_dir(paths.spool)]
     return [*folders, *files, script, settings_file]
+
+
+def _scripts(settings: Settings) -> list[Path]:
+    folder = settings.paths.scripts
+    return [folder, *(folder / name for name in (luablock.MODULE, *SCRIPTS.values()))]

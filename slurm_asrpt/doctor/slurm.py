@@ -27,7 +27,9 @@ def answers(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """The lines that slurm.conf needs; that of the Lua plugin is another check's."""
-    found = [line for line in wanted_lines(look.config, settings.paths.hook) if not line.text.startswith("JobSubmit")]
+    found = [
+        line for line in wanted_lines(look.config, settings.paths.scripts) if not line.text.startswith("JobSubmit")
+    ]
     bad = [line for line in found if line.state is not State.PRESENT]
     for line in bad:
         kind = failure if line.needed else warning

@@ -72,7 +72,7 @@ def _take(part: Part) -> Step:
 
 def lines(site: Site) -> list[Line]:
     """What slurm.conf should say; nothing where Slurm was not asked."""
-    return wanted_lines(site.config, site.settings.paths.hook) if site.config else []
+    return wanted_lines(site.config, site.settings.paths.scripts) if site.config else []
 
 
 def parts(site: Site) -> list[Part]:
@@ -90,15 +90,16 @@ def _folders(site: Site) -> Iterator[Folder]:
         ("spool folder", progress_dir(paths.spool), 0o755),
     ):
         yield Folder(what, site.at(path), mode, site.owner)
+    yield Folder("scripts folder", site.at(paths.scripts), 0o755, site.roots)
 
 
 def _hook(site: Site) -> Iterator[Part]:
     paths, owner = site.settings.paths, site.owner
-    hook = site.at(paths.hook)
-    yield File(MODULE, hook / luablock.MODULE, site.module())
+    hook, scripts = site.at(paths.hook), site.at(paths.scripts)
+    yield File(MODULE, scripts / luablock.MODULE, site.module())
     for key, name in SCRIPTS.items():
-        named = (key,) if str(paths.hook / name) in scripts_of(site.config, key) else ()
-        yield File(key, hook / name, site.script(name), 0o755, named)
+        named = (key,) if str(paths.scripts / name) in scripts_of(site.config, key) else ()
+        yield File(key, scripts / name, site.script(name), 0o755, named)
     yield FirstFile("hook's settings", hook / hookconf.FILE_NAME, lambda: _hook_conf(site), owner, taken=True)
     empty = table.render_table({})
     yield FirstFile("hook's table", hook / table.FILE_NAME, lambda: empty, owner, taken=True)

@@ -40,7 +40,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of the daemon's user. What is in it stays."""
+    """A folder of the daemon's user or of root's. What is in it stays."""
 
     what: str
     path: Path
@@ -71,7 +71,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class File:
-    """A file of ours: replaced where it differs, and the one before is kept beside it.
+    """A file of ours, and root's: replaced where it differs, and the one before is kept beside it.
 
     used_by: the keys of slurm.conf that name it; Slurm would drain nodes where it is missing.
     """
@@ -85,7 +85,8 @@ class File:
     def state(self) -> State:
         if not self.path.exists():
             return State.MISSING
-        loose = self.path.stat().st_mode & 0o777 != self.mode
+        found = self.path.stat()
+        loose = found.st_mode & 0o777 != self.mode or (os.geteuid() == 0 and found.st_uid != 0)
         return State.DIFFERS if loose or self.path.read_bytes() != self.wanted else State.PRESENT
 
     def put(self) -> str:

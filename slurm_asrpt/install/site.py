@@ -44,9 +44,15 @@ class Site:
 
     def __post_init__(self) -> None:
         paths = self.settings.paths
-        for path in (self.settings_path, self.slurm, self.programs, paths.state, paths.run, paths.hook, paths.spool):
+        ours = (paths.state, paths.run, paths.hook, paths.scripts, paths.spool)
+        for path in (self.settings_path, self.slurm, self.programs, *ours):
             if not _PLAIN.fullmatch(str(path)):
                 raise InputError(f"{path}: give a full path of letters, digits and . _ / + -; it goes to scripts")
+        if paths.scripts in (paths.hook, *paths.hook.parents) or paths.hook in paths.scripts.parents:
+            raise InputError(
+                f"paths.scripts ({paths.scripts}) is root's and paths.hook ({paths.hook}) {self.user}'s: "
+                "name two folders, neither in the other"
+            )
         if not re.fullmatch(r"[a-z_][a-z0-9_.-]*\$?", self.user):
             raise InputError(f"{self.user}: no name of a user; name the one that asrptd shall run as with --user")
 
@@ -66,6 +72,11 @@ class Site:
         return entry.pw_uid, entry.pw_gid
 
     @property
+    def roots(self) -> tuple[int, int] | None:
+        """The ids of root, whose the scripts are; None where files cannot be given to it."""
+        return None if self.owner is None else (0, 0)
+
+    @property
     def lua(self) -> Path:
         return self.slurm / "job_submit.lua"
 
@@ -73,23 +84,18 @@ class Site:
 
     def block(self) -> bytes:
         """Our lines of job_submit.lua."""
-        return self._placed(shipped(HOOKS, "job_submit.lua"))
+        return placed("job_submit.lua", self.settings.paths)
 
     def module(self) -> bytes:
         return shipped(HOOKS, luablock.MODULE)
 
     def script(self, name: str) -> bytes:
         """A prolog or epilog."""
-        return self._placed(shipped(HOOKS, name))
+        return placed(name, self.settings.paths)
 
     def new_settings(self) -> bytes:
         """asrpt.toml as it is shipped: mode shadow."""
         return shipped(ETC, "asrpt.toml")
-
-    def _placed(self, text: bytes) -> bytes:
-        paths = self.settings.paths
-        hook, spool = str(paths.hook).encode(), str(paths.spool).encode()
-        return text.replace(str(_DEFAULTS.hook).encode(), hook).replace(str(_DEFAULTS.spool).encode(), spool)
 
     def unit(self, name: str) -> bytes:
         """One of UNITS."""
@@ -97,7 +103,6 @@ class Site:
         text = text.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
         text = text.replace("User=slurm\nGroup=slurm\n", f"User={self.user}\nGroup={self._group()}\n")
         text = re.sub("(?m)^ReadWritePaths=.*$", lambda found: self._writable(found[0]), text)
-        text = re.sub("(?m)^ReadOnlyPaths=.*$", lambda found: self._placed(found[0].encode()).decode(), text)
         if self.settings_path != DEFAULT_PATH:
             text = text.replace("[Service]\n", f"[Service]\nEnvironment=ASRPT_CONFIG={self.settings_path}\n")
         if self.programs.parts[:2] in (("/", "home"), ("/", "root")):
@@ -116,3 +121,16 @@ class Site:
             return grp.getgrgid(pwd.getpwnam(self.user).pw_gid).gr_name
         except KeyError:
             return self.user
+
+
+def placed(name: str, paths: PathSettings) -> bytes:
+    """A script of ours, made out for these folders."""
+    text = shipped(HOOKS, name)
+    for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
+        text = text.replace(before, path)
+    return text
+
+
+def _placeable(paths: PathSettings) -> list[bytes]:
+    """The folders that stand in scripts."""
+    return [str(path).encode() for path in (paths.scripts, paths.hook, paths.spool)]

@@ -33,9 +33,9 @@ class Line:
     needed: bool = False
 
 
-def wanted_lines(config: Mapping[str, str], hook: Path) -> list[Line]:
-    """What slurm.conf should say. config: what Slurm says; hook: the folder of our scripts."""
-    return [_plugins(config), *_scripts(config, hook), *_resources(config), *_accounting(config)]
+def wanted_lines(config: Mapping[str, str], scripts: Path) -> list[Line]:
+    """What slurm.conf should say. config: what Slurm says; scripts: the folder of ours."""
+    return [_plugins(config), *_scripts(config, scripts), *_resources(config), *_accounting(config)]
 
 
 def words(config: Mapping[str, str], key: str) -> list[str]:
@@ -64,9 +64,9 @@ _WHY = {
 }
 
 
-def _scripts(config: Mapping[str, str], hook: Path) -> Iterator[Line]:
+def _scripts(config: Mapping[str, str], scripts: Path) -> Iterator[Line]:
     for key, name in SCRIPTS.items():
-        ours, there = str(hook / name), scripts_of(config, key)
+        ours, there = str(scripts / name), scripts_of(config, key)
         if ours in there or any(_calls(path, name) for path in there):
             yield Line(f"{key}={ours}", State.PRESENT, _WHY[key])
         elif there:

@@ -15,6 +15,9 @@ from slurm_asrpt.slurm import glance, parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
+LONGEST_QUOTE = 200
+WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
+"""readline echoes what scontrol is fed; where it knows no terminal (systemd), it cuts lines at 79 columns."""
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
@@ -24,7 +27,7 @@ class CliClient:
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
         ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # they choose jobs and columns
-        self.environment = {**ours, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+        self.environment = {**ours, **WIDE, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
         self._queue = glance.Queue(self._glance, self._all_jobs)
@@ -95,9 +98,13 @@ class CliClient:
             "update " + " ".join(f"{key}={_checked(value)}" for key, value in {"JobId": u.job_id, **u.fields}.items())
             for u in updates
         ]
-        errors = parse.parse_update_errors(self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True))
+        said = self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
+        errors = parse.parse_update_errors(said)
         if not errors:  # built without readline it does not say which answer belongs to which line
-            raise SlurmError("scontrol echoes no line that it is fed; asrptd needs one that is built with readline")
+            raise SlurmError(
+                f"scontrol echoes no line that it is fed ({printable(said[:LONGEST_QUOTE])}); "
+                "asrptd needs one that is built with readline"
+            )
         if len(errors) != len(updates):
             raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
         return errors

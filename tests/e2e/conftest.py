@@ -51,18 +51,21 @@ def _missing(commands: Sequence[str], remedy: str) -> str:
 
 
 @contextmanager
-def own_lab(port: int, nodes: str, settings: dict[str, Any] | None = None, **spec: Any) -> Iterator[Lab]:
+def own_lab(
+    port: int, nodes: str, settings: dict[str, Any] | None = None, folder: Path | None = None, **spec: Any
+) -> Iterator[Lab]:
     """A lab cluster of a test's own at BASE_PORT + ``port``; skips the test where none can be had.
 
-    settings: of asrptd, in place of QUICK.
+    settings: of asrptd, in place of QUICK. folder: a new one, in place of one in /tmp.
     """
     accounting = ("slurmdbd", "mariadbd") if spec.get("accounting") else ()
     why_not = can_run_slurm() or _missing(accounting, "make test installs them")
     if why_not:
         pytest.skip(why_not)
-    directory = Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
-    directory.chmod(0o755)
-    directory.rmdir()
+    directory = folder or Path(tempfile.mkdtemp(prefix="asrpt-own-", dir="/tmp"))
+    if folder is None:
+        directory.chmod(0o755)
+        directory.rmdir()
     lab = up(LabSpec(directory, nodes, BASE_PORT + port, settings=QUICK if settings is None else settings, **spec))
     try:
         yield lab
@@ -102,9 +105,9 @@ class Cluster:
                 command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
             )
         before = time.time()
-        wait_for(lambda: self._status_written() > before, "asrptd writes its status", 15)
+        wait_for(lambda: self.status_written() > before, "asrptd writes its status", 15)
 
-    def _status_written(self) -> float:
+    def status_written(self) -> float:
         with contextlib.suppress(Exception):
             return read_status(self.paths / "run").written
         return 0.0

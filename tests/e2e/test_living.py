@@ -175,8 +175,8 @@ def test_installed_and_removed_while_jobs_run_and_wait(site: Cluster):
     assert (etc / "job_submit.lua").read_text() == SITE
     write_slurm_conf(site, [])
     install(site, "--remove")
-    assert not (site.paths / "hook" / "asrpt-prolog").exists()
-    assert not (site.paths / "hook" / luablock.MODULE).exists()
+    assert not (site.paths / "scripts" / "asrpt-prolog").exists()
+    assert not (site.paths / "scripts" / luablock.MODULE).exists()
     assert (site.paths / "state" / "history.sqlite").exists()
     assert untouched(before, site.job(running))
 

@@ -111,6 +111,6 @@ def test_whatever_a_job_puts_there_asrptd_goes_on(asrpt: Cluster) -> None:
     assert Path("/etc/passwd").stat() == before
     assert Path("/etc").is_dir()
     now = time.time()
-    wait_for(lambda: asrpt._status_written() > now, "asrptd goes on", 10)
+    wait_for(lambda: asrpt.status_written() > now, "asrptd goes on", 10)
     assert not [job_id for job_id in jobs.values() if folder(asrpt, job_id).exists()]
     assert "Traceback" not in asrpt.log.read_text()

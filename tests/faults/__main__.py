@@ -1,10 +1,12 @@
 """The campaign of faults on a real Slurm: ``make test-faults``.
 
     python -m tests.faults [--seed N] [--faults N] [--only NAME,NAME] [--policy NAME] [--plain] [--json FILE]
+    python -m tests.faults --table [--json FILE]
 
 Every fault ``--faults`` times under load, then the invariants (tests/faults/invariants.py). Prints a line a round and
-the counts as a table; exits 1 if anything was lost, stuck, run twice or otherwise not as it must be. All choices come
-from the seed; when which process gets the processor does not. Needs root.
+the counts as a table; a file of counts grows with each run, so a campaign may be done in pieces. Exits 1 if anything
+was lost, stuck, run twice or otherwise not as it must be. All choices come from the seed; when which process gets the
+processor does not. Needs root.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from pathlib import Path
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
 from tests.faults.arena import arena
-from tests.faults.campaign import Counts, as_json, campaign, table
+from tests.faults.campaign import campaign
+from tests.faults.counts import LEDGER, Counts, keep, load, of, table
 from tests.faults.faults import FAULTS
+
+
+def known_table(path: Path) -> str:
+    """Of all runs in a file."""
+    return table([(FAULTS[counts.fault].text, counts, seeds) for counts, seeds in of(load(path), FAULTS)])
 
 
 def main() -> int:
@@ -28,8 +36,12 @@ def main() -> int:
     parser.add_argument("--only", default=os.environ.get("ASRPT_FAULT_NAMES", ""), help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--policy", default="asrpt", help="asrptd's policy")
     parser.add_argument("--plain", action="store_true", help="without asrptd: what Slurm alone makes of the fault")
-    parser.add_argument("--json", type=Path, help="the counts as JSON into this file")
+    parser.add_argument("--json", type=Path, help="add the counts to those in this file; the table is of all of them")
+    parser.add_argument("--table", action="store_true", help=f"only the table, of that file or of {LEDGER.name}")
     options = parser.parse_args()
+    if options.table:
+        print(known_table(options.json or LEDGER))
+        return 0
     names = options.only.split(",") if options.only else list(FAULTS)
     unknown = [name for name in names if name not in FAULTS]
     if unknown:
@@ -48,8 +60,10 @@ def main() -> int:
         print("interrupted; what was done until then:")
         code = EXIT_INTERRUPTED
     if options.json:
-        options.json.write_text(as_json(totals, options.seed, options.policy) + "\n", encoding="utf-8")
-    print(table(totals))
+        keep(options.json, totals, options.seed, options.policy)
+        print(known_table(options.json))
+    else:
+        print(table([(FAULTS[total.fault].text, total, [options.seed]) for total in totals]))
     return code or int(any(total.failures for total in totals))
 
 

@@ -104,7 +104,7 @@ class Arena(Cluster):
         if self.plain:
             return
         before, deadline = time.time(), time.monotonic() + limit_s
-        while self._status_written() < before:
+        while self.status_written() < before:
             if self.daemon is None or self.daemon.poll() is not None:
                 self.daemon = self.launch()
                 time.sleep(0.5)
@@ -238,7 +238,7 @@ class Arena(Cluster):
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
         self._until(lambda: not self.waited_for(), limit_s)
-        self._until(lambda: not self._unseen(), 15.0)
+        self._until(lambda: not self._unseen(), 15.0 + 0.02 * len(self.tickets))  # its cycles take longer with many
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -276,6 +276,21 @@ class Arena(Cluster):
         found.other += sorted(set(self.long_leases))
         found.other += [f"asrptd raised: {line}" for line in said.splitlines() if line.startswith("Traceback")]
         return found
+
+    def said_of(self, token: str) -> list[str]:
+        """Everything that was written about a job: by asrptd, slurmctld, slurmdbd, and by itself."""
+        ids = {ticket.job_id for ticket in self.tickets if ticket.token == token}
+        named = re.compile(rf"JobId=({'|'.join(ids) or '-'})\b")
+        said = [str(ticket) for ticket in self.tickets if ticket.token == token]
+        said += [str(self.records[token])] if token in self.records else []
+        said += [str(start) for start in self.starts() if start.token == token]
+        said += [json.dumps(entry) for entry in self.entries() if entry.get("job") in ids]
+        said += [line for line in self._controller_said().splitlines() if named.search(line) or "Saving all" in line]
+        fields = "jobid,jobname,state,submit,start,end,restarts,nodelist"
+        return (
+            said
+            + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
+        )
 
     def _controller_said(self) -> str:
         return self.controller_log()[self._controller_began :]

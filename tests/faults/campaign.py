@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
 
 from slurm_asrpt.errors import AsrptError, one_line
 from tests.faults.arena import Arena
+from tests.faults.counts import Counts
 from tests.faults.faults import Fault
 
 DRAIN_S = 150.0
@@ -21,26 +20,9 @@ PER_JOB_S = 0.4
 Say = Callable[[str], None]
 
 
-@dataclass
-class Counts:
-    """What came of one fault, over all its rounds. failures: rounds and breaches in words, with the seed for each."""
-
-    fault: str
-    text: str
-    injected: int = 0
-    submitted: int = 0
-    lost: int = 0
-    stuck: int = 0
-    twice: int = 0
-    slurms_own: int = 0
-    other: int = 0
-    seconds: float = 0.0
-    failures: list[str] = field(default_factory=list)
-
-
 def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     """One round. Every choice comes from ``seed``."""
-    rng, began, counts = Random(f"{seed}/{fault.name}"), time.monotonic(), Counts(fault.name, fault.text)
+    rng, began, counts = Random(f"{seed}/{fault.name}"), time.monotonic(), Counts(fault.name)
     arena.begin()
     try:
         arena.ensure()
@@ -54,6 +36,7 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     counts.twice, counts.slurms_own, counts.other = len(found.twice), len(found.slurms_own), len(found.other)
     for kind in ("lost", "stuck", "twice", "other"):
         counts.failures += [f"{seed}: {kind}: {_tell(arena, text)}" for text in getattr(found, kind)[:5]]
+    counts.evidence += [line for token in (found.lost + found.stuck + found.twice)[:5] for line in arena.said_of(token)]
     arena.tidy()
     counts.seconds = time.monotonic() - began
     return counts
@@ -74,43 +57,22 @@ def _inject(arena: Arena, fault: Fault, rng: Random, size: int) -> int:
         return fault.inject(arena, rng, size)
 
 
-def add(total: Counts, more: Counts) -> None:
-    for name, value in asdict(more).items():
-        if name not in ("fault", "text"):
-            setattr(total, name, getattr(total, name) + value)
-
-
 def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, totals: list[Counts], say: Say) -> None:
     """Each fault until it has been injected so many times; one that fails goes on: the counts shall be whole.
 
     totals: a row a fault, right after every round, so that an interrupted campaign has its counts.
     """
     for fault in faults:
-        total, round_ = Counts(fault.name, fault.text), 0
+        total, round_ = Counts(fault.name), 0
         totals.append(total)
         while total.injected < times:
-            counts = play(arena, fault, f"{seed}.{round_}", min(fault.size, times) if fault.size <= 10 else fault.size)
-            add(total, counts)
+            size = fault.size if fault.own_load else min(fault.size, times - total.injected)
+            counts = play(arena, fault, f"{seed}.{round_}", size)
+            total.add(counts)
             round_ += 1
             verdict = "; ".join(counts.failures) or "sound"
             say(f"{fault.name} {total.injected}/{times}, {counts.submitted} jobs, {counts.seconds:.0f} s: {verdict}")
+            for line in counts.evidence:
+                say(f"    {line}")
             if not counts.injected:
                 break
-
-
-COLUMNS = ("injected", "submitted", "lost", "stuck", "twice", "other", "slurms_own")
-TITLES = ("injected", "jobs submitted", "lost", "stuck", "run twice", "other breaches", "Slurm's own")
-
-
-def table(totals: Sequence[Counts]) -> str:
-    """The counts in Markdown."""
-    rows = ["| fault | " + " | ".join(TITLES) + " |", "|---|" + "---:|" * len(COLUMNS)]
-    rows += [f"| {c.text} | " + " | ".join(str(getattr(c, name)) for name in COLUMNS) + " |" for c in totals]
-    sums = " | ".join(str(sum(getattr(c, name) for c in totals)) for name in COLUMNS)
-    return "\n".join([*rows, f"| **all** | {sums} |"])
-
-
-def as_json(totals: Sequence[Counts], seed: int, policy: str) -> str:
-    sums = {name: sum(getattr(c, name) for c in totals) for name in COLUMNS}
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    return json.dumps({"date": date, "seed": seed, "policy": policy, **sums, "faults": [asdict(c) for c in totals]})

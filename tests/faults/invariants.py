@@ -79,7 +79,8 @@ class Findings:
     """Tokens by what became of them, and every other breach in words.
 
     slurms_own: what Slurm did by itself: killed, it forgot the job, its start or its end, or held it because its number
-    was in use; a node died under the job (NODE_FAIL). asrptd never cancels, requeues or holds a job.
+    was in use; a node died under the job (NODE_FAIL; not one that only our pin named). asrptd never cancels, requeues
+    or holds a job.
     """
 
     submitted: int = 0
@@ -135,7 +136,8 @@ def _check_wish(
             forgotten = record.state != PENDING and record.job_id in facts.completed
             (found.slurms_own if forgotten else found.stuck).append(ticket.token)
         elif not starts:
-            (found.slurms_own if record.state == "NODE_FAIL" else found.lost).append(ticket.token)
+            pinned = bool(record.required_nodes and not record.nodes)  # else Slurm would have kept it waiting
+            (found.slurms_own if record.state == "NODE_FAIL" and not pinned else found.lost).append(ticket.token)
     elif ticket.wish is Wish.CANCELLED:
         if not _ended(record):
             found.stuck.append(ticket.token)

@@ -31,6 +31,10 @@ class Dying(FakeSlurm):
     """Kills its caller, or only fails, at the n-th call from now on; of an update a part may have been done by then."""
 
     calls_left: int = -1
+    slow: float = 0.0
+    """Seconds until it reads an update."""
+    only_updates: bool = False
+    """Whether calls that only ask do not count."""
     done: float = 0.0
     error: BaseException = KilledError()
 
@@ -44,14 +48,16 @@ class Dying(FakeSlurm):
 
     def _answer(self) -> None:
         super()._answer()
-        if self._due():
+        if not self.only_updates and self._due():
             raise self.error
 
     def update(self, updates: Sequence[Update]) -> list[str]:
+        self.tick(self.slow if updates else 0.0)
         if updates and self.calls_left == 0:
             self.calls_left = -1
             super().update(updates[: round(self.done * len(updates))])
             raise self.error
+        self.calls_left -= bool(updates and self.only_updates)
         return super().update(updates)
 
 
@@ -59,7 +65,24 @@ POINT = st.tuples(st.integers(0, 40), st.floats(0, 1), st.booleans())
 POLICIES = st.sampled_from(["asrpt", "asrpt-gated"])
 
 
-def play(bench: Bench, slurm: Dying, sizes: list[int], points: list[tuple[int, float, bool]]) -> None:
+class ArmedBench(Bench):
+    """Starts again on a Slurm that may still be about to kill it: reading the configuration counts as a call, too."""
+
+    def survive(self) -> None:
+        """A cycle that may be its last, and a second; after that one there is another asrptd."""
+        try:
+            self.scheduler.cycle(self.slurm.now)
+        except SlurmError:
+            pass
+        except KilledError:
+            slurm: Any = self.slurm
+            left, slurm.calls_left = slurm.calls_left, -1
+            self.restart()
+            slurm.calls_left = left
+        self.slurm.tick(1.0)
+
+
+def play(bench: ArmedBench, slurm: Dying, sizes: list[int], points: list[tuple[int, float, bool]]) -> None:
     """Jobs come one a cycle, run for three, and asrptd dies (or a call fails) at the points, one after another."""
     waiting, left = list(sizes), list(points)
     began: dict[str, float] = {}
@@ -69,28 +92,12 @@ def play(bench: Bench, slurm: Dying, sizes: list[int], points: list[tuple[int, f
         if slurm.calls_left < 0 and left:
             calls, done, dies = left.pop()
             slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
-        try:
-            bench.scheduler.cycle(slurm.now)
-        except SlurmError:
-            pass
-        except KilledError:
-            bench.restart_armed()
-        slurm.tick(1.0)
+        bench.survive()
         for record in list(slurm.records.values()):
             if record.state == "RUNNING" and slurm.now - began.setdefault(record.job_id, slurm.now) >= 3:
                 slurm.end(record.job_id)
         if not waiting and all(record.state == "COMPLETED" for record in slurm.records.values()):
             return
-
-
-class ArmedBench(Bench):
-    """Starts again on a Slurm that may still be about to kill it: reading the configuration counts as a call, too."""
-
-    def restart_armed(self) -> None:
-        slurm: Any = self.slurm
-        left, slurm.calls_left = slurm.calls_left, -1
-        self.restart()
-        slurm.calls_left = left
 
 
 @settings(max_examples=25, deadline=None)
@@ -128,13 +135,7 @@ def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, fl
             for calls, done, dies in points:
                 slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
                 for _ in range(30):
-                    try:
-                        bench.scheduler.cycle(slurm.now)
-                    except SlurmError:
-                        pass
-                    except KilledError:
-                        bench.restart_armed()
-                    slurm.tick(1.0)
+                    bench.survive()
             slurm.calls_left = -1
             for job_id in slurm.records:
                 slurm.hold(job_id)
@@ -143,6 +144,35 @@ def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, fl
             bench.close()
     assert [record.required_nodes for record in slurm.records.values()] == [""] * 3
     assert all(record.eligible_time <= slurm.now + slurm.lease + 2 for record in slurm.records.values())
+
+
+UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 25), st.booleans())
+"""At which update, what part of it is done, death or failure, cycles until the next, and whether jobs are requeued."""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(UPDATE, min_size=1, max_size=6), st.floats(0, 5), st.booleans())
+def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
+    faults: list[tuple[int, float, bool, int, bool]], slow: float, starts: bool
+) -> None:
+    """Nobody here puts a job off but Slurm, at a requeue."""
+    with TemporaryDirectory() as folder:
+        slurm = Dying(starts_jobs=starts, lease=20)
+        slurm.slow, slurm.only_updates = slow, True
+        bench = ArmedBench(Path(folder), slurm, lease_s=20, unpin_after_s=4.0)
+        put_off = {slurm.submit(gpus, iterations=20): 0.0 for gpus in (12, 4, 6, 12)}
+        try:
+            for calls, done, dies, cycles, requeues in faults:
+                for job_id in [j for j in put_off if requeues and slurm.records[j].state == "RUNNING"]:
+                    slurm.requeue(job_id)
+                    put_off[job_id] = slurm.records[job_id].eligible_time
+                slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
+                for _ in range(cycles):
+                    bench.survive()
+                    known = bench.scheduler.world.tracked.items()
+                    assert all((tracked.begin or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
+        finally:
+            bench.close()
 
 
 def test_the_fake_dies_where_it_is_told_to(tmp_path: Path) -> None:

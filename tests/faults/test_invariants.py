@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurm_asrpt.slurm.records import JobRecord
+from tests.faults.__main__ import known_table
 from tests.faults.arena import recovered
+from tests.faults.counts import LEDGER, Counts, keep, load, of, table
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check
 
 TAG = "asrpt1:g=0123456789abcdef;n=0"
@@ -46,6 +49,7 @@ def test_a_job_that_ran_once_and_left_its_traces_is_sound():
     [
         ({"starts": [], "records": {}}, "lost"),
         ({"starts": []}, "lost"),
+        ({"starts": [], "records": changed(state="NODE_FAIL", required_nodes="n4")}, "lost"),
         ({"starts": [], "records": {"t1": WAITS}}, "stuck"),
         ({"records": changed(state="RUNNING")}, "stuck"),
         ({"starts": [STARTED, STARTED]}, "twice"),
@@ -102,6 +106,8 @@ def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
 
 def test_what_slurm_did_by_itself_is_counted_apart():
     assert look(starts=[], records=changed(state="NODE_FAIL")).slurms_own == ["t1"]
+    launched = changed(state="NODE_FAIL", required_nodes="n4", nodes="n4")
+    assert look(starts=[], records=launched).slurms_own == ["t1"]
     assert look(held=["t1"]).slurms_own == ["t1"]
     assert look(records=changed(state="RUNNING"), completed={"7"}).slurms_own == ["t1"]
     assert look(records={"t1": WAITS}, starts=[], completed={"7"}).stuck == ["t1"]
@@ -114,3 +120,20 @@ def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
         assert recovered("\n".join([first, back, allocate])) == {"7"}
     assert recovered("\n".join([back, allocate, allocate])) == set()
     assert recovered("\n".join([allocate, back])) == set()
+
+
+def test_counts_add_up_over_runs(tmp_path):
+    file = tmp_path / "counts.json"
+    keep(file, [Counts("sigkill", injected=3, submitted=7, failures=["1.0: lost: t1"], lost=1)], 1, "asrpt")
+    keep(file, [Counts("sigkill", injected=2, submitted=5), Counts("node", injected=1)], 2, "asrpt")
+    ((kills, seeds), (node, _)) = of(load(file), ["sigkill", "leases", "node"])
+    assert (kills.injected, kills.submitted, kills.lost, kills.failures) == (5, 12, 1, ["1.0: lost: t1"])
+    assert seeds == [1, 2]
+    text = table([("killed", kills, seeds), ("died", node, [2])])
+    assert "| killed | 5 | 12 | 1 | 0 | 0 | 0 | 0 | 1, 2 |" in text
+    assert "| **all** | 6 | 12 | 1 | 0 | 0 | 0 | 0 | |" in text
+
+
+def test_the_page_shows_the_counts_that_were_kept():
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert known_table(LEDGER) in page

@@ -91,8 +91,18 @@ def test_the_unit_may_write_where_the_defaults_are() -> None:
     assert str(paths.state) == "/var/lib/asrpt"
     assert str(paths.run) == "/run/asrpt"
     tmpfiles = (ROOT / "etc" / "tmpfiles.d" / "asrpt.conf").read_text()
-    for path in (paths.hook, paths.spool, *paths.profiles):
-        assert re.search(rf"^d +{path} ", tmpfiles, flags=re.MULTILINE)
+    owners = {paths.hook: "slurm", paths.spool: "slurm", paths.scripts: "root", paths.profiles[0]: "root"}
+    for path, owner in owners.items():
+        assert re.search(rf"^d +{path} +0755 {owner} +{owner} ", tmpfiles, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", ["asrptd.service", "asrpt-retrain.service"])
+def test_no_unit_may_write_what_root_runs(unit: str) -> None:
+    text = (ROOT / "etc" / "systemd" / unit).read_text()
+    assert "ProtectSystem=strict\n" in text
+    writable = re.findall(r"^ReadWritePaths=(.*)$", text, flags=re.MULTILINE)
+    assert str(Settings().paths.hook) in writable[0]
+    assert not any(str(path).startswith("-/etc") for line in writable for path in line.split())
 
 
 def test_the_generator_runs_as_a_program(tmp_path: Path) -> None:

@@ -77,6 +77,49 @@ def test_the_owners_begin_outlives_a_lost_state(bench):
     assert bench.place(job_id) is Place.RUNNING
 
 
+def starts_now(bench, job_id):
+    """Its owner: scontrol update StartTime=now."""
+    bench.slurm.change(job_id, eligible_time=bench.slurm.now, reason="Resources")
+
+
+def put_off(bench):
+    """A job that is tagged to begin in 4,000 s, on a cluster that is full."""
+    blocker = fill(bench)
+    tag = f"asrpt1:g=0123456789abcdef;n=0;b={int(bench.slurm.now) + 4000}"
+    return blocker, bench.slurm.submit(2, admin_comment=tag, eligible_time=bench.slurm.now + 4600)
+
+
+def test_an_owner_who_starts_a_job_before_it_was_ever_seen_is_obeyed(bench):
+    blocker, job_id = put_off(bench)
+    starts_now(bench, job_id)
+    bench.cycle()
+    bench.slurm.end(blocker)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
+def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(bench, away):
+    """Its tag still says that it was to begin later; it began sooner by its owner's will."""
+    blocker, job_id = put_off(bench)
+    bench.cycle()
+    starts_now(bench, job_id)
+    bench.slurm.end(blocker)
+    bench.cycle(3)
+    assert bench.place(job_id) is Place.RUNNING
+    blockers = [bench.slurm.submit(4), bench.slurm.submit(4)]
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.requeue(job_id)
+    starts_now(bench, job_id)
+    if away:
+        bench.restart()
+    bench.cycle(5)  # a requeued job rests for two seconds
+    assert bench.job(job_id).begin == 0.0
+    assert bench.place(job_id) is Place.PINNED
+    assert [bench.place(b) for b in blockers] == [Place.RUNNING] * 2
+
+
 def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
     fill(bench)
     job_id = bench.slurm.submit(12, leased=False, priority=0, reason="JobHeldUser")

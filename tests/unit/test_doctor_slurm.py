@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from slurm_asrpt import switch
 from slurm_asrpt.config import Mode, Settings, parse_settings
-from slurm_asrpt.doctor import Look, State, examine, look_at_slurm
+from slurm_asrpt.doctor import Look, State, examine, look_at_slurm, systemd
 from slurm_asrpt.install import luablock
+from slurm_asrpt.install.site import placed
+from slurm_asrpt.install.slurmlines import SCRIPTS
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.lua import PLUGIN
 from slurm_asrpt.slurm.parse import parse_config, parse_config_time
@@ -30,7 +32,7 @@ TAG = Tag("0123456789abcdef").format()
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
+    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "scripts", "spool")}
     for name, path in paths.items():
         Path(path).mkdir(mode=0o700 if name == "state" else 0o755)
     return parse_settings({"paths": paths, "daemon": {"mode": "enforce"}}, "test")
@@ -59,9 +61,14 @@ def look(settings: Settings, tmp_path: Path) -> Look:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / PLUGIN).touch()
     (tmp_path / "job_submit.lua").write_bytes(shipped(HOOKS, "job_submit.lua"))
-    (settings.paths.hook / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
+    (settings.paths.scripts / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
     config |= {"SLURM_CONF": str(tmp_path / "slurm.conf"), "PluginDir": str(tmp_path / "plugins")}
     config["SlurmUser"] = f"me({os.getuid()})"
+    for key, name in SCRIPTS.items():
+        script = settings.paths.scripts / name
+        script.write_bytes(placed(name, settings.paths))
+        script.chmod(0o755)
+        config[key] = str(script)
     status_of(settings, "enforce", "1", "2")
     return Look(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
 
@@ -83,13 +90,15 @@ OURS = ("hook", "table", "model", "drift")
 def test_a_sound_installation_is_found_sound(settings: Settings, look: Look) -> None:
     findings = [f for f in examine(settings, NOW, look) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 11
+    assert len(findings) == 12
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_the_answers_of_each_release_are_read(settings: Settings, look: Look, release: str) -> None:
     text = (RECORDED / release / "config.txt").read_text()
     config = parse_config(text) | {key: look.config[key] for key in ("SLURM_CONF", "PluginDir", "SlurmUser")}
+    for key in SCRIPTS:
+        config[f"{key}[0]" if f"{key}[0]" in config else key] = look.config[key]
     findings = [f for f in examine(settings, NOW, replace(look, config=config)) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
     assert parse_config_time(text) > 1_700_000_000
@@ -185,7 +194,7 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Loo
 
 
 def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:
-    script, module = tmp_path / "job_submit.lua", settings.paths.hook / luablock.MODULE
+    script, module = tmp_path / "job_submit.lua", settings.paths.scripts / luablock.MODULE
     os.utime(script, (1000, 1000))
     assert "touch" in found(settings, look, "include")[0][1]
     module.write_text("return {}")
@@ -194,6 +203,56 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert found(settings, look, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")
     assert "by hand" in found(settings, look, "include")[0][1]
+
+
+def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, look: Look) -> None:
+    prolog = settings.paths.scripts / "asrpt-prolog"
+    prolog.write_text("#!/bin/sh\n")
+    assert "not that of this release" in found(settings, look, "scripts")[0][1]
+    prolog.chmod(0o644)
+    assert found(settings, look, "scripts")[0] == (State.FAILURE, f"{prolog} cannot be run -> chmod 755 {prolog}")
+    prolog.unlink()
+    ((state, text),) = found(settings, look, "scripts")
+    assert state is State.WARNING
+    assert "Slurm drains nodes that have none" in text
+    assert found(settings, with_config(look, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
+
+
+UNITS = {
+    "good": [(State.OK, "run and start at boot")],
+    "absent": [(State.WARNING, "systemd has no asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
+    "stopped": [
+        (State.FAILURE, "systemctl start asrptd.service"),
+        (State.WARNING, "systemctl enable asrptd.service"),
+        (State.FAILURE, "systemctl start asrpt-retrain.timer"),
+        (State.WARNING, "systemctl enable asrpt-retrain.timer"),
+    ],
+    "changed": [(State.WARNING, "systemctl daemon-reload; systemctl restart asrptd.service")],
+    "failed": [(State.FAILURE, "asrptd.service has failed (exit-code) -> journalctl -u asrptd.service")],
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), UNITS.items())
+def test_units_as_systemd_252_has_answered(
+    settings: Settings, look: Look, case: str, expected: list[tuple[State, str]]
+) -> None:
+    answer = systemd.parse_units((RECORDED / "systemd" / f"{case}.txt").read_text())
+    for looked in (replace(look, units=answer), Look(trouble="away", units=answer)):
+        said = found(settings, looked, "units")
+        assert [state for state, _ in said] == [state for state, _ in expected]
+        assert all(words in text for (_, text), (_, words) in zip(said, expected, strict=True))
+
+
+def test_without_systemd_nothing_is_said_of_units(
+    settings: Settings, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert systemd.look_at_units() == []
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\necho 'System has not been booted with systemd as init system' >&2; exit 1\n")
+    program.chmod(0o755)
+    assert systemd.look_at_units() == []
+    assert found(settings, look, "units") == []
 
 
 def test_gpus(settings: Settings, look: Look) -> None:
@@ -211,12 +270,23 @@ def test_gpus(settings: Settings, look: Look) -> None:
 
 
 def test_what_others_can_write_is_not_trusted(settings: Settings, look: Look) -> None:
-    module = settings.paths.hook / luablock.MODULE
+    module = settings.paths.scripts / luablock.MODULE
     module.chmod(0o664)
     assert f"chmod go-w {module}" in found(settings, look, "permissions")[0][1]
     module.chmod(0o644)
     settings.paths.state.chmod(0o755)
     assert found(settings, look, "permissions")[0][0] is State.WARNING
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
+def test_what_root_runs_must_be_roots(settings: Settings, look: Look) -> None:
+    for path in (settings.paths.scripts, settings.paths.scripts / luablock.MODULE):
+        os.chown(path, 1, 1)
+        slurms = with_config(look, SlurmUser="daemon(1)")
+        ((state, text),) = found(settings, slurms, "permissions")
+        assert state is State.FAILURE
+        assert text == f"{path} belongs to user 1, and root runs it on the nodes -> chown root {path}"
+        os.chown(path, 0, 0)
 
 
 def test_that_it_is_disabled_is_not_forgotten(settings: Settings, look: Look) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ LIVE = {"SLURM_VERSION": "22.05.8", "JobSubmitPlugins": "lua", "GresTypes": "gpu
 
 def make_site(folder: Path, **config: str) -> Site:
     """Everything in a test's own folder."""
-    paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
+    paths = {name: str(folder / name) for name in ("state", "run", "hook", "scripts", "spool")}
     settings = parse_settings({"paths": paths}, "test")
     (folder / "units").mkdir(exist_ok=True)
     answers = LIVE | config if config.get("SLURM_VERSION") != "" else {}
@@ -166,7 +167,7 @@ def test_applied_once_all_is_there_and_twice_changes_nothing(tmp_path: Path) -> 
     assert parse_table((tmp_path / "hook" / "table.txt").read_bytes()) == {}
     assert valid_until((tmp_path / "hook" / "hook.conf").read_bytes())
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
-    assert os.access(tmp_path / "hook" / "asrpt-prolog", os.X_OK)
+    assert os.access(tmp_path / "scripts" / "asrpt-prolog", os.X_OK)
 
 
 def test_files_are_made_out_for_their_place(tmp_path: Path) -> None:
@@ -177,8 +178,9 @@ def test_files_are_made_out_for_their_place(tmp_path: Path) -> None:
     assert f"Environment=ASRPT_CONFIG={tmp_path}/asrpt.toml\n" in unit
     writable = next(line for line in unit.splitlines() if line.startswith("ReadWritePaths="))
     assert {f"-{tmp_path}/{name}" for name in ("hook", "spool", "state", "run")} == set(writable[15:].split())
-    assert f"SPOOL={tmp_path}/spool\n" in (tmp_path / "hook" / "asrpt-prolog").read_text()
-    assert f'HOOK_DIR = "{tmp_path}/hook"' in (tmp_path / "etc" / "job_submit.lua").read_text()
+    assert f"SPOOL={tmp_path}/spool\n" in (tmp_path / "scripts" / "asrpt-prolog").read_text()
+    placed = f'SCRIPTS, HOOK = "{tmp_path}/scripts", "{tmp_path}/hook"'
+    assert placed in (tmp_path / "etc" / "job_submit.lua").read_text()
     for name in UNITS:
         assert "/etc/slurm/asrpt" not in (tmp_path / "units" / name).read_text().replace("asrpt.toml", "")
 
@@ -210,7 +212,7 @@ def test_a_script_that_would_not_load_is_left_as_it_is(tmp_path: Path) -> None:
 def test_what_differs_is_replaced_and_kept_beside(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     apply(site)
-    module, unit = tmp_path / "hook" / luablock.MODULE, tmp_path / "units" / UNITS[0]
+    module, unit = tmp_path / "scripts" / luablock.MODULE, tmp_path / "units" / UNITS[0]
     module.write_text("return {}\n")
     unit.write_text(unit.read_text() + "# ours\n")
     script = tmp_path / "etc" / "job_submit.lua"
@@ -254,13 +256,13 @@ def test_removed_nothing_is_left_but_what_was_recorded_and_set(tmp_path: Path) -
 
 def test_what_slurm_would_miss_stays(tmp_path: Path) -> None:
     """A missing prolog drains nodes, and without its script slurmctld does not start."""
-    site = make_site(tmp_path, **{"Prolog[0]": f"{tmp_path}/hook/asrpt-prolog", "Epilog": "/site/epilog"})
+    site = make_site(tmp_path, **{"Prolog[0]": f"{tmp_path}/scripts/asrpt-prolog", "Epilog": "/site/epilog"})
     apply(site)
     kept = {step.what: step.note for step in remove(site) if step.state is State.KEPT}
     assert "scontrol reconfigure" in kept["Prolog"]
     assert "JobSubmitPlugins=lua" in kept["its include"]
     assert (tmp_path / "etc" / "job_submit.lua").read_bytes() == luablock.STUB
-    assert not (tmp_path / "hook" / "asrpt-epilog").exists()
+    assert not (tmp_path / "scripts" / "asrpt-epilog").exists()
     apply(site)
     assert states(site) == {State.PRESENT}
     without = make_site(tmp_path, JobSubmitPlugins="(null)")
@@ -281,6 +283,33 @@ def test_paths_that_mean_more_in_a_script_are_refused(tmp_path: Path, path: str)
     settings = parse_settings({"paths": {"hook": path}}, "test")
     with pytest.raises(InputError, match="scripts"):
         Site(settings, tmp_path, tmp_path, tmp_path, tmp_path, "root", Path("/"), {})
+
+
+@pytest.mark.parametrize(("hook", "scripts"), [("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a")])
+def test_root_runs_nothing_out_of_a_folder_that_the_daemon_writes(tmp_path: Path, hook: str, scripts: str) -> None:
+    settings = parse_settings({"paths": {"hook": hook, "scripts": scripts}}, "test")
+    with pytest.raises(InputError, match="name two folders"):
+        Site(settings, tmp_path, tmp_path, tmp_path, tmp_path, "slurm", Path("/"), {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
+def test_what_root_runs_becomes_roots_and_what_the_daemon_writes_the_daemons(tmp_path: Path) -> None:
+    """As after an older release, which gave all of it to SlurmUser."""
+    site = replace(make_site(tmp_path), user="daemon")
+    apply(site)
+    uid, gid = site.owner or (0, 0)
+    assert uid
+    scripts, hook = tmp_path / "scripts", tmp_path / "hook"
+    for path in (scripts, *scripts.iterdir()):
+        os.chown(path, uid, gid)
+    wrong = {step.where for step in check(site) if step.state is State.DIFFERS}
+    assert wrong == {str(path) for path in (scripts, *scripts.iterdir())}
+    apply(site)
+    assert {
+        path.stat().st_uid for path in (scripts, *(scripts / name for name in (luablock.MODULE, "asrpt-prolog")))
+    } == {0}
+    assert {path.stat().st_uid for path in (hook, *hook.iterdir())} == {uid}
+    assert states(site) == {State.PRESENT}
 
 
 # slurm.conf

@@ -1,5 +1,6 @@
 """CliClient against small programs that stand in for squeue and scontrol."""
 
+import shutil
 import time
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.parse import parse_update_errors
 from slurm_asrpt.slurm.records import Update
 
 
@@ -137,3 +139,20 @@ def test_config_values(client, program):
     config = client.config()
     assert (config.version, config.cluster, config.multifactor) == ("23.02.1", "c", True)
     assert not config.memory_consumed
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="no scontrol on this machine (make setup)")
+@pytest.mark.parametrize("terminal", [None, "dumb", "xterm"])
+def test_a_real_scontrol_echoes_long_lines_whole_whatever_the_terminal(tmp_path, monkeypatch, terminal):
+    """systemd gives none: readline then shows the end of a long line only, as on a narrow screen."""
+    lines = ["ClusterName=c", "SlurmctldHost=h(127.0.0.1)", "NodeName=h", "PartitionName=p Nodes=ALL"]
+    (tmp_path / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
+    monkeypatch.delenv("TERM", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if terminal:
+        monkeypatch.setenv("TERM", terminal)
+    client = CliClient(SlurmSettings(conf=str(tmp_path / "slurm.conf")))
+    said = client._run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
+    errors = parse_update_errors(said)
+    assert len(errors) == 2
+    assert all(error.startswith("No valid entity in update command") for error in errors)

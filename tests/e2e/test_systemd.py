@@ -1,0 +1,93 @@
+"""Our units under a real systemd, which starts them as slurm and as tight as they are."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config import load_settings
+from slurm_asrpt.install.site import UNITS, Site
+from slurm_asrpt.predict.table import read_table
+from tests import systemd_trial
+
+from .conftest import COMMANDS, Cluster, own_cluster, wait_for
+from .test_slurm_user import SLURM_USER, known, recorded
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not known(SLURM_USER), reason="no user slurm on this machine"),
+    pytest.mark.skipif(bool(systemd_trial.why_not()), reason=systemd_trial.why_not()),
+]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Cluster]:
+    """A lab outside of /tmp, which the units do not see."""
+    folder = Path(tempfile.mkdtemp(prefix="asrpt-units-", dir="/srv"))
+    folder.chmod(0o755)
+    try:
+        with own_cluster(80, "2x4", folder=folder / "lab", slurm_user=SLURM_USER) as cluster:
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def systemd(site: Cluster) -> Iterator[systemd_trial.Trial]:
+    with systemd_trial.trial([site.lab.directory]) as found:
+        settings, etc = site.lab.paths.settings, site.lab.paths.etc
+        place = Site(load_settings(settings), settings, etc, Path("/"), COMMANDS, SLURM_USER, Path("/"), {})
+        for unit in UNITS:
+            to_log = f"[Service]\nStandardOutput=append:{site.log}\nStandardError=inherit\n".encode()
+            (found.root / "etc/systemd/system" / unit).write_bytes(place.unit(unit) + to_log)
+        assert found.run("systemctl", "daemon-reload").returncode == 0
+        yield found
+
+
+def until_it_schedules(site: Cluster) -> None:
+    """From the time of the call on."""
+    before = time.time()
+    wait_for(lambda: site.status_written() > before, "asrptd has done a cycle", 30)
+
+
+def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, systemd: systemd_trial.Trial) -> None:
+    said = systemd.run("systemctl", "start", "asrptd", "asrpt-retrain.timer")
+    assert said.returncode == 0, systemd.run("systemctl", "status", "--no-pager", "asrptd").stdout
+    until_it_schedules(site)
+    job_id = site.submit("-n4", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4", script="sleep 1")
+    recorded(site, job_id)
+    assert site.audit(job_id, "running")[0]["as_planned"]
+    said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
+    assert said.returncode == 0, (
+        systemd.run("systemctl", "status", "--no-pager", "asrpt-retrain").stdout + site.log.read_text()
+    )
+    assert read_table(site.paths / "hook" / "table.txt")
+    assert " ERROR " not in site.log.read_text(encoding="utf-8")
+
+
+def test_killed_it_comes_back_and_stopped_it_leaves_no_lease(site: Cluster, systemd: systemd_trial.Trial) -> None:
+    before = systemd.show("asrptd", "MainPID")["MainPID"]
+    systemd.run("systemctl", "kill", "--signal=KILL", "asrptd")
+    wait_for(lambda: systemd.show("asrptd", "NRestarts")["NRestarts"] == "1", "systemd has started it again", 30)
+    assert systemd.show("asrptd", "MainPID")["MainPID"] not in ("0", before)
+    until_it_schedules(site)
+    systemd.run("systemctl", "stop", "asrptd")
+    assert systemd.show("asrptd", "ActiveState", "Result") == {"ActiveState": "inactive", "Result": "success"}
+    assert "lease_s=0" in (site.paths / "hook" / "hook.conf").read_text(encoding="ascii")
+
+
+def test_settings_that_it_cannot_follow_are_no_reason_to_try_again(site: Cluster, systemd: systemd_trial.Trial) -> None:
+    settings = site.lab.paths.settings
+    good = settings.read_text(encoding="utf-8")
+    settings.write_text(good.replace("[daemon]", "[daemon]\nmode_ = 1"), encoding="utf-8")
+    try:
+        systemd.run("systemctl", "start", "asrptd")
+        wait_for(lambda: systemd.show("asrptd", "ActiveState")["ActiveState"] == "failed", "it has ended", 30)
+        assert systemd.show("asrptd", "ExecMainStatus", "NRestarts") == {"ExecMainStatus": "2", "NRestarts": "0"}
+    finally:
+        settings.write_text(good, encoding="utf-8")

@@ -1,0 +1,21 @@
+"""A waiting job whose node list names a node that is taken out of slurm.conf: a loss that ``deleted`` can bring."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import own_cluster
+from tests.faults.faults import without_last_node
+
+pytestmark = pytest.mark.e2e
+
+
+def test_slurm_fails_a_waiting_job_that_is_pinned_to_a_node_it_no_longer_knows() -> None:
+    """As a pin of asrptd between its write and the start; a job that is not pinned, or elsewhere, stays."""
+    with own_cluster(40, "2x4") as cluster:
+        free, here, gone = (cluster.submit("-n1", "--gpus-per-task=1", "--begin=now+1hour") for _ in range(3))
+        cluster.scontrol("update", f"JobId={here}", "NumNodes=1-1", "ReqNodeList=n1")
+        cluster.scontrol("update", f"JobId={gone}", "NumNodes=1-1", "ReqNodeList=n2")
+        with without_last_node(cluster.lab):
+            states = {job_id: record.state for job_id, record in cluster.jobs().items()}
+        assert states == {free: "PENDING", here: "PENDING", gone: "NODE_FAIL"}
