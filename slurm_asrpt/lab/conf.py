@@ -11,6 +11,8 @@ from typing import Any
 from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.spec import LabNode, LabSpec
 
+MANY_NODES = 32
+
 Sections = Mapping[str, Mapping[str, Any]]
 
 
@@ -90,9 +92,14 @@ def _accounting(spec: LabSpec, paths: LabPaths) -> list[str]:
 
 
 def _nodes(spec: LabSpec, host: str) -> list[str]:
-    """A line for each row of equal nodes: with a line for each node every Slurm command reads slurm.conf for longer."""
+    """A line for each node, which is easy to edit; in a large lab, for each row of equal ones.
+
+    Every Slurm command reads slurm.conf anew, and 250 lines cost it 20 ms.
+    """
+    few = len(spec.node_list) < MANY_NODES
+    rows = [((node.gpus, node.gpu_type), [node]) for node in spec.node_list] if few else _rows(spec)
     lines = []
-    for (gpus, gpu_type), nodes in _rows(spec):
+    for (gpus, gpu_type), nodes in rows:
         ports = str(nodes[0].port) if len(nodes) == 1 else f"[{nodes[0].port}-{nodes[-1].port}]"
         lines.append(
             f"NodeName={_span(nodes)} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} Sockets=1"

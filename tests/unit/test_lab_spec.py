@@ -85,13 +85,20 @@ def test_a_spec_survives_its_json():
     assert LabSpec.from_json(given.to_json()) == given
 
 
-def test_every_node_has_its_own_port_and_equal_neighbours_share_a_line():
-    lines = slurm_conf(spec(nodes="3x4:h100,1x8:h100", base_port=17100, cpus=16))
-    nodes = [line.split() for line in lines if line.startswith("NodeName=")]
-    assert [line[0] for line in nodes] == ["NodeName=n[1-3]", "NodeName=n4"]
-    assert [line[3] for line in nodes] == ["Port=[17110-17112]", "Port=17113"]
-    assert [line[-2] for line in nodes] == ["Gres=gpu:h100:4", "Gres=gpu:h100:8"]
-    assert all("CoresPerSocket=16" in line for line in nodes)
+@pytest.mark.parametrize(
+    ("nodes", "names", "ports", "gres"),
+    [
+        ("2x4:h100,1x8:h100", ["n1", "n2", "n3"], ["17110", "17111", "17112"], ["4", "4", "8"]),
+        ("40x4:h100,1x8:h100", ["n[1-40]", "n41"], ["[17110-17149]", "17150"], ["4", "8"]),
+    ],
+)
+def test_every_node_has_its_own_port_and_in_a_large_lab_equal_neighbours_share_a_line(nodes, names, ports, gres):
+    lines = slurm_conf(spec(nodes=nodes, base_port=17100, cpus=16))
+    found = [line.split() for line in lines if line.startswith("NodeName=")]
+    assert [line[0] for line in found] == [f"NodeName={name}" for name in names]
+    assert [line[3] for line in found] == [f"Port={port}" for port in ports]
+    assert [line[-2] for line in found] == [f"Gres=gpu:h100:{gpus}" for gpus in gres]
+    assert all("CoresPerSocket=16" in line for line in found)
 
 
 def test_partitions_span_all_nodes_and_the_first_is_the_default():
