@@ -42,13 +42,9 @@ def reproduce(
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help=f"--divide {QUICK}: shows that it works.")] = False,
-    divide: Annotated[
-        int, typer.Option(min=1, metavar="N", help="1/N of the jobs on 1/N of the servers: the same load, sooner.")
-    ] = 1,
+    divide: Annotated[int, typer.Option(min=1, metavar="N", help="1/N of jobs and servers.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, metavar="N", help="bco, hare: from --seed on, so many.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="bco, hare: this many from --seed.")] = None,
     load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
     retrain: Retrain = "0",
     processes: Processes = 2,
@@ -59,13 +55,12 @@ def reproduce(
 ) -> None:
     """Run the papers' simulations again and compare.
 
-    The page is Markdown: what the paper says, whether it holds here, tables. For A-SRPT this takes hours in full; with
-    --keep an interrupted run goes on where it was. For SJF-BCO (bco-...) it takes minutes, for Hare (hare-...) an hour.
+    The page is Markdown: what the paper says, whether it holds here, tables. A-SRPT takes hours in full (with --keep an
+    interrupted run goes on), SJF-BCO (bco-...) minutes, Hare (hare-...) an hour.
 
     \b
     Examples:
       asrpt-sim reproduce fig6 --quick
-      asrpt-sim reproduce bco-fig4
       asrpt-sim reproduce hare-fig22 --quick
       asrpt-sim reproduce all --divide 5 --keep d -o page.md
     """

@@ -170,5 +170,5 @@ def test_a_job_handed_back_goes_before_all_bands(name):
     assert [job_id for job_id, _ in policy.queue(2.0)] == ["2", "1"]
 
 
-def test_the_paper_s_policy_and_easy_backfill_have_no_bands():
-    assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill"}
+def test_the_papers_policies_and_easy_backfill_have_no_bands():
+    assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "sjf-bco-online"}
