@@ -108,7 +108,8 @@ def in_its_stead(settings: Settings, client: SlurmClient, lead: Lead, now: float
     """What asrptd would do in its first cycle after being disabled. Raises AsrptError, SlurmError, OSError."""
     store = Store(lead)
     saved = store.load() or {}
-    write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
+    if settings.paths.hook.is_dir():  # else it was removed before, and no hook leases anything
+        write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
     parts = _parts(settings, client, store)
     world = World(parts, saved)
     world.follow(client.jobs(), client.nodes(), now)
