@@ -60,7 +60,7 @@ def test_without_a_sound_hook_conf_a_job_is_left_as_it_is(cluster: Cluster):
     conf, _ = prepare(cluster)
     whole, jobs = conf.read_bytes(), []
     edited = whole.replace(b"lease_s=2", b"lease_s=9")
-    for content in (None, whole[: len(whole) // 2], NOISE, edited, b""):
+    for content in (None, whole[:40], NOISE, edited, b""):
         conf.unlink(missing_ok=True)
         if content is not None:
             conf.write_bytes(content)
