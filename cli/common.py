@@ -45,8 +45,8 @@ def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Call
     return decorate
 
 
-def run_app(app: typer.Typer) -> NoReturn:
-    """Run ``app`` and leave the process by ``errors.ENDINGS``; no traceback for users."""
+def run_app(app: Callable[..., int | None]) -> NoReturn:
+    """Run ``app``, a Typer or a function like one, and leave by ``errors.ENDINGS``; no traceback for users."""
     command = Path(sys.argv[0]).name
     code: int | str | None = 0
     try:

@@ -131,9 +131,14 @@ def _print_overview(folder: Path) -> None:
     print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
 
 
+def _overview(**of_an_app: object) -> None:
+    _print_overview(status_folder(None))
+
+
 def main() -> None:
     """Entry point of asrpt-status."""
     gc.disable()  # a short life, and 10,000 jobs are many objects
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
-    run_app(app)
+    # without options there is nothing to read, and reading them costs Typer more than the answer
+    run_app(app if sys.argv[1:] or not sys.stdout.isatty() else _overview)
