@@ -5,6 +5,7 @@ The paper describes each in a sentence or two; what is read into them is said at
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Sequence
 
@@ -20,7 +21,7 @@ def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int]) -> Part:
     return job.take(gpus, share_out(job.left, [job.job.compute_s[kind[gpu]] for gpu in gpus]))
 
 
-class _Holding:
+class _Holding(ABC):
     """Jobs that keep their GPUs from the first round to the last, in the order of ``key``; the head waits for enough.
 
     Between two rounds a job's GPUs are idle to the engine but not to this policy.
@@ -36,12 +37,13 @@ class _Holding:
         self._number = 0
         self._next: list[Progress] = []
 
+    @abstractmethod
     def key(self, job: RoundJob) -> float:
-        raise NotImplementedError
+        """Jobs with the least go first."""
 
+    @abstractmethod
     def gpus(self, job: RoundJob) -> list[int]:
         """GPUs for it, taken from the idle ones; none if it must wait."""
-        raise NotImplementedError
 
     def arrived(self, job: Progress, now: float) -> None:
         self._number += 1
