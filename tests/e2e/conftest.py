@@ -24,6 +24,8 @@ from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY
+from slurm_asrpt.predict.history import History, Run
 from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, render_table
@@ -35,6 +37,8 @@ from slurm_asrpt.status import read_status
 COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
+PATIENCE = 3
+"""Limits of waiting are for a machine by itself; tests also run side by side and on slower ones."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
@@ -201,6 +205,15 @@ class Cluster:
         entries = [json.loads(line) for line in lines]
         return [e for e in entries if e.get("job") == job_id and e["event"] == event]
 
+    def recorded(self, job_id: str) -> Run:
+        """The job's row of the history, as soon as asrptd has written it: a moment after the audit trail's."""
+        wait_for(lambda: job_id in self.runs(), f"job {job_id} is in the history", 30)
+        return self.runs()[job_id]
+
+    def runs(self) -> dict[str, Run]:
+        with History(self.paths / "state" / HISTORY, read_only=True) as history:
+            return {run.job_id: run for run in history.runs()}
+
     def admin(self, *arguments: str, user: str | None = None) -> str:
         command = [COMMANDS / "asrpt-admin", *arguments]
         return self.lab.run(command, user=user, timeout_s=120).stdout
@@ -228,10 +241,10 @@ class Cluster:
 
 def wait_for(condition: Callable[[], Any], what: str, timeout: float) -> None:
     """Poll until the condition holds; fails the test with what was waited for."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + PATIENCE * timeout
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"after {timeout:g} s still not: {what}")
+            pytest.fail(f"after {PATIENCE * timeout:g} s still not: {what}")
         time.sleep(0.1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
+from slurm_asrpt.predict.history import Source
 
 from .conftest import Cluster, wait_for
 
@@ -30,13 +30,6 @@ with progress.reporting(total=40) as job:
 """
 
 
-def recorded(cluster: Cluster, job_id: str) -> Run:
-    """The job's row of the history, as soon as asrptd has written it."""
-    wait_for(lambda: cluster.audit(job_id, "ended"), f"job {job_id} is in the history", 15)
-    with History(cluster.paths / "state" / FILE_NAME, read_only=True) as history:
-        return next(run for run in history.runs() if run.job_id == job_id)
-
-
 def folder(cluster: Cluster, job_id: str) -> Path:
     return cluster.paths / "spool" / "progress" / job_id
 
@@ -53,7 +46,7 @@ def test_a_python_training_is_seen_while_it_runs_and_learned_at_its_end(asrpt: C
     assert (status.st_mode & 0o7777, status.st_gid) == (0o770, folder(asrpt, job_id).parent.stat().st_gid)
     (script.parent / "go").touch()
     asrpt.wait(job_id, "COMPLETED")
-    run = recorded(asrpt, job_id)
+    run = asrpt.recorded(job_id)
     assert (run.iterations, run.iterations_source) == (40, Source.REPORTED)
     assert not folder(asrpt, job_id).exists()
 
@@ -69,7 +62,7 @@ def test_a_shell_script_reports_and_other_users_cannot_look(asrpt: Cluster) -> N
     assert (mine.stdout, others.stdout) == ("30 120 - 0\n", "")
     (asrpt.lab.home("asrpt1") / "go-on").touch()
     asrpt.wait(job_id, "COMPLETED")
-    assert recorded(asrpt, job_id).iterations == 90  # its first report had begun at 0
+    assert asrpt.recorded(job_id).iterations == 90  # its first report had begun at 0
 
 
 def test_a_requeued_job_is_one_job(asrpt: Cluster) -> None:
@@ -85,7 +78,7 @@ def test_a_requeued_job_is_one_job(asrpt: Cluster) -> None:
     wait_for(lambda: asrpt.status().get(job_id, {}).get("iterations_done") == 45, "the second run is seen", 60)
     (asrpt.lab.home("asrpt1") / "go-again").touch()
     asrpt.wait(job_id, "COMPLETED", timeout=60)
-    run = recorded(asrpt, job_id)
+    run = asrpt.recorded(job_id)
     assert (run.iterations, run.iterations_source) == (60, Source.REPORTED)
 
 
@@ -105,7 +98,7 @@ def test_whatever_a_job_puts_there_asrptd_goes_on(asrpt: Cluster) -> None:
     jobs = {name: asrpt.submit(*OPTIONS, script=f"{head}{what}\nsleep 3") for name, what in HOSTILE.items()}
     before = Path("/etc/passwd").stat()
     asrpt.wait_all(list(jobs.values()), "COMPLETED", timeout=120)
-    runs = {name: recorded(asrpt, job_id) for name, job_id in jobs.items()}
+    runs = {name: asrpt.recorded(job_id) for name, job_id in jobs.items()}
     reported = {name for name, run in runs.items() if run.iterations_source is Source.REPORTED}
     assert reported <= {"unreadable", "noise"}  # root reads all; noise may begin with a digit
     assert Path("/etc/passwd").stat() == before

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
+from slurm_asrpt.predict.history import FILE_NAME, Source
 from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import COMMANDS, QUICK, Cluster, own_cluster, wait_for
@@ -51,12 +51,6 @@ def site() -> Iterator[Cluster]:
         yield cluster
 
 
-def recorded(site: Cluster, job_id: str) -> Run:
-    wait_for(lambda: site.audit(job_id, "ended"), f"job {job_id} is in the history", 20)
-    with History(site.paths / "state" / FILE_NAME, read_only=True) as history:
-        return next(run for run in history.runs() if run.job_id == job_id)
-
-
 def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) -> None:
     assert site.daemon is not None
     assert Path(f"/proc/{site.daemon.pid}").stat().st_uid == pwd.getpwnam(SLURM_USER).pw_uid
@@ -64,7 +58,7 @@ def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) ->
     wait_for(lambda: site.status().get(job_id, {}).get("iterations_done") == 30, "its progress is seen", 30)
     assert site.audit(job_id, "running")[0]["as_planned"]
     (site.lab.home("asrpt1") / "go-on").touch()
-    run = recorded(site, job_id)
+    run = site.recorded(job_id)
     assert (run.state, run.iterations, run.iterations_source) == ("COMPLETED", 60, Source.REPORTED)
     wait_for(lambda: not (site.paths / "spool" / "progress" / job_id).exists(), "its folder is gone", 10)
     site.admin("retrain", user=SLURM_USER)
@@ -82,7 +76,7 @@ def test_whatever_a_job_leaves_a_daemon_without_privileges_goes_on(site: Cluster
     os.chown(secret, *[pwd.getpwnam("asrpt2").pw_uid] * 2)
     head = 'file=$ASRPT_PROGRESS_DIR/iterations\nrm -f "$file"\n'
     jobs = {name: site.submit(*OPTIONS, script=head + what.format(secret=secret)) for name, what in HOSTILE.items()}
-    runs = {name: recorded(site, job_id) for name, job_id in jobs.items()}
+    runs = {name: site.recorded(job_id) for name, job_id in jobs.items()}
     assert not {name for name, run in runs.items() if run.iterations == 42}
     assert secret.read_text() == "42 43\n"
     folders = {name: site.paths / "spool" / "progress" / job_id for name, job_id in jobs.items()}
