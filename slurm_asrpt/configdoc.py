@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from slurm_asrpt.config import Section, Settings
 from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
-WIDTH = 100
+WIDTH, MOST_ROFF = 100, 80
 
 # A setting's unit is the end of its name.
 UNITS = {"_bytes_per_s": "bytes per second", "_s": "seconds"}
@@ -72,12 +72,12 @@ def manual() -> str:
     """``man/asrpt.toml.5`` in mdoc."""
     lines = [_HEAD.format(path=DEFAULT_PATH, variable=ENVIRONMENT_VARIABLE)]
     for name, text, settings in sections():
-        lines += [f".Ss Section [{name}]", roff(text), ".Bl -tag -width Ds"]
+        lines += [f".Ss [{name}] section", roff(text), ".Bl -tag -width Ds"]
         for setting in settings:
             lines += [f".It Cm {setting.name}", roff(setting.text)]
             lines += [".br", roff(f"{setting.kind}; default: {setting.default}")]
         lines.append(".El")
-    return "\n".join(lines) + "\n" + _TAIL
+    return tidy("\n".join(lines) + "\n" + _TAIL)
 
 
 def roff(text: str) -> str:
@@ -85,6 +85,19 @@ def roff(text: str) -> str:
     text = text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
     text = text.replace(". ", ".\n")
     return "\n".join(rf"\&{line}" if line[:1] in ".'" else line for line in text.splitlines())
+
+
+def tidy(page: str) -> str:
+    """The same page with no long line in its prose, as mandoc wants it."""
+    lines, literal = list[str](), False
+    for line in page.splitlines():
+        literal = line.startswith(".Bd") or (literal and not line.startswith(".Ed"))
+        if literal or line[:1] in (".", "'") or len(line) <= MOST_ROFF:
+            lines.append(line)
+            continue
+        wrapped = textwrap.wrap(line, MOST_ROFF - 2, break_on_hyphens=False, break_long_words=False)
+        lines += [rf"\&{part}" if part[0] in ".'" else part for part in wrapped]
+    return "\n".join(lines) + "\n"
 
 
 def _kind(name: str, schema: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
@@ -134,9 +147,9 @@ def _comment(text: str) -> list[str]:
 
 
 _HEAD = r""".\" Written by python -m slurm_asrpt.configdoc from slurm_asrpt/config.py; change that, not this file.
-.Dd November 21, 2026
+.Dd November 22, 2026
 .Dt ASRPT.TOML 5
-.Os slurm-asrpt
+.Os
 .Sh NAME
 .Nm asrpt.toml
 .Nd settings of slurm-asrpt

@@ -48,7 +48,7 @@ def test_every_setting_has_a_text() -> None:
 @pytest.mark.parametrize(("section", "key"), NAMES)
 def test_the_manual_has_each_setting(section: str, key: str) -> None:
     text = (ROOT / "man" / "asrpt.toml.5").read_text()
-    assert f".It Cm {key}\n" in text[text.index(f".Ss Section [{section}]") :]
+    assert f".It Cm {key}\n" in text[text.index(f".Ss [{section}] section") :]
 
 
 @pytest.mark.parametrize(
