@@ -118,10 +118,11 @@ test-deb: setup deb ## Those packages installed, upgraded, removed and purged in
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
-man: setup ## Write the manuals, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
+man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
 	$(BIN)/python -m slurm_asrpt.configdoc
 	$(BIN)/python -m slurm_asrpt.statusdoc
 	$(BIN)/python -m slurm_asrpt_cli.mandoc
+	$(BIN)/python -m slurm_asrpt_cli.completion
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_mandoc.py tests/unit/test_docs.py
 
 screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24

@@ -62,7 +62,9 @@ def import_(
         str,
         typer.Option(metavar="WHEN", help="How far back: 90days or a date; else from the last on."),
     ] = "",
-    partition: Annotated[str, seldom(metavar="NAMES", help="With --sacct: only these; else slurm.partitions.")] = "",
+    partition: Annotated[
+        str, seldom(metavar="PARTITIONS", help="With --sacct: only these; else slurm.partitions.")
+    ] = "",
     dump: Annotated[Path | None, typer.Option(metavar="FILE", help="What sacct printed.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV with a line of titles.")] = None,
     column: Annotated[

@@ -39,7 +39,7 @@ class OneLine(logging.Formatter):
 def asrptd(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file; else $ASRPT_CONFIG.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Overrides daemon.mode of the settings.")] = None,
-    policy: Annotated[str | None, typer.Option(metavar="NAME", help="Overrides policy.name of the settings.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="POLICY", help="Overrides policy.name of the settings.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then leave.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
 import typer
+from slurm_asrpt_cli.completers import BY_METAVAR
 from typer.core import TyperCommand
 
 SELDOM = "Seldom used options"
@@ -52,7 +53,7 @@ class App(typer.Typer):
         register = super().command(name, cls=Command, **given)
 
         def decorate(function: F) -> F:
-            register(_with_help_all(function))
+            register(_furnished(function))
             return function
 
         return decorate
@@ -75,28 +76,29 @@ def _rows(parameters: list[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str
             yield getattr(parameter, "rich_help_panel", None) or "Options", row
 
 
-def _with_help_all(function: Callable[..., Any]) -> Callable[..., Any]:
+def _furnished(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command, with --help-all where an option is seldom used, and with values that the shell completes."""
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())
-    count = sum(_is_seldom(parameter) for parameter in parameters)
-    if not count:
-        return function
+    told = [each for parameter in parameters for each in getattr(parameter.annotation, "__metadata__", ())]
+    for each in told:
+        each.autocompletion = BY_METAVAR.get(each.metavar)
+    count = sum(each.rich_help_panel == SELDOM for each in told)
 
-    def run(*, help_all: bool, **values: Any) -> Any:
+    def run(*, help_all: bool = False, **values: Any) -> Any:
         return function(**values)
 
-    option = typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {count} more options.")
-    kind = Annotated[bool, option]
-    more = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-    run.__signature__ = inspect.Signature([*parameters, more])  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*parameters, more)}
+    if count:
+        parameters.append(_help_all(count))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
 
 
-def _is_seldom(parameter: inspect.Parameter) -> bool:
-    """Whether a command's parameter is an option kept for --help-all."""
-    told = getattr(parameter.annotation, "__metadata__", ())
-    return any(getattr(each, "rich_help_panel", None) == SELDOM for each in told)
+def _help_all(count: int) -> inspect.Parameter:
+    option = typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {count} more options.")
+    kind = Annotated[bool, option]
+    return inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
 
 
 def _show_all(context: typer.Context, value: bool) -> None:

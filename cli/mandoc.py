@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt_cli import admin, asrptd, lab, profile, report, sim, status
+from slurm_asrpt_cli import lab, report
+from slurm_asrpt_cli.completion import TOOLS
 from slurm_asrpt_cli.mandoc_entries import Described, Entry, of_argparse, of_typer
 
 from slurm_asrpt.configdoc import roff, tidy
@@ -39,8 +40,7 @@ class Part:
 
 def described() -> dict[str, tuple[Described, ...]]:
     """The commands of each tool."""
-    tools = {"asrptd": asrptd, "asrpt-status": status, "asrpt-admin": admin, "asrpt-sim": sim, "asrpt-profile": profile}
-    found = {name: tuple(of_typer(tool.app)) for name, tool in tools.items()}
+    found = {name: tuple(of_typer(tool.app)) for name, tool in TOOLS.items()}
     found["asrpt-lab"] = tuple(
         of_argparse("train", train.parser()) if command.name == "train" else command for command in of_typer(lab.app)
     )

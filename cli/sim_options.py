@@ -30,7 +30,7 @@ _TRACE: Any = typer.Argument(
 Trace = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 _READING = (
-    {"metavar": "NAME", "help": f"Kind of trace: {', '.join((AUTO, *formats()))}."},
+    {"metavar": "KIND", "help": f"Kind of trace: {', '.join((AUTO, *formats()))}."},
     {"metavar": "NAME=TITLE", "help": "Where a CSV file has what, e.g. submit_s=Submitted."},
     {"help": "Take a CPU log's processors as GPUs."},
 )
@@ -64,7 +64,7 @@ def _scenario(
     ] = None,
     servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs of each server.")] = Cluster.gpus,
-    predictor: Annotated[str, seldom(metavar="NAME", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
+    predictor: Annotated[str, seldom(metavar="PREDICTOR", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
     models: Annotated[
         str, seldom(metavar="NAME", help=f"Models of the jobs: {' or '.join(MODELS)}.")

@@ -48,7 +48,7 @@ def what_if(
     sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
     since: Annotated[str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.")] = "30days",
     dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Or what it printed.")] = None,
-    partition: Annotated[str, typer.Option(metavar="NAMES", help="Only these partitions.")] = "",
+    partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
     nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="What sinfo printed.")] = None,
     servers: Annotated[int, typer.Option(min=0, metavar="N", help="Or so many servers.")] = 0,
     gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs of each of --servers.")] = 8,

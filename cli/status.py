@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.common import completing, run_app
 from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.status_read import published, screenful, status_folder, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
@@ -69,13 +69,13 @@ def status(
 
         what_if_command(what_if, jobs or [], config, as_json)
         return
-    users = frozenset([*words(user), *([_me()] if me else [])])
+    users = frozenset([*words(user), *([own_name()] if me else [])])
     chosen = Selection(users, frozenset(words(partition)), read_states(state), read_jobs([*(jobs or []), job]))
     keys, folder = read_sort(sort), status_folder(config)
     if watch:
         from slurm_asrpt_cli.status_watch import watch_command
 
-        watch_command(folder, chosen, keys, _me())
+        watch_command(folder, chosen, keys, own_name())
         return
     formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
     if not (explain or formatted or chosen or keys):
@@ -102,7 +102,7 @@ def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: 
         raise InputError("--watch shows a screen: leave out --json, --parsable and --long")
 
 
-def _me() -> str:
+def own_name() -> str:
     """Whose jobs are one's own."""
     import pwd
 
@@ -132,7 +132,7 @@ def _print_overview(folder: Path) -> None:
     from slurm_asrpt_cli.status_overview import overview
 
     width, height = shutil.get_terminal_size()
-    now, user = time.time(), _me()
+    now, user = time.time(), own_name()
     found = screenful(folder, now, user, height)
     warn_if_stale(found, now)
     print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
@@ -148,4 +148,4 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
     # without options there is nothing to read, and reading them costs Typer more than the answer
-    run_app(app if sys.argv[1:] or not sys.stdout.isatty() else _overview)
+    run_app(app if sys.argv[1:] or completing() or not sys.stdout.isatty() else _overview)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import typer.main
-from slurm_asrpt_cli import admin, asrptd, lab, mandoc, profile, report, sim, status
+from slurm_asrpt_cli import mandoc, report
+from slurm_asrpt_cli.completion import TOOLS
 from slurm_asrpt_cli.mandoc_entries import Described, Entry
 
 from slurm_asrpt.configdoc import tidy
@@ -20,14 +21,6 @@ from tests.commands import commands
 from tests.unit.test_glossary import COMMANDS, help_of
 
 ROOT = Path(__file__).parents[2]
-TOOLS = {
-    "asrptd": asrptd,
-    "asrpt-status": status,
-    "asrpt-admin": admin,
-    "asrpt-lab": lab,
-    "asrpt-sim": sim,
-    "asrpt-profile": profile,
-}
 
 ASK = Entry(("-a", "--ask"), "WHAT", "Ask for it.", "The default is 3.")
 JSON = Entry(("--json",), "", "Print JSON.")
