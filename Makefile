@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | figures | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -12,7 +12,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -127,6 +127,9 @@ man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md an
 
 screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
 	$(BIN)/python -m tests.screenshots
+
+figures: setup ## Draw the pictures of docs/how-it-decides.md anew
+	$(BIN)/python -m tests.figures
 
 clean: ## Remove .venv and all that was built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

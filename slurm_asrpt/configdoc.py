@@ -1,4 +1,4 @@
-"""Writes ``etc/asrpt.toml`` and ``man/asrpt.toml.5`` from the settings: ``python -m slurm_asrpt.configdoc``."""
+"""Writes ``etc/asrpt.toml``, ``man/asrpt.toml.5`` and ``docs/settings.md``: ``python -m slurm_asrpt.configdoc``."""
 
 from __future__ import annotations
 
@@ -78,6 +78,17 @@ def manual() -> str:
             lines += [".br", roff(f"{setting.kind}; default: {setting.default}")]
         lines.append(".El")
     return tidy("\n".join(lines) + "\n" + _TAIL)
+
+
+def markdown() -> str:
+    """``docs/settings.md``: a table for each section."""
+    lines = [_MARKDOWN_HEAD.format(path=DEFAULT_PATH, variable=ENVIRONMENT_VARIABLE)]
+    for name, text, settings in sections():
+        lines += [f"\n## [{name}]\n", text, "", "| Setting | Default | What it says |", "|---|---|---|"]
+        for setting in settings:
+            what = f"{setting.text} ({setting.kind})".replace("|", r"\|").replace("<", "&lt;")
+            lines.append(f"| `{setting.name}` | `{setting.default.replace('|', chr(92) + '|')}` | {what} |")
+    return "\n".join(lines) + "\n"
 
 
 def roff(text: str) -> str:
@@ -202,10 +213,21 @@ inter_bytes_per_s = 12.5e9
 """
 
 
+_MARKDOWN_HEAD = """\
+# Settings
+
+Every setting of `{path}`, or of the file that `--config` or `${variable}` names. Each may be left out, and so may the file;
+an unknown name is an error. asrptd reads it when it starts. The same in `man 5 asrpt.toml` and, ready to be edited, in
+[etc/asrpt.toml](../etc/asrpt.toml).
+
+Written by `python -m slurm_asrpt.configdoc` from `slurm_asrpt/config.py`."""
+
+
 def write(root: Path) -> None:
-    """Write both files into the tree at ``root``."""
+    """Write the files into the tree at ``root``."""
     (root / "etc" / "asrpt.toml").write_text(example(), encoding="utf-8")
     (root / "man" / "asrpt.toml.5").write_text(manual(), encoding="utf-8")
+    (root / "docs" / "settings.md").write_text(markdown(), encoding="utf-8")
 
 
 if __name__ == "__main__":
