@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -94,7 +95,7 @@ def markdown() -> str:
 def roff(text: str) -> str:
     """``text`` as roff input: nothing in it is a macro or an escape, sentences begin on lines of their own."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
-    text = text.replace(". ", ".\n")
+    text = re.sub(r"(?<!e\.g)\. ", ".\n", text)
     return "\n".join(rf"\&{line}" if line[:1] in ".'" else line for line in text.splitlines())
 
 
@@ -216,9 +217,9 @@ inter_bytes_per_s = 12.5e9
 _MARKDOWN_HEAD = """\
 # Settings
 
-Every setting of `{path}`, or of the file that `--config` or `${variable}` names. Each may be left out, and so may the file;
-an unknown name is an error. asrptd reads it when it starts. The same in `man 5 asrpt.toml` and, ready to be edited, in
-[etc/asrpt.toml](../etc/asrpt.toml).
+Every setting of `{path}`, or of the file that `--config` or `${variable}` names. Each may be left
+out, and so may the file; an unknown name is an error. asrptd reads it when it starts. The same in `man 5 asrpt.toml`
+and, ready to be edited, in [etc/asrpt.toml](../etc/asrpt.toml).
 
 Written by `python -m slurm_asrpt.configdoc` from `slurm_asrpt/config.py`."""
 

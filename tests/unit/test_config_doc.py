@@ -58,6 +58,7 @@ def test_the_manual_has_each_setting(section: str, key: str) -> None:
         ("'quoted'", r"\(aqquoted\(aq"),
         (r"back\slash", r"back\eslash"),
         ("One. Two-fold", "One.\nTwo\\-fold"),
+        ("Many, e.g. two.", "Many, e.g. two."),
     ],
 )
 def test_text_is_no_roff(text: str, expected: str) -> None:
