@@ -31,7 +31,7 @@ def draw(title: str, found: Evidence, loss: Convergence | None, path: Path) -> N
     with looks():
         picture = figure(3.6)
         picture.suptitle(label(title, 80), fontsize=11)
-        axes = list(np.atleast_1d(picture.subplots(1, 1 if loss is None else 2)))
+        axes = picture.subplots(1, 1 if loss is None else 2, squeeze=False)[0]
         if loss is not None:
             _loss(axes[0], loss)
         _runs(axes[-1], found.answer, found.runs)
