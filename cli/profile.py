@@ -7,7 +7,7 @@ from typing import NoReturn
 
 try:
     import typer
-    from slurm_asrpt_cli import profile_files, profile_plan, profile_run
+    from slurm_asrpt_cli import profile_attach, profile_files, profile_plan, profile_run
     from slurm_asrpt_cli.common import run_app
 except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
     sys.exit(130)
@@ -22,6 +22,7 @@ app = typer.Typer(
 
 app.command("run")(profile_run.run_command)
 app.command("plan")(profile_plan.plan_command)
+app.command("attach")(profile_attach.attach_command)
 app.command("list")(profile_files.list_command)
 app.command("show")(profile_files.show_command)
 app.command("diff")(profile_files.diff_command)

@@ -20,7 +20,11 @@ function ops.describe(f)
   local args = {}
   for i = 6, #f do args[i - 5] = f[i] end
   local job = M.describe(tonumber(f[2]), f[3], f[4], args, f[5], rules)
-  return job.group .. " " .. job.program .. " " .. job.features_text
+  return table.concat({ job.group, job.program, job.features_text, job.sizes }, " ")
+end
+
+function ops.attached(f)
+  return M.attached(rules, f[2], f[3])
 end
 
 -- Instructions that a description takes, in thousands rounded up.
