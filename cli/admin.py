@@ -7,6 +7,7 @@ from typing import NoReturn
 import typer
 from slurm_asrpt_cli import (
     admin_audit,
+    admin_calibrate,
     admin_calibration,
     admin_doctor,
     admin_evaluate,
@@ -41,6 +42,7 @@ app.command("group")(admin_group.group_command)
 app.command("predict", context_settings={"allow_interspersed_args": False})(admin_predict.predict_command)
 app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
+app.command("calibrate")(admin_calibrate.calibrate_command)
 app.command("calibration")(admin_calibration.calibration_command)
 app.command("doctor")(admin_doctor.doctor_command)
 app.command("install")(admin_install.install_command)
