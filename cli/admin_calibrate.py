@@ -38,7 +38,7 @@ def calibrate_command(
     days: Annotated[int, typer.Option(min=1, max=36500, help="Of how many days.")] = 30,
     shortest: Annotated[
         float, typer.Option("--at-least", min=1, max=1e6, help="Runs of at least so many seconds.")
-    ] = 60.0,
+    ] = 300.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +47,8 @@ def calibrate_command(
     Of jobs that have ended, with a profile and their progress
     reported. Prints the error before and after, and what to put
     into asrpt.toml and into profiles; it changes nothing. What
-    the runs do not determine stays as it is.
+    the runs do not determine stays as it is. Start-up counts as
+    training, so leave out short runs.
 
     \b
     Example:

@@ -112,7 +112,7 @@ def run_of(job: int, where: dict[str, int], profile: str = "vgg19-dp4", fabric: 
     counts = tuple(where.values())
     block = [server for server, count in enumerate(counts) for _ in range(count)]
     alpha, truth = (iteration_time(loaded, block, [8] * len(counts), f) for f in (ASSUMED, fabric))
-    start = int(time.time()) - 10_000
+    start = START
     iterations = round(1000 / truth)
     return Run(
         **{
@@ -181,6 +181,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
+START = int(time.time()) - 10_000
 PLACES = [{"n0": 4}, {"n0": 2, "n1": 2}, {"n0": 3, "n2": 1}, {"n0": 1, "n1": 1, "n2": 1, "n3": 1}]
 
 
