@@ -14,7 +14,11 @@ import typer.main
 from tests.commands import commands
 
 TOOLS = {
-    **{"asrpt-status": "status", "asrpt-admin": "admin", "asrpt-lab": "lab", "asrpt-sim": "sim", "asrptd": "asrptd"},
+    "asrpt-status": "status",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrptd": "asrptd",
     "asrpt-profile": "profile",
 }
 OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
