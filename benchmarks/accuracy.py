@@ -1,10 +1,11 @@
 """How near predicted iteration times come to measured ones: python -m benchmarks.accuracy --json
 
-Two small models, measured block by block as asrpt-profile run does, are cut and timed by core/timing, and compared with
-whole iterations of a plain training loop: alone, and data-parallel in two processes that all-reduce their gradients
-once the backward pass is done (gloo on a CPU, NCCL on GPUs), at the bandwidth that profile/collective.py measures.
-Both processes measure their half of the mini-batch at the same time, for they share the machine. One thread each on a
-CPU. Needs torch; with --device cuda two GPUs for the second part, which has not been run on GPUs yet.
+Models, measured block by block as asrpt-profile run does, are cut and timed by core/timing, and compared with whole
+iterations of a plain training loop: alone, and data-parallel in two processes that exchange their gradients once the
+backward pass is done (gloo on a CPU, NCCL on GPUs), at the rate that profile/collective.py measures at that size. Both
+processes measure their half of the mini-batch at the same time, for they share the machine, and the slower one counts;
+blocks, rate and training take turns. One thread each on a CPU. Two small models on a CPU, six larger ones with --device
+cuda, where the second part needs two GPUs. Needs torch. Has not been run on GPUs yet.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from slurm_asrpt.profile.cut import Cut, job_profile
 
 REPLICAS = 2
 REPEATS, WARM_UP = 30, 5
+TURNS = 3
 LIMIT_S = 600
 
 
@@ -35,13 +37,16 @@ def predicted(document: UncutFile, replicas: int, intra: float) -> float:
     return iteration_time(profile, [0] * replicas, [replicas], Fabric(intra, intra))
 
 
-def profiled(name: str, device: str, repeats: int, **options: int) -> UncutFile:
-    """The model's blocks as measured here and now, with whole iterations between them."""
+def profiled(
+    name: str, device: str, repeats: int, begin: Callable[..., object] = lambda *_: None, **options: int
+) -> UncutFile:
+    """The model's blocks as measured here and now, with whole iterations between them. begin: called at each round."""
     from benchmarks.small_models import MODELS
     from slurm_asrpt.profile.measure import How, measure
 
     how = How(device=device, warm_up=WARM_UP, repeats=repeats)
-    return measure(lambda: MODELS[name](**options), name, f"benchmarks.accuracy {name}", how, lambda *_: None)
+    make = MODELS[device][name]
+    return measure(lambda: make(**options), name, f"benchmarks.accuracy {name}", how, lambda *_: begin())
 
 
 def alone(name: str, device: str, repeats: int) -> dict[str, Any]:
@@ -84,39 +89,41 @@ def _torchrun(arguments: list[str]) -> dict[str, Any]:
 
 
 def worker(name: str, device: str, repeats: int) -> None:
-    """One process of two: measures its share, then trains with its own all-reduce after the backward pass."""
+    """One process of two: measures its share and trains in turns, exchanging gradients after the backward pass."""
     import torch
     from torch import distributed
 
     from benchmarks.small_models import MODELS
-    from slurm_asrpt.profile.collective import rate
+    from slurm_asrpt.profile.collective import exchange, rate
     from slurm_asrpt.profile.measure import subject, timed
 
     torch.set_num_threads(1)
     distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device("cpu")
-    batch = len(subject(MODELS[name]()).inputs) // REPLICAS
-    document, intra = profiled(name, device, repeats, batch=batch), rate(None, place)
-    half = subject(MODELS[name](batch=batch))
+    make = MODELS[device][name]
+    batch = len(subject(make()).inputs) // REPLICAS
+    half = subject(make(batch=batch))
     module, inputs = half.module.to(place), half.inputs.to(place)
     optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
         half.loss(module(inputs)).backward()
-        gradients = [parameter.grad for parameter in module.parameters()]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        distributed.all_reduce(flat)
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient)).div_(REPLICAS)
+        exchange(None, [parameter.grad for parameter in module.parameters()])
         optimiser.step()
 
-    times = [timed(step, device)[1] for _ in range(WARM_UP + repeats)][WARM_UP:]
+    size = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+    guesses, times, rates = list[float](), list[float](), list[float]()
+    for _ in range(TURNS):
+        document = profiled(name, device, max(2, repeats // TURNS), distributed.barrier, batch=batch)
+        rates.append(rate(None, place, size))
+        guesses.append(predicted(of_the_whole(document), REPLICAS, rates[-1]))
+        times += [timed(step, device)[1] for _ in range(WARM_UP + max(2, repeats // TURNS))][WARM_UP:]
+    both: list[Any] = [None] * REPLICAS
+    distributed.all_gather_object(both, statistics.median(guesses))
     if distributed.get_rank() == 0:
-        guess = predicted(of_the_whole(document), REPLICAS, intra)
-        row = _row(name, REPLICAS, guess, statistics.median(times)) | {"allreduce_bytes_per_s": intra}
-        print(json.dumps(row), flush=True)
+        row = _row(name, REPLICAS, max(both), statistics.median(times))
+        print(json.dumps(row | {"allreduce_bytes_per_s": statistics.median(rates)}), flush=True)
     distributed.destroy_process_group()
 
 
@@ -126,7 +133,7 @@ def rows(device: str, repeats: int) -> Iterator[dict[str, Any]]:
     from benchmarks.small_models import MODELS
 
     torch.set_num_threads(1)
-    for name in MODELS:
+    for name in MODELS[device]:
         yield alone(name, device, repeats)
         if device == "cpu" or torch.cuda.device_count() >= REPLICAS:
             yield together(name, device, repeats)

@@ -1,10 +1,12 @@
-"""Small models written by hand, for measurements on a CPU; needs torch.
+"""Models written by hand, small ones for measurements on a CPU, larger ones for GPUs; needs torch.
 
 asrpt-profile run benchmarks.small_models:transformer
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,4 +83,15 @@ class _Block(nn.Module):
         return self.parts(x)
 
 
-MODELS = {"transformer": transformer, "cnn": cnn}
+MODELS: dict[str, dict[str, Callable[..., Any]]] = {
+    "cpu": {"transformer": transformer, "cnn": cnn},
+    "cuda": {
+        "gpt2-small": partial(transformer, batch=8, layers=12, width=768, words=50257, length=512),
+        "gpt2-medium": partial(transformer, batch=4, layers=24, width=1024, words=50257, length=512),
+        "transformer-wide": partial(transformer, batch=8, layers=4, width=2048, words=32000, length=512),
+        "transformer-long": partial(transformer, batch=2, layers=12, width=768, words=32000, length=2048),
+        "cnn-64": partial(cnn, batch=256, size=64),
+        "cnn-224": partial(cnn, batch=64, size=224),
+    },
+}
+"""By the device that they are large enough for."""

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from slurm_asrpt_cli import (
     admin_audit,
+    admin_calibrate,
     admin_calibration,
     admin_doctor,
     admin_evaluate,
@@ -38,6 +39,7 @@ app.command("audit")(admin_audit.audit_command)
 app.command("snapshot")(admin_replay.snapshot_command)
 app.command("replay")(admin_replay.replay_command)
 app.command("shadow-report")(admin_shadow.shadow_command)
+app.command("calibrate")(admin_calibrate.calibrate_command)
 app.command("calibration")(admin_calibration.calibration_command)
 app.command("retrain")(admin_models.retrain_command)
 # Options end at the script, as with sbatch: what follows belongs to the script.

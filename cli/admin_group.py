@@ -68,6 +68,7 @@ def _show(path: Path, dissected: Dissected) -> None:
         "dataset hint": dissected.dataset,
         "program": ", ".join(dissected.programs),
         "features": render_features(dissected.features),
+        "sizes": dissected.sizes,
     }
     print(f"{printable(str(path))}:")
     for key, value in [*rows.items(), *((f"key {level}", key) for level, key in dissected.keys.items())]:

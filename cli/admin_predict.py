@@ -92,7 +92,7 @@ def predict_command(
         train.sh --lr 0.1
     """
     settings = load_settings(config)
-    submission = as_submitted(settings.group, jobscript, given)
+    submission = as_submitted(settings, jobscript, given)
     target = settings.paths.hook / table.FILE_NAME
     found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
     _show(_prediction(submission, found, target), as_json)
@@ -113,7 +113,7 @@ def _prediction(submission: Submission, found: table.Answer, target: Path) -> Pr
         job_name=submission.job_name,
         user=submission.user,
         uid=subject.uid,
-        profile=hints.profile,
+        profile=submission.profile,
         dataset=hints.dataset,
         off=hints.off,
         ignored_hints=[os.fsdecode(item) for item in hints.complaints],
@@ -172,7 +172,7 @@ def explain_command(
         _nothing_of_a_script(given)
         subject = _of_job(settings, job)
     else:
-        subject = as_submitted(settings.group, Path(job), given).subject
+        subject = as_submitted(settings, Path(job), given).subject
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)

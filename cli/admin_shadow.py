@@ -21,7 +21,7 @@ from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, printable
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.history import Run
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.sim import shadow, shadow_page, whatif
 from slurm_asrpt.sim.slurmdata import since_time
 from slurm_asrpt.sim.whatif_page import COLUMNS, cell

@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 try:
-    from slurm_asrpt_cli import profile_files, profile_plan, profile_run
+    from slurm_asrpt_cli import profile_attach, profile_files, profile_plan, profile_run
     from slurm_asrpt_cli.common import run_app
     from slurm_asrpt_cli.helping import App
 except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
@@ -23,6 +23,7 @@ Examples:
 
 app.command("run")(profile_run.run_command)
 app.command("plan")(profile_plan.plan_command)
+app.command("attach")(profile_attach.attach_command)
 app.command("list")(profile_files.list_command)
 app.command("show")(profile_files.show_command)
 app.command("diff")(profile_files.diff_command)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.tables import safe
+from slurm_asrpt_cli.tables import safe, terminal_width
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.errors import InputError
@@ -68,9 +69,11 @@ def print_head(head: Head, more: Mapping[str, str]) -> None:
     rows |= {"software": ", ".join(f"{name} {version}" for name, version in head.software.items())}
     rows |= {head.provenance.kind: head.provenance.origin, "formula": head.provenance.formula, **more}
     print(f"{safe(head.name)}:")
+    width = terminal_width()
     for key, value in rows.items():
         if value:
-            print(f"  {key + ':':<13}{safe(value)}")
+            line = f"  {key + ':':<13}{safe(value)}"
+            print(textwrap.fill(line, max(width, 40), subsequent_indent=" " * 15) if width else line)
 
 
 def write_text(path: Path | None, text: str) -> None:

@@ -111,7 +111,7 @@ def _too_large(document: UncutFile, machines: Machines) -> str:
     least = sum(b.param_bytes + b.grad_bytes + b.optimiser_bytes for b in document.blocks)
     return (
         f"{document.head.name}: no plan fits; its parameters, gradients and optimiser take {amount(least)}, "
-        f"{machines.gpus} GPUs have {amount(machines.gpus * machines.memory)}; give more --gpus or --memory-per-gpu"
+        f"{machines.gpus} GPU(s) have {amount(machines.gpus * machines.memory)}; give more --gpus or --memory-per-gpu"
     )
 
 
@@ -142,11 +142,11 @@ def _show(found: list[Plan], document: UncutFile) -> None:
             Column("GPUS", [str(plan.cut.gpus) for plan in found], right=True),
             Column("ITERATION", [seconds(plan.iteration_s) for plan in found], right=True),
             Column("MICRO", [str(plan.cut.micro_batches) for plan in found], right=True),
-            Column("SLOWEST", [_stage(plan, document) for plan in found]),
             Column("COMPUTE", [f"{plan.compute:.0%}" for plan in found], right=True),
             Column("COMM", [f"{plan.communication:.0%}" for plan in found], right=True),
             Column("BUBBLE", [f"{plan.bubble:.0%}" for plan in found], right=True),
             Column("MEMORY", [amount(max(plan.memory)) for plan in found], right=True),
+            Column("SLOWEST", [_stage(plan, document) for plan in found]),
         ]
     )
 

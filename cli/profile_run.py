@@ -87,7 +87,7 @@ def run_command(
     how = measuring.How(device.value, dtype.value, optimiser.value, warm_up, repeats, some)
     with progress(f"measuring {name}") as tell:
         found = _guarded(lambda: measuring.measure(make, name, f"asrpt-profile run {factory}", how, tell))
-    links = _bandwidths(processes, device.value) if processes else {}
+    links = _bandwidths(processes, device.value, found) if processes else {}
     if output is not None:
         write_text(output, format_uncut(found))
     _tell(found, links, as_json)
@@ -150,7 +150,9 @@ def _layers(text: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _bandwidths(processes: int, device: str) -> dict[str, float]:
+def _bandwidths(processes: int, device: str, model: UncutFile) -> dict[str, float]:
+    """At which its gradients are exchanged."""
     links = importlib.import_module("slurm_asrpt.profile.collective")
-    found: dict[str, float] = links.launch(processes, device)
+    size = round(sum(block.grad_bytes for block in model.blocks)) or links.SIZE
+    found: dict[str, float] = links.launch(processes, device, size)
     return found

@@ -25,7 +25,7 @@ from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import PUBLISHED, Snapshot, from_json
 from slurm_asrpt.predict import table
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
@@ -72,7 +72,7 @@ def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_
     settings = load_settings(config)
     asked = read_submission(read_file(script), words)
     given = AsSbatch(asked.args, asked.options.get("job-name"), None, asked.options.get("comment"))
-    submission = as_submitted(settings.group, script, given)
+    submission = as_submitted(settings, script, given)
     record = as_record(asked, submission.user, submission.subject.uid, settings.slurm.partitions[0], time.time())
     found = _outlook(settings, script, submission, record)
     if as_json:
@@ -87,7 +87,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     known: dict[str, Any] = {
         "script": str(script),
         "group": subject.group,
-        "profile": hints.profile,
+        "profile": submission.profile,
         "gpus": subject.gpus,
         "predicted_iterations": answer.iterations,
         "predicted_low": answer.low,
@@ -95,7 +95,15 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         "predicted_by": answer.level,
         "note": _note(settings, note),
     }
-    tag = Tag(subject.group, answer.iterations, hints.profile, 0, "off" if hints.off else "", answer.low, answer.high)
+    tag = Tag(
+        subject.group,
+        answer.iterations,
+        submission.profile,
+        left="off" if hints.off else "",
+        low=answer.low,
+        high=answer.high,
+        sizes=submission.sizes,
+    )
     try:
         status, snapshot = _published(settings)
         job = _admitted(settings, record, tag, status)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from slurm_asrpt_cli.admin_common import find_user, read_file
 
-from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.config import Settings
+from slurm_asrpt.predict.attachments import attached, read_attachments
 from slurm_asrpt.predict.evidence import Subject
 from slurm_asrpt.predict.group import Hints, describe, parse_comment
 from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
+from slurm_asrpt.predict.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -28,21 +30,24 @@ class AsSbatch:
 
 @dataclass(frozen=True)
 class Submission:
-    """A job script as it would be submitted."""
+    """A job script as it would be submitted. profile: that the user names, else one that is attached; "" for none."""
 
     subject: Subject
     job_name: str
     user: str
     hints: Hints
+    profile: str
+    sizes: Sizes
 
 
-def as_submitted(rules: GroupSettings, script: Path, given: AsSbatch) -> Submission:
+def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submission:
     """Raises InputError."""
     text = read_file(script)
     hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
     uid, user_name = find_user(given.user)
     name = given.name or job_name(text, script)
     words = [os.fsencode(arg) for arg in given.args]
-    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), rules)
+    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
+    profile, _ = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
     subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
-    return Submission(subject, name, user_name, hints)
+    return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)

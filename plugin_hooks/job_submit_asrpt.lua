@@ -11,7 +11,8 @@
 -- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{group,hookconf,keys,table,words}.py and slurm_asrpt/slurm/tag.py.
+-- The Python twins of this file are slurm_asrpt/predict/{attachments,group,hookconf,keys,sizes,table,words}.py and
+-- slurm_asrpt/slurm/tag.py.
 
 local M = {}
 
@@ -64,6 +65,7 @@ end
 local IGNORED = "" -- what a name that is set aside stands for, if it is no feature
 local START = { skip = 0 } -- where a command is to come
 local SETUP, SILENT, FIRST = "setup", "ignored", "first"
+local SIZES = { { "=procs", "g" }, { "=nodes", "n" }, { "=tp", "t" }, { "=pp", "p" } } -- = : no feature is called so
 
 local OPERATORS = {}
 for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do", "%S+") do
@@ -125,9 +127,10 @@ end
 -- Takes lines and arguments word by word; made once for the rules, and begun anew for each job. The loop in line runs for
 -- each word and asks the cheap and the frequent questions first.
 local function reader(rules)
-  local keys, commands, strip = rules.keys, rules.commands, rules.strip_comments
+  local keys, commands, sizes, strip = rules.keys, rules.commands, rules.sizes, rules.strip_comments
   local out, n, mark, features, launched, plain -- out: the n words that count
   local launcher, skip, drop, quote, held, first, action, silent, through
+  local sized -- the size that the next word says
   local waiting -- what takes the next word, if anything before it waits for one; gives false where it leaves the word
   local equal_signs, arrows -- whether the line has any
   local core, dropped
@@ -135,7 +138,7 @@ local function reader(rules)
   local function start()
     out, n, mark, features, launched, plain = {}, 0, 0, {}, {}, {}
     launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
-    waiting = nil
+    waiting, sized = nil, nil
   end
 
   local function emit(word)
@@ -147,7 +150,7 @@ local function reader(rules)
     if waiting then
       if held then emit(held) end
       if first then emit(first) end
-      drop, held, first, action, waiting = 0, nil, nil, nil, nil
+      drop, held, first, action, waiting, sized = 0, nil, nil, nil, nil, nil
     end
     launcher, skip, quote, silent, through = START, 0, nil, false, false
   end
@@ -204,8 +207,11 @@ local function reader(rules)
     return true
   end
 
-  function dropped(_, _, open)
+  function dropped(word, _, open)
     drop, quote = drop - 1, open
+    if sized then
+      features[sized], sized = number_in(word), nil
+    end
     if drop == 0 then
       waiting = first and second
     end
@@ -273,10 +279,16 @@ local function reader(rules)
     local equals = equal_signs and find(word, "=", 1, true)
     local name = sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1)
     if launcher and launcher ~= START then
+      local key = option_key(name)
       if equals then
-        quote = open_quote(sub(word, equals + 1))
+        local text = sub(word, equals + 1)
+        quote = open_quote(text)
+        if sizes[key] then
+          features[sizes[key]] = number_in(text)
+        end
       else
-        drop_words(launcher.values[option_key(name)] or 0)
+        drop_words(launcher.values[key] or 0)
+        sized = drop > 0 and sizes[key] or nil
       end
       return
     end
@@ -477,6 +489,18 @@ local function fitting(features, rules)
   return kept, concat(texts, ",")
 end
 
+-- How GPUs share the model, as far as the script says.
+local function sizes_text(found)
+  local text = ""
+  for i = 1, #SIZES do
+    local value = found[SIZES[i][1]]
+    if value and value >= 1 and value < 1e5 and value % 1 == 0 then
+      text = text .. SIZES[i][2] .. format("%.0f", value)
+    end
+  end
+  return text
+end
+
 -- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
 function M.describe(uid, name, script, args, dataset, rules)
   rules.reader = rules.reader or reader(rules)
@@ -508,6 +532,7 @@ function M.describe(uid, name, script, args, dataset, rules)
     program = program_key(uid, programs),
     features = features,
     features_text = features_text,
+    sizes = sizes_text(found),
   }
 end
 
@@ -577,6 +602,29 @@ local LISTS = {
     for i = 1, #words do conf.commands[words[i]] = SETUP end
   end,
   launcher = function(conf, words) add_launcher(conf.commands, words) end,
+  size = function(conf, words)
+    for i = 2, #words do
+      conf.sizes[words[i]] = "=" .. words[1]
+      if conf.keys[words[i]] ~= IGNORED then conf.keys[words[i]] = "=" .. words[1] end
+    end
+  end,
+}
+
+-- The texts between the stars of a pattern, of which there may be none.
+local function parts_of(pattern)
+  local parts = {}
+  for part in gmatch(pattern .. "*", "([^*]*)%*") do
+    parts[#parts + 1] = part
+  end
+  return parts
+end
+
+-- What an admin has attached profiles to: groups, and job names in the order in which they count.
+local ATTACHED = {
+  attach_group = function(conf, profile, group) conf.groups[group] = profile end,
+  attach_name = function(conf, profile, pattern)
+    conf.names[#conf.names + 1] = { profile = profile, parts = parts_of(pattern) }
+  end,
 }
 
 local function set_option(conf, key, value)
@@ -590,6 +638,8 @@ local function set_option(conf, key, value)
     conf.ignore_lines[#conf.ignore_lines + 1] = value
   elseif LISTS[key] then
     LISTS[key](conf, words_of(value))
+  elseif ATTACHED[key] and find(value, "^[^ ]+ .") then
+    ATTACHED[key](conf, match(value, "^([^ ]+) (.*)$"))
   elseif key == "partitions" then
     conf.partitions = {}
     for name in gmatch(value, "[^,]+") do
@@ -631,7 +681,8 @@ end
 
 -- The rules of [group]. Raises a string.
 local function parse_rules(text)
-  local rules = read_lines({ ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {} }, text)
+  local empty = { ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {}, sizes = {}, groups = {}, names = {} }
+  local rules = read_lines(empty, text)
   need(rules, "strip_comments", "fold_digits", "fold_dates", "arguments")
   rules.sorted = {}
   for i = 1, #rules.order do rules.sorted[i] = rules.order[i] end
@@ -895,6 +946,37 @@ local function put(fields, key, value)
   end
 end
 
+-- Whether the parts of a pattern are in the name in their order. The first place of each is as good as any later one, so
+-- this takes linear time, whatever the pattern.
+local function fits(name, parts)
+  local first, last = parts[1], parts[#parts]
+  if #parts == 1 then
+    return name == first
+  elseif sub(name, 1, #first) ~= first then
+    return false
+  end
+  local from = #first + 1
+  for i = 2, #parts - 1 do
+    local _, stop = find(name, parts[i], from, true)
+    if not stop then
+      return false
+    end
+    from = stop + 1
+  end
+  return #name - #last + 1 >= from and sub(name, #name - #last + 1) == last
+end
+
+-- The profile that an admin has attached to a job, "" for none.
+function M.attached(rules, group, name)
+  local profile = rules.groups[group]
+  for i = 1, profile and 0 or #rules.names do
+    if fits(name, rules.names[i].parts) then
+      return rules.names[i].profile
+    end
+  end
+  return profile or ""
+end
+
 -- Without features it always fits; they go first.
 local function format_tag(job, found, profile, begin, left)
   local fields = { "g=" .. job.group, format("n=%.0f", found.n) }
@@ -904,6 +986,7 @@ local function format_tag(job, found, profile, begin, left)
   put(fields, "i", found.high and format("%.0f-%.0f", found.low, found.high))
   put(fields, "k", job.program)
   put(fields, "v", found.level)
+  put(fields, "s", profile ~= "" and job.sizes)
   local short = concat(fields, ";")
   put(fields, "f", job.features_text)
   local text = concat(fields, ";")
@@ -949,14 +1032,16 @@ local function decide(state, desc, part_list, uid, now)
   local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
   local user = number_given(desc.user_id) and desc.user_id or uid
   local script = desc.script or "" -- once: each reading of a field copies it
-  local job = M.describe(user, desc.name or "", script, arguments_of(desc), hints.dataset, rules)
+  local name = desc.name or ""
+  local job = M.describe(user, name, script, arguments_of(desc), hints.dataset, rules)
+  local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
   local predicted, trouble = M.lookup(state.table_path, M.keys_of(job, user, found.gpus), job.features)
   local left = why_left(desc, script, hints, found)
   local begin, start = left and 0 or user_begin(desc, now), nil
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)
   end
-  return format_tag(job, predicted, hints.profile, begin, left), start, hints.complaints, trouble
+  return format_tag(job, predicted, profile, begin, left), start, hints.complaints, trouble
 end
 
 local function submit(state, desc, part_list, uid)

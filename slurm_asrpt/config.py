@@ -107,6 +107,11 @@ class PathSettings(Section):
     profiles: list[Path] = Field(
         default=[Path("/etc/slurm/asrpt/profiles")], description="Folders of profile files (*.toml) of this site."
     )
+    attachments: Path = Field(
+        Path("/etc/slurm/asrpt/attachments.toml"),
+        description="Which groups and job names use which profile: asrpt-profile attach writes it, asrptd reads it. "
+        "Root's, for it is about everybody's jobs.",
+    )
 
 
 class PolicySettings(Section):
@@ -221,6 +226,12 @@ class GroupSettings(Section):
         description="Commands that start the program: they and their own options do not count. A name, or two words "
         "joined by a slash; *N where N words stand before the command; the options that have their value in the next "
         "word, or with =N in the next N.",
+    )
+    sizes: list[str] = Field(
+        default=grouprules.SIZES,
+        description="Options that say how GPUs share a model: procs (processes a node), nodes, tp (tensor slices) or "
+        "pp (pipeline stages), and its spellings. A profile that is not cut into stages is cut to them; their numbers "
+        "do not split a group.",
     )
 
 

@@ -22,6 +22,14 @@ FEATURES = [
     "dropout",
 ]
 
+SIZES = [
+    "procs nproc_per_node num_gpus",
+    "nodes nnodes num_nodes",
+    "tp tensor_model_parallel_size",
+    "pp pipeline_model_parallel_size",
+]
+"""Options of torchrun, DeepSpeed and Megatron-LM that say how GPUs share a model."""
+
 SEEDS = "seed random_seed manual_seed rng_seed global_seed data_seed pythonhashseed"
 OUTPUT = (
     "o out output outdir out_dir output_dir outputdir output_path output_file outfile save save_dir save_path "

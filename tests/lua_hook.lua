@@ -20,17 +20,25 @@ function ops.describe(f)
   local args = {}
   for i = 6, #f do args[i - 5] = f[i] end
   local job = M.describe(tonumber(f[2]), f[3], f[4], args, f[5], rules)
-  return job.group .. " " .. job.program .. " " .. job.features_text
+  return table.concat({ job.group, job.program, job.features_text, job.sizes }, " ")
 end
 
--- Instructions that a description takes, in thousands rounded up.
-function ops.steps(f)
+function ops.attached(f)
+  return M.attached(rules, f[2], f[3])
+end
+
+-- Instructions that an operation takes, in thousands rounded up.
+local function steps(operation, f)
   local count = 0
   debug.sethook(function() count = count + 1000 end, "", 1000)
-  ops.describe(f)
+  operation(f)
   debug.sethook()
   return tostring(count)
 end
+
+function ops.steps(f) return steps(ops.describe, f) end
+
+ops["attached-steps"] = function(f) return steps(ops.attached, f) end
 
 function ops.keys(f)
   local keys = {}

@@ -11,6 +11,7 @@ from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import parse_features
 from slurm_asrpt.predict.group import Identity
 from slurm_asrpt.predict.hookconf import render_hook_conf
+from slurm_asrpt.predict.sizes import parse_sizes
 from slurm_asrpt.predict.table import Answer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,8 +48,12 @@ class LuaHook:
             self._rules = rules
             self.ask("rules", render_hook_conf([], 0, 0, rules))
         answer = self.ask("describe", uid, name, script, dataset, *args).decode()
-        group, program, features = answer.split(" ")
-        return Identity(group, program, parse_features(features))
+        group, program, features, sizes = answer.split(" ")
+        return Identity(group, program, parse_features(features), parse_sizes(sizes))
+
+    def forget_rules(self) -> None:
+        """Others than those of the last ``describe`` have been given."""
+        self._rules = None
 
     def lookup(self, path: Path, keys: Sequence[str], features: Mapping[str, float]) -> tuple[Answer, str]:
         """What the hook finds; the level is the key's number in ``keys``, from 1."""

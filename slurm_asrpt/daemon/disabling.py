@@ -28,7 +28,7 @@ from slurm_asrpt.daemon.writer import Writer
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import as_owner
 from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.status import read_status
 

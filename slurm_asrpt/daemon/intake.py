@@ -13,37 +13,59 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.sizes import NO_SIZES, Sizes
+from slurm_asrpt.profile.blocks import UncutFile
+from slurm_asrpt.profile.shape import cut_for
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
-LoadProfile = Callable[[str], JobProfile]
+LoadProfile = Callable[[str], JobProfile | UncutFile]
 MOST_PROFILES = 4096
 
 
 class Profiles:
     """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why.
 
-    Names are what users wrote: of more than ``most`` the one that was asked for longest ago is forgotten.
+    A model that is not cut yet is cut to what a job's script says of it. Names are what users wrote: of more than
+    ``most`` the one that was asked for longest ago is forgotten.
     """
 
     def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
         self._load, self._most = load, most
-        self._known: OrderedDict[str, JobProfile | None] = OrderedDict()
+        self._known: OrderedDict[str, JobProfile | UncutFile | None] = OrderedDict()
+        self._cut = lru_cache(most)(self._cut_now)
         self.problems: dict[str, str] = {}
 
-    def get(self, name: str, gpus: int) -> JobProfile:
+    def of(self, tag: Tag | None, gpus: int) -> JobProfile:
+        """That which a job's tag names, see ``get``."""
+        return self.get(tag.profile, gpus, tag.sizes) if tag else unprofiled(gpus)
+
+    def get(self, name: str, gpus: int, sizes: Sizes = NO_SIZES) -> JobProfile:
         """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
-        profile = self._named(name) if name else None
-        if profile is None:
+        found = self._named(name) if name else None
+        if found is None:
+            return unprofiled(gpus)
+        try:
+            profile = self._cut(name, sizes, gpus) if isinstance(found, UncutFile) else found
+        except (ValueError, InputError) as error:
+            self.problems[name] = f"profile {name} is not cut into stages: {error}"
             return unprofiled(gpus)
         if profile.gpus != gpus:
             self.problems[name] = f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}"
             return unprofiled(gpus)
         return profile
 
-    def _named(self, name: str) -> JobProfile | None:
+    def _cut_now(self, name: str, sizes: Sizes, gpus: int) -> JobProfile:
+        """By the name that says its shape: there may be a better file of that name. Raises ValueError, InputError."""
+        document = self._known[name]
+        assert isinstance(document, UncutFile)  # noqa: S101  (the caller has looked)
+        found = self._load(f"{name}-{cut_for(document, sizes, gpus).suffix}")
+        assert isinstance(found, JobProfile)  # noqa: S101  (names of shapes are of nothing else)
+        return found
+
+    def _named(self, name: str) -> JobProfile | UncutFile | None:
         if name not in self._known:
             try:
                 self._known[name] = self._load(name)
@@ -81,7 +103,7 @@ def elsewhere(job: Job, names: frozenset[str]) -> Job:
 
 def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
     """The named profile, if request and nodes can keep its tensor slices together."""
-    profile = profiles.get(tag.profile, ask.gpus)
+    profile = profiles.of(tag, ask.gpus)
     if profile.tensor == 1 or _keeps_slices(profile, ask, nodes):
         return profile
     profiles.problems[tag.profile] = (

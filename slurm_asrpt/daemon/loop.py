@@ -16,6 +16,7 @@ from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
+from slurm_asrpt.daemon.attached import Attached
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.forecaster import Forecaster
@@ -36,7 +37,7 @@ from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
@@ -65,6 +66,10 @@ class Daemon:
         """lead: over the state folder, taken. stopping: set it, and the loop ends after its cycle."""
         self.settings, self.lead, self.stopping = settings, lead, stopping
         self.store = Store(lead)
+        partitions, rules = settings.slurm.partitions, settings.group
+        self.attached = Attached(
+            settings.paths.attachments, lambda found: render_hook_conf(partitions, 0, 0.0, rules, found)
+        )
         self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
         self._told: dict[str, str] = {}
         self.client: SlurmClient = CliClient(settings.slurm)
@@ -296,9 +301,8 @@ class Daemon:
         enforcing = alive and self.scheduler.parts.mode is Mode.ENFORCE
         lease = self.settings.daemon.lease_s if enforcing else 0
         grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
-        write_hook_conf(
-            self.settings.paths.hook, self.settings.slurm.partitions, lease, now + grace, self.settings.group
-        )
+        paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attached.follow()
+        write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
 
     def close(self) -> None:
         """A clean stop: the hook leases nothing from now on, unless another leads; leases run out by themselves."""

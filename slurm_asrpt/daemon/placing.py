@@ -75,7 +75,7 @@ def _profile(tracked: Tracked, gpus: int, profiles: Profiles) -> JobProfile:
     """That with which the job was planned, if it was."""
     if tracked.job is not None and tracked.job.gpus == gpus:
         return tracked.job.profile
-    return profiles.get(tracked.tag.profile if tracked.tag else "", gpus)
+    return profiles.of(tracked.tag, gpus)
 
 
 def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:

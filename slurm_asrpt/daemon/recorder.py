@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_asrpt.core.job import UNPROFILED
+from slurm_asrpt.core.job import UNPROFILED, JobProfile
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
@@ -140,7 +140,8 @@ class Recorder:
             forecast_median=median,
             forecast_high=latest,
         )
-        return tagged(run, tag)
+        profile = self._profile(tracked)
+        return replace(tagged(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
 
     def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.
@@ -148,10 +149,8 @@ class Recorder:
         A job without a profile counts one iteration a second whatever it reports: its prediction is only ever
         used together with that stand-in profile.
         """
-        record, tag = tracked.record, tracked.tag
-        elapsed = record.end_time - record.start_time
-        profiled = tag is not None and self._profiled(tracked)
-        if not profiled:
+        elapsed = tracked.record.end_time - tracked.record.start_time
+        if self._profile(tracked).name == UNPROFILED:
             return max(1, round(elapsed)), Source.ELAPSED
         if reported is not None and reported.ran and _believable(reported.ran, elapsed, tracked):
             return reported.ran, Source.REPORTED
@@ -159,12 +158,12 @@ class Recorder:
             return max(1, round(elapsed / tracked.real.alpha)), Source.ELAPSED
         return 0, Source.NONE
 
-    def _profiled(self, tracked: Tracked) -> bool:
+    def _profile(self, tracked: Tracked) -> JobProfile:
+        """That with which the job was planned, else that of the GPUs that it had."""
         if tracked.job is not None:
-            return tracked.job.profiled
-        name = tracked.tag.profile if tracked.tag else ""
+            return tracked.job.profile
         gpus = sum((tracked.real.gpus if tracked.real else tracked.read or {}).values())
-        return bool(name and gpus) and self.profiles.get(name, gpus).name != UNPROFILED
+        return self.profiles.of(tracked.tag if gpus else None, max(gpus, 1))
 
 
 def _believable(iterations: int, elapsed: float, tracked: Tracked) -> bool:

@@ -173,11 +173,12 @@ def lua_conf(paths: LabPaths) -> str:
 
 def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
     """The tables of the lab's asrpt.toml: lab speed, mode enforce, every path inside the lab, then the overrides."""
-    names = ("state", "run", "hook", "scripts", "spool")
+    folders = {name: str(paths.asrpt / name) for name in ("state", "run", "hook", "scripts", "spool")}
+    admins = {"profiles": [str(paths.etc / "profiles")], "attachments": str(paths.etc / "attachments.toml")}
     tables: dict[str, dict[str, Any]] = {
         "slurm": {"partitions": [spec.partitions[0]], "conf": str(paths.slurm_conf)},
         "daemon": {"mode": "enforce", "interval_s": 1.0},
-        "paths": {name: str(paths.asrpt / name) for name in names},
+        "paths": folders | admins,
         "fabric": {"inter_bytes_per_s": 1.25e9, "intra_bytes_per_s": 300e9},
     }
     for name, values in spec.settings.items():

@@ -30,6 +30,7 @@ class Dissected:
     program: str
     programs: list[str]
     features: dict[str, float]
+    sizes: str
     keys: dict[str, str]
     job_name: str
     uid: int
@@ -62,6 +63,7 @@ def dissect(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, set
         program=job.program,
         programs=[os.fsdecode(name) for name in reader.programs],
         features=job.features,
+        sizes=str(job.sizes),
         keys=dict(keys_of(job.group, job.program, uid, gpus, job.features)),
         job_name=os.fsdecode(counted_name(name, settings)),
         uid=uid,

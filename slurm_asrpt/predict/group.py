@@ -17,6 +17,7 @@ import numpy as np
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import MAX_BYTES, render_features
+from slurm_asrpt.predict.sizes import NO_SIZES, Sizes, sizes_in
 from slurm_asrpt.predict.words import Reader, fold_dates, make_rules, read_script
 
 ARGUMENT_BYTES = 4096
@@ -43,11 +44,15 @@ class Hints:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers."""
+    """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers.
+
+    sizes: how GPUs share its model.
+    """
 
     group: str
     program: str = ""
     features: dict[str, float] = field(default_factory=dict)
+    sizes: Sizes = NO_SIZES
 
 
 def digest(data: bytes) -> str:
@@ -87,7 +92,8 @@ def identity(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], datas
     arguments = b"".join(b"%d:%s" % (len(word), word) for word in counted)
     head = b"asrpt-group 2\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
     group = digest(head + name + dataset + arguments + text)
-    return Identity(group, program_key(uid, reader.programs), fitting(reader.features, reader.rules.order))
+    features = fitting(reader.features, reader.rules.order)
+    return Identity(group, program_key(uid, reader.programs), features, sizes_in(reader.features))
 
 
 def counted_name(name: bytes, settings: GroupSettings) -> bytes:

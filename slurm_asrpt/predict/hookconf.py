@@ -17,6 +17,9 @@
     ignore_commands=echo date ...
     setup_commands=module cd ...
     launcher=torchrun nnodes nproc_per_node ...
+    size=tp tensor_model_parallel_size ...
+    attach_group=<profile> <16 hex digits>
+    attach_name=<profile> <pattern>        (the first that fits counts)
 
 lease_s 0: the hook only tags (modes shadow and order). After valid_until, the daemon's heartbeat, it only tags too, so
 that a dead daemon delays nobody. The lines after the # stay as they are from heartbeat to heartbeat and are read once.
@@ -32,7 +35,9 @@ from pathlib import Path
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.predict.attachments import Attachments, ordered
 from slurm_asrpt.predict.group import digest
+from slurm_asrpt.predict.sizes import SIZES
 from slurm_asrpt.predict.words import option_key
 
 FILE_NAME = "hook.conf"
@@ -46,12 +51,22 @@ _COMMAND = re.compile(r"[!-~]{1,64}")
 _LAUNCHER = re.compile(r"[!-)+-.0-~]{1,64}(/[!-)+-.0-~]{1,64})?(\*[0-9])?")  # a *N at its end only
 
 
-def render_hook_conf(partitions: list[str], lease_s: int, valid_until: float, rules: GroupSettings) -> bytes:
+NOTHING_ATTACHED = Attachments()
+
+
+def render_hook_conf(
+    partitions: list[str],
+    lease_s: int,
+    valid_until: float,
+    rules: GroupSettings,
+    attachments: Attachments = NOTHING_ATTACHED,
+) -> bytes:
     """The text of hook.conf. Raises InputError for a name or text that its format cannot hold."""
     for name in partitions:
         if not _PARTITION.fullmatch(name):
             raise InputError(f"slurm.partitions: {name!r} is no name of a partition; use names as in slurm.conf")
-    rest = "".join(f"{line}\n" for line in _rule_lines(rules)).encode("utf-8", "surrogateescape")
+    lines = [*_rule_lines(rules), *_attachment_lines(attachments)]
+    rest = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
     head = (
         f"asrpt-hook 2\npartitions={','.join(partitions)}\nlease_s={int(lease_s)}\nvalid_until={int(valid_until)}\n"
         f"rules={digest(rest)}\n"
@@ -81,6 +96,18 @@ def _rule_lines(rules: GroupSettings) -> Iterator[str]:
         name, *options = line.split() or [""]
         _checked("launchers", _LAUNCHER, [name])
         yield f"launcher={' '.join([name, *_keys('launchers', options)])}"
+    for line in rules.sizes:
+        name, *others = line.split() or [""]
+        if name not in SIZES:
+            raise InputError(f"group.sizes: {name!r} is none of {', '.join(SIZES)}; begin a line with one of them")
+        yield f"size={' '.join([name, *_keys('sizes', others)])}"
+
+
+def _attachment_lines(attachments: Attachments) -> Iterator[str]:
+    for group, profile in sorted(attachments.groups.items()):
+        yield f"attach_group={profile} {group}"
+    for pattern, profile in ordered(attachments.names):
+        yield f"attach_name={profile} {pattern}"
 
 
 def _keys(setting: str, names: list[str]) -> list[str]:
@@ -95,10 +122,15 @@ def _checked(setting: str, pattern: re.Pattern[str], names: list[str]) -> list[s
 
 
 def write_hook_conf(
-    hook_dir: Path, partitions: list[str], lease_s: int, valid_until: float, rules: GroupSettings
+    hook_dir: Path,
+    partitions: list[str],
+    lease_s: int,
+    valid_until: float,
+    rules: GroupSettings,
+    attachments: Attachments = NOTHING_ATTACHED,
 ) -> None:
     """Replace ``hook_dir/hook.conf``. Raises InputError, OSError."""
-    replace_file(hook_dir / FILE_NAME, render_hook_conf(partitions, lease_s, valid_until, rules))
+    replace_file(hook_dir / FILE_NAME, render_hook_conf(partitions, lease_s, valid_until, rules, attachments))
 
 
 def valid_until(text: bytes) -> int:

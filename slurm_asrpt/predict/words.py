@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import BOUND, spell
+from slurm_asrpt.predict.sizes import SIZE
 
 PART_BYTES = 2048
 """What counts of a script: so many bytes of its lines that count from the front, and as many from the back."""
@@ -58,13 +59,17 @@ SETUP, SILENT, FIRST = "setup", "ignored", "first"
 
 @dataclass(frozen=True)
 class Rules:
-    """``GroupSettings`` made ready. keys: from an option's name to a feature or IGNORED. order: of features."""
+    """``GroupSettings`` made ready. keys: from an option's name to a feature, a size or IGNORED. order: of features.
+
+    sizes: from a launcher's option to a size.
+    """
 
     settings: GroupSettings
     keys: Mapping[bytes, str]
     commands: Mapping[bytes, Launcher | str]
     order: tuple[str, ...]
     ignore_lines: tuple[bytes, ...]
+    sizes: Mapping[bytes, str]
 
 
 def option_key(text: bytes) -> bytes:
@@ -79,7 +84,9 @@ def make_rules(settings: GroupSettings) -> Rules:
     """Later lists win: what is ignored is no feature, what launches is no program."""
     features = [as_bytes(line).split() for line in settings.features]
     keys = {option_key(name): option_key(names[0]).decode("ascii") for names in features for name in names}
-    keys |= {option_key(as_bytes(name)): IGNORED for name in settings.ignore_options}
+    spelt = [line.split() for line in settings.sizes if line.strip()]
+    sizes = {option_key(as_bytes(option)): SIZE + name for name, *options in spelt for option in options}
+    keys |= sizes | {option_key(as_bytes(name)): IGNORED for name in settings.ignore_options}
     commands: dict[bytes, Launcher | str] = {as_bytes(name): SILENT for name in settings.ignore_commands}
     commands |= {as_bytes(name): SETUP for name in settings.setup_commands}
     for name, launcher in map(read_launcher, settings.launchers):
@@ -87,7 +94,7 @@ def make_rules(settings: GroupSettings) -> Rules:
         if b" " in name:
             commands.setdefault(name.split()[0], FIRST)
     order = tuple(option_key(names[0]).decode("ascii") for names in features)
-    return Rules(settings, keys, commands, order, tuple(map(as_bytes, settings.ignore_lines)))
+    return Rules(settings, keys, commands, order, tuple(map(as_bytes, settings.ignore_lines)), sizes)
 
 
 def read_launcher(line: str) -> tuple[bytes, Launcher]:
@@ -176,6 +183,7 @@ class Reader:
         self.plain: list[bytes] = []
         self._mark = 0
         self._action: str | None = None
+        self._sized: str | None = None
         self._held = self._first = b""
         self.begin()
 
@@ -208,7 +216,7 @@ class Reader:
         self._launcher: Launcher | None = START
         self._skip = self._drop = 0
         self._quote = self._held = self._first = b""
-        self._action = None
+        self._action = self._sized = None
         self._silent = self._through = False
 
     def arguments(self, words: list[bytes]) -> None:
@@ -238,6 +246,7 @@ class Reader:
             self.note("ignored command", word)
         elif self._drop > 0:
             self._drop, self._quote = self._drop - 1, quote
+            self._size(word)
             self.note("value", word)
         elif self._is_value(word, quote) or self._redirects(word):
             pass
@@ -271,7 +280,7 @@ class Reader:
         if number is None:
             self.out.append(held)
             return False
-        self.note(f"feature {action}", held + b" " + word)
+        self.note(_rule(action), held + b" " + word)
         self.features[action] = number
         return True
 
@@ -289,7 +298,10 @@ class Reader:
         if launcher is not None and launcher is not START:
             self._drop = 0 if equals else launcher.values.get(key, 0)
             self._quote = _open_quote(value)
+            self._sized = self.rules.sizes.get(key) if equals or self._drop else None
             self.note("launcher", word)
+            if equals:
+                self._size(value)
             return
         self._launcher = None
         action = self._find(key)
@@ -302,6 +314,15 @@ class Reader:
             self._held = word if action != IGNORED else b""
             if action == IGNORED:
                 self.note("ignored option", word)
+
+    def _size(self, value: bytes) -> None:
+        """The value of a launcher's option; of a size that is no number nothing is known."""
+        size, self._sized = self._sized, None
+        number = number_in(value)
+        if size and number is not None:
+            self.features[size] = number
+        elif size:
+            self.features.pop(size, None)
 
     def _assignment(self, word: bytes) -> None:
         name, _, value = word[1:].partition(b"=")
@@ -325,7 +346,7 @@ class Reader:
         if number is None:
             self.out.append(word)
         else:
-            self.note(f"feature {action}", word)
+            self.note(_rule(action), word)
             self.features[action] = number
 
     def _command(self, word: bytes) -> None:
@@ -363,6 +384,10 @@ class Reader:
         self.out.append(word)
         if name:
             (self.launched if self._through else self.plain).append(name)
+
+
+def _rule(action: str) -> str:
+    return f"size {action[1:]}" if action.startswith(SIZE) else f"feature {action}"
 
 
 def _without_plus(name: bytes) -> bytes:

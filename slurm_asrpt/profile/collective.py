@@ -2,10 +2,12 @@
 
 Started by torchrun on each node; the first process prints bytes/s as JSON:
 
-    torchrun --nproc-per-node 2 -m slurm_asrpt.profile.collective --device cpu
+    torchrun --nproc-per-node 2 -m slurm_asrpt.profile.collective --device cpu --bytes 7000000
 
-The rate is that of (6): 2 (k-1)/k times the bytes over the seconds. ``intra`` is among the processes of the first
-node, ``inter`` among one process of each node. Not yet run on GPUs or several machines.
+What is timed is what a training loop does: gradients are copied into a buffer, which is all-reduced, and back, DDP's
+25 MiB at a time. The rate is that of (6): 2 (k-1)/k times the bytes over the seconds, so that copies and latency at
+this size are in it. ``intra`` is among the processes of the first node, ``inter`` among one process of each node. Not
+yet run on GPUs or several machines.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import distributed
@@ -24,15 +27,23 @@ from torch import distributed
 from slurm_asrpt.errors import MachineError
 
 SIZE = 64 << 20
-"""Bytes of a buffer: so large that latency does not count."""
+"""Bytes of gradients where nobody says how many a model has."""
+BUCKET = 25 << 20
+"""Bytes all-reduced at a time, the default of torch's DistributedDataParallel."""
+PIECE = 1 << 20
+"""Bytes of a gradient."""
 REPEATS, WARM_UP = 9, 3
 LIMIT_S = 300
 
 
-def launch(processes: int, device: str) -> dict[str, float]:
-    """Bytes/s by name, from torchrun on this node, or on all of the job that this runs in. Raises MachineError."""
+def launch(processes: int, device: str, size: int = SIZE) -> dict[str, float]:
+    """Bytes/s by name, from torchrun on this node, or on all of the job that this runs in. Raises MachineError.
+
+    size: bytes of gradients.
+    """
     command = [*_spread(), sys.executable, "-m", "torch.distributed.run", *_meeting()]
-    command += ["--nproc-per-node", str(processes), "-m", __name__, "--device", device]
+    command += ["--nproc-per-node", str(processes), "-m", __name__]
+    command += ["--device", device, "--bytes", str(size)]
     environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment)
@@ -63,25 +74,53 @@ def _meeting() -> list[str]:
     return [f"--nnodes={_nodes()}", "--rdzv-backend=c10d", f"--rdzv-endpoint={first}:{port}"]
 
 
-def rate(group: distributed.ProcessGroup | None, device: torch.device) -> float:
-    """Bytes/s of an all-reduce among the group, which this process is in; (6) solved for the bandwidth."""
-    buffer = torch.ones(SIZE // 4, device=device)
-    times = [seconds(group, buffer) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
-    size = distributed.get_world_size(group)
-    return float(2 * (size - 1) / size * SIZE / statistics.median(times))
+def rate(group: distributed.ProcessGroup | None, device: torch.device, size: int = SIZE) -> float:
+    """Bytes/s at which the group, with this process in it, exchanges ``size`` bytes of gradients; (6) solved for it."""
+    gradients = [torch.ones(max(1, count // 4), device=device) for count in _pieces(size, PIECE)]
+    times = [seconds(group, gradients) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
+    members = distributed.get_world_size(group)
+    return float(2 * (members - 1) / members * size / statistics.median(times))
 
 
-def seconds(group: distributed.ProcessGroup | None, buffer: torch.Tensor) -> float:
-    """Of one all-reduce of ``buffer``, all processes beginning together."""
+def seconds(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Tensor]) -> float:
+    """Of one exchange, all processes beginning together."""
     distributed.barrier(group)
     begin = time.perf_counter()
-    distributed.all_reduce(buffer, group=group)
-    if buffer.is_cuda:
+    exchange(group, gradients)
+    if gradients[0].is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - begin
 
 
-def measure(device: torch.device, local: int) -> dict[str, float]:
+def exchange(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Tensor]) -> None:
+    """Replaces the gradients by their mean over the group."""
+    for bucket in _buckets(gradients):
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        distributed.all_reduce(flat, group=group)
+        flat.div_(distributed.get_world_size(group))
+        for gradient, part in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """As many at a time as BUCKET holds, but one at least."""
+    bucket, room = list[torch.Tensor](), BUCKET
+    for gradient in gradients:
+        size = gradient.numel() * gradient.element_size()
+        if bucket and size > room:
+            yield bucket
+            bucket, room = [], BUCKET
+        bucket.append(gradient)
+        room -= size
+    if bucket:
+        yield bucket
+
+
+def _pieces(size: int, most: int) -> list[int]:
+    return [min(most, size - at) for at in range(0, size, most)]
+
+
+def measure(device: torch.device, local: int, size: int) -> dict[str, float]:
     """Rates among this node's ``local`` processes, and among the first of each node."""
     rank, world = distributed.get_rank(), distributed.get_world_size()
     node, found = rank // local, {}
@@ -93,20 +132,21 @@ def measure(device: torch.device, local: int) -> dict[str, float]:
         made = [distributed.new_group(group) for group in members]
         mine = node if name == "intra" else 0
         if rank in members[mine] and len(members[mine]) > 1:
-            found[name] = rate(made[mine], device)
+            found[name] = rate(made[mine], device, size)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--bytes", type=int, default=SIZE, help="of gradients")
     options = parser.parse_args()
     place = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", place) if options.device == "cuda" else torch.device("cpu")
     if options.device == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if options.device == "cuda" else "gloo")
-    found = measure(device, int(os.environ["LOCAL_WORLD_SIZE"]))
+    found = measure(device, int(os.environ["LOCAL_WORLD_SIZE"]), options.bytes)
     if distributed.get_rank() == 0:
         print(json.dumps(found), flush=True)
     distributed.destroy_process_group()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
+from math import inf
 
 from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
 from slurm_asrpt.profile.blocks import Block, UncutFile
@@ -66,30 +66,32 @@ def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[i
 
     No stage is without work: an embedding alone would be a GPU for nothing. Raises ValueError where that is impossible.
     """
-    before = [0.0]
-    for amount in work:
-        before.append(before[-1] + amount)
-
-    @cache
-    def best(stage: int, start: int) -> tuple[float, tuple[int, ...]]:
-        left = len(replicas) - stage - 1
-        ends = range(start + 1, len(work) - left + 1) if left else [len(work)]
-        choices = [choice for end in ends if (choice := candidate(stage, start, end)) is not None]
-        return min(choices, default=(float("inf"), ()))
-
-    def candidate(stage: int, start: int, end: int) -> tuple[float, tuple[int, ...]] | None:
-        amount = (before[end] - before[start]) / replicas[stage]
-        if amount <= 0:
-            return None
-        if stage == len(replicas) - 1:
-            return amount, (end,)
-        rest, ends = best(stage + 1, end)
-        return max(amount, rest), (end, *ends)
-
-    bottleneck, ends = best(0, 0)
-    if bottleneck == float("inf"):
+    if len(replicas) > len(work):
         raise ValueError(f"{len(work)} layers cannot be cut into {len(replicas)} stages")
-    return ends
+    before = [0.0, *accumulate(work)]
+    slowest, choices = [inf] * len(work) + [0.0], list[list[int]]()  # of no stages: nothing to do at the end
+    for width in reversed(replicas):
+        slowest, chosen = _one_stage_more(before, slowest, width)
+        choices.append(chosen)
+    if slowest[0] == inf:
+        raise ValueError(f"{len(work)} layers cannot be cut into {len(replicas)} stages")
+    ends = [0]
+    for chosen in reversed(choices):
+        ends.append(chosen[ends[-1]])
+    return tuple(ends[1:])
+
+
+def _one_stage_more(before: Sequence[float], slowest: Sequence[float], width: int) -> tuple[list[float], list[int]]:
+    """For each start the slowest stage from there on, with one stage more in front, and where that one ends."""
+    values, ends = [inf] * len(slowest), [0] * len(slowest)
+    for start in range(len(slowest) - 1):
+        for end in range(start + 1, len(slowest)):
+            amount = (before[end] - before[start]) / width
+            if amount >= values[start]:  # and so are all further ones
+                break
+            if amount > 0 and max(amount, slowest[end]) < values[start]:
+                values[start], ends[start] = max(amount, slowest[end]), end
+    return values, ends
 
 
 def divided(amount: float, block: Block, tensor: int) -> float:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import read_config
 from slurm_asrpt.profile.blocks import UncutFile, format_uncut, read_uncut
-from slurm_asrpt.profile.schema import ProfileFile, find_profile, format_profile, read_stages, read_text
+from slurm_asrpt.profile.cut import cut_file
+from slurm_asrpt.profile.schema import (
+    LIBRARY,
+    UNCUT,
+    ProfileFile,
+    find_profile,
+    format_profile,
+    read_stages,
+    read_text,
+)
+from slurm_asrpt.profile.shape import cut_named, split_name
 from slurm_asrpt.profile.tomltable import Table, read_toml
 
 Document = ProfileFile | UncutFile
@@ -19,8 +32,55 @@ Document = ProfileFile | UncutFile
 def load_document(name_or_path: str, folders: Sequence[Path]) -> Document:
     """By path (it has a ``/`` or ends as a file does) or by name. Raises InputError."""
     given = Path(name_or_path)
-    path = given if "/" in name_or_path or given.suffix in (".toml", ".json") else find_profile(name_or_path, folders)
-    return parse_document(read_text(path, path.read_bytes), str(path))
+    if "/" in name_or_path or given.suffix in (".toml", ".json"):
+        return parse_document(_text(given), str(given))
+    return _named(name_or_path, folders, _text)
+
+
+def _text(path: Path) -> str:
+    return read_text(path, path.read_bytes)
+
+
+def load_named(name: str, folders: Sequence[Path]) -> JobProfile | UncutFile:
+    """By name only, for a daemon that passes on what users wrote: see ``find_profile``. That is its name then, too.
+
+    Raises InputError, also for a site's file that other users could have written: it decides about everybody's jobs.
+    """
+
+    def read(path: Path) -> str:
+        shipped = path.parent in (LIBRARY, UNCUT)
+        return read_text(path, path.read_bytes if shipped else lambda: read_config(path))
+
+    found = _named(name, folders, read)
+    return found if isinstance(found, UncutFile) else dataclasses.replace(found.profile, name=name)
+
+
+def _named(name: str, folders: Sequence[Path], read: Callable[[Path], str]) -> Document:
+    """The profile of that name, or of a name such as llama-3-8b-tp4dp2 the model before the shape, cut so."""
+    try:
+        path = find_profile(name, folders)
+    except InputError as unknown:
+        model, shape = split_name(name)
+        if not shape:
+            raise
+        return _cut_named(name, model, shape, folders, read, unknown)
+    return parse_document(read(path), str(path))
+
+
+def _cut_named(
+    name: str, model: str, shape: str, folders: Sequence[Path], read: Callable[[Path], str], unknown: InputError
+) -> ProfileFile:
+    try:
+        path = find_profile(model, folders)
+    except InputError:
+        raise unknown from None
+    document = parse_document(read(path), str(path))
+    if isinstance(document, ProfileFile):
+        raise unknown
+    try:
+        return cut_file(document, cut_named(document, shape), name)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}; choose another shape") from None
 
 
 def load_uncut(name_or_path: str, folders: Sequence[Path]) -> UncutFile:

@@ -55,7 +55,6 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.files import read_config
 from slurm_asrpt.profile.head import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
 from slurm_asrpt.profile.tomltable import Table, quote, read_toml, short
 
@@ -128,16 +127,6 @@ def _format_options(profile: JobProfile) -> list[str]:
     if profile.pipeline is Pipeline.SYNCHRONOUS:
         lines += [f"pipeline = {quote(profile.pipeline.value)}", f"micro_batches = {profile.micro_batches}"]
     return lines
-
-
-def load_named(name: str, folders: Sequence[Path]) -> JobProfile:
-    """A profile by name only, for a daemon that passes on what users wrote: see ``find_profile``.
-
-    Raises InputError, also for a site's file that other users could have written: it decides about everybody's jobs.
-    """
-    path = find_profile(name, folders)
-    read = path.read_bytes if path.parent in (LIBRARY, UNCUT) else lambda: read_config(path)
-    return parse_profile(read_text(path, read), str(path))
 
 
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:

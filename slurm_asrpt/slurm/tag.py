@@ -1,11 +1,13 @@
 """The tag that the hook writes into a job's AdminComment.
 
 ``asrpt1:g=<16 hex digits>;n=<iterations>`` and what there is of ``;p=<profile>;b=<epoch>;l=<reason>``
-``;i=<low>-<high>;k=<16 hex digits>;v=<letter>;f=<features>``
+``;i=<low>-<high>;k=<16 hex digits>;v=<letter>;s=<sizes>;f=<features>``
 
-g: recurrence group. n: predicted training iterations, 0 for an unseen group. p: the profile that the user named.
+g: recurrence group. n: predicted training iterations, 0 for an unseen group. p: the profile that the user
+named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
 i: the 10-90% interval of n. k: the program. v: the first letter of the level that answered (``predict.keys.LEVELS``).
+s: with a profile, how GPUs share the model (``predict.sizes``).
 f: the numeric hyper-parameters, left out where the tag would grow over MAX_BYTES.
 Users cannot write AdminComment; what stands there may still be anything (other tools use the field).
 """
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 
 from slurm_asrpt.predict.features import parse_features, render_features
 from slurm_asrpt.predict.keys import LEVELS
+from slurm_asrpt.predict.sizes import NO_SIZES, Sizes, parse_sizes
 
 PREFIX = "asrpt1:"
 MAX_BYTES = 255
@@ -29,6 +32,7 @@ _FIELD = {
     "i": re.compile(r"[0-9]{1,13}-[0-9]{1,13}"),
     "k": re.compile(r"[0-9a-f]{16}"),
     "v": re.compile(f"[{''.join(level[0] for level in LEVELS)}]"),
+    "s": re.compile(r"[gntp0-9]{2,24}"),
     "f": re.compile(r"[a-z0-9_:.,e+-]{1,100}"),
 }
 _LEVEL = {level[0]: level for level in LEVELS}
@@ -48,13 +52,15 @@ class Tag:
     program: str = ""
     level: str = ""
     features: dict[str, float] = field(default_factory=dict)
+    sizes: Sizes = NO_SIZES
 
     def format(self) -> str:
         """The tag's text. Without features it always fits; they go first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
         optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "k": self.program}
-        fields += [f"{key}={value}" for key, value in (optional | {"v": self.level[:1]}).items() if value]
+        optional |= {"v": self.level[:1], "s": str(self.sizes)}
+        fields += [f"{key}={value}" for key, value in optional.items() if value]
         text = PREFIX + ";".join(fields)
         features = f";f={render_features(self.features)}" if self.features else ""
         return text + features if len(text + features) <= MAX_BYTES else text
@@ -91,4 +97,5 @@ def _tag(values: dict[str, str]) -> Tag:
         program=values.get("k", ""),
         level=_LEVEL.get(values.get("v", ""), ""),
         features=parse_features(values.get("f", "")),
+        sizes=parse_sizes(values.get("s", "")),
     )

@@ -17,9 +17,12 @@ from lua_hook import INTERPRETERS, LuaHook
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict import table
+from slurm_asrpt.predict.attachments import GROUP, JOB_NAME, Attachments, attach, attached
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.group import Identity, describe, parse_comment
+from slurm_asrpt.predict.hookconf import render_hook_conf
 from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.sizes import NO_SIZES
 from slurm_asrpt.predict.table import Answer, Entry
 from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 
@@ -32,7 +35,9 @@ PIECES = b"\n|\r\n|#| |\t|\x0b|\x0c|\0|\xff|\xc2\xa0|\x1c|\x85|train.py|#SBATCH 
 PIECES += b"# comment\n|#!/bin/sh\n|1795|2026-11-21|2026-11-21_12:30:00|1795257166|20260230|1e400|\\\n|;".split(b"|")
 PIECES += b"&&|>|2>&1|>>|'|\"|=|-|--|.|/|1.2.3|@12:30|-0|9|xxxxxxxxxxxxx".split(b"|")
 WORDS = b"""srun -n 8 --ntasks=4 python python3.11 -m torch.distributed.run torchrun --nproc_per_node 2
-accelerate launch deepspeed mpirun --mca a b -x A=b -np singularity exec image.sif env nice time timeout 60 bash
+--nnodes=2 --nnodes $N --tensor-model-parallel-size 4 --pipeline_model_parallel_size=2 --tensor-model-parallel-size=$T
+accelerate launch deepspeed --num_gpus 8
+mpirun --mca a b -x A=b -np singularity exec image.sif env nice time timeout 60 bash
 ./run.sh train.py
 pkg.train --epochs 90 --epochs=1e2 --max-steps -1 --lr 1e-4 --lr=0.1 -lr .5 --batch-size 1.2.3 lr=3 EPOCHS=9
 +trainer.max_epochs=7 --epochs --lr --seed 17 SEED=17 --seed=-1 --seed -o FILE --output-dir=x --run-name "a b" 'c "d e'
@@ -58,6 +63,7 @@ some_rules = st.builds(
     ignore_commands=st.lists(st.sampled_from(["echo", "python", "srun", "tee"]), max_size=3),
     setup_commands=st.lists(st.sampled_from(["cd", "python", "["]), max_size=2),
     launchers=st.lists(st.sampled_from([*DEFAULTS.launchers, "cd/x*3 a=2"]), max_size=20),
+    sizes=st.lists(st.sampled_from([*DEFAULTS.sizes, "tp lr seed", "pp n x", "nodes"]), max_size=4),
 )
 rules_of = st.one_of(st.just(DEFAULTS), some_rules)
 HINTS = [b"asrpt:", b"profile=", b"dataset=", b"off", b",", b";", b" ", b"a", b"gpt-2", b"=", b"\0", b"\n", b"-"]
@@ -139,7 +145,8 @@ def test_what_splits_a_group_and_what_does_not(
     """Comments, seeds, outputs, dates, GPUs, line ends and hyper-parameters do not; program, model and dataset do."""
 
     def submitted(job: job_scripts.Training) -> Identity:
-        return describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+        found = describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+        return replace(found, sizes=NO_SIZES)  # of launchers, which do not count
 
     one = submitted(training)
     assert submitted(training) == one
@@ -228,6 +235,35 @@ def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
     hints = parse_comment(comment)
     expected = f"{hints.profile} {hints.dataset} {str(hints.off).lower()} {len(hints.complaints)}".encode()
     assert {lua.ask("comment", comment) for lua in luas} == {expected}
+
+
+patterns = st.lists(st.sampled_from(["*", "a", "ab", "%", ".", "-1", "é", "train"]), min_size=1, max_size=6).map(
+    "".join
+)
+
+
+@SOME
+@given(
+    names=st.dictionaries(patterns, st.sampled_from(["p", "q", "vgg19-dp4"]), max_size=5),
+    by_group=st.dictionaries(groups, st.just("g.1"), max_size=2),
+    name=st.one_of(patterns.map(str.encode), st.binary(max_size=6)),
+    data=st.data(),
+)
+def test_same_profile_attached(
+    luas: list[LuaHook], names: dict[str, str], by_group: dict[str, str], name: bytes, data: st.DataObject
+) -> None:
+    attachments = Attachments()
+    for what, profile in names.items():
+        attachments = attach(attachments, JOB_NAME, what, profile)
+    for what, profile in by_group.items():
+        attachments = attach(attachments, GROUP, what, profile)
+    group = data.draw(st.sampled_from([*by_group, "0" * 16]))
+    profile, _ = attached(attachments, group, name)
+    conf = render_hook_conf([], 0, 0, DEFAULTS, attachments)
+    for lua in luas:
+        lua.ask("rules", conf)
+        lua.forget_rules()
+        assert lua.ask("attached", group, name).decode() == profile
 
 
 @SOME

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.predict.attachments import MOST, Attachments
+from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from tests.lua_hook import INTERPRETERS, LuaHook
 
 LONG = 1 << 20
@@ -49,3 +50,12 @@ def test_nor_does_a_longer_argument(lua: LuaHook, piece: bytes) -> None:
     half, whole = (steps(lua, b"x", argument=piece * (size // len(piece))) for size in (LONG // 2, LONG))
     assert whole <= 1.1 * half + 1000
     assert whole < 2_000_000
+
+
+def test_attached_profiles_cost_little_whatever_users_call_their_jobs(lua: LuaHook) -> None:
+    """As many patterns as there may be, each with the worst of names: about as much as a script of 1 KB."""
+    names = {f"{'a*' * 10}{'a' * 100}{i:03}": "p" for i in range(MOST)}
+    lua.ask("rules", render_hook_conf([], 0, 0, GroupSettings(), Attachments(names=names)))
+    lua.forget_rules()
+    assert int(lua.ask("attached-steps", "0" * 16, b"a" * 1024)) < 100_000
+    assert lua.ask("attached", "0" * 16, b"a" * 1024 + b"007") == b"p"

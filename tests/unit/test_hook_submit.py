@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from lua_hook import INTERPRETERS, ROOT, LuaHook
 
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.predict.attachments import Attachments
 from slurm_asrpt.predict.group import describe
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.predict.keys import keys_of, owned
+from slurm_asrpt.predict.sizes import Sizes
 from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.tag import Tag, parse_tag
 
@@ -115,6 +118,24 @@ def test_none_of_ours(lua: LuaHook, folder: Path, fields: dict[str, str | int]) 
 def test_default_partition_not_managed(lua: LuaHook, folder: Path) -> None:
     assert lua.submit(folder, default="cpu", **job())["set"] == []
     assert lua.submit(folder, default="cpu", **job(partition="gpu,gpu-long"))["set"] != []
+
+
+def test_an_attached_profile_and_sizes_are_in_the_tag_and_a_users_own_goes_before(lua: LuaHook, folder: Path) -> None:
+    attachments = Attachments({GROUP: "by-group"}, {"llama *": "llama-3-8b", "*": "any"})
+    write_hook_conf(folder, ["gpu"], LEASE, time.time() + 60, RULES, attachments)
+    script = "torchrun --nproc_per_node 8 train.py --tensor-model-parallel-size=4\n"
+    assert tag_of(lua.submit(folder, **job())) == replace(SEEN, profile="by-group")
+    named = tag_of(lua.submit(folder, **job(name="llama x", script=script)))
+    assert (named.profile, named.sizes) == ("llama-3-8b", Sizes(procs=8, tp=4))
+    assert tag_of(lua.submit(folder, **job(name="other"))).profile == "any"
+    own = tag_of(lua.submit(folder, **job(name="llama x", comment="asrpt:profile=mine")))
+    assert (own.profile, own.sizes) == ("mine", Sizes())
+
+
+def test_sizes_are_in_the_tag_with_a_profile_only(lua: LuaHook, folder: Path) -> None:
+    script = "torchrun --nproc_per_node 8 train.py\n"
+    assert tag_of(lua.submit(folder, **job(script=script))).sizes == Sizes()
+    assert tag_of(lua.submit(folder, **job(script=script, comment="asrpt:profile=p"))).sizes == Sizes(procs=8)
 
 
 @pytest.mark.parametrize("field", ["tres_per_job", "tres_per_node", "tres_per_task"])

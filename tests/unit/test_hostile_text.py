@@ -95,6 +95,8 @@ LINES = [
     ("asrpt-admin", "history", "forget", "--yes", TAME),
     ("asrpt-admin", "history", "forget", "--yes", "@evil"),
     ("asrpt-admin", "history", "check"),
+    ("asrpt-admin", "calibrate"),
+    ("asrpt-admin", "calibrate", "--json"),
     ("asrpt-admin", "calibration"),
     ("asrpt-admin", "calibration", "--json"),
     ("asrpt-admin", "audit"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.predict.features import render_features, spell
 from slurm_asrpt.predict.keys import LEVELS
+from slurm_asrpt.predict.sizes import LARGEST, Sizes
 from slurm_asrpt.slurm.tag import MAX_BYTES, PREFIX, Tag, parse_tag
 
 name_ends = st.text(string.ascii_letters + string.digits + "._+-", max_size=63)
@@ -26,6 +27,7 @@ tags = st.builds(
     high=st.integers(1, 10**12),
     program=st.one_of(st.just(""), st.binary(min_size=8, max_size=8).map(bytes.hex)),
     level=st.sampled_from(["", *LEVELS]),
+    sizes=st.builds(Sizes, *[st.integers(0, LARGEST)] * 4),
 )
 numbers = st.floats(-1e14, 1e14).map(lambda value: float(spell(value + 0.0)))
 hyperparameters = st.dictionaries(st.sampled_from(["epochs", "steps", "batch_size", "lr"]), numbers)
@@ -46,8 +48,8 @@ def test_features_go_where_a_tag_would_be_too_long(tag: Tag, features: dict[str,
 
 
 def test_all_fields() -> None:
-    tag = Tag("0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", {"lr": 1e-5, "epochs": 90.0})
-    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;k=ffffffffffffffff;v=p;f=epochs:90,lr:1e-05"
+    tag = Tag("0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", {"lr": 1e-5, "epochs": 90.0}, Sizes(8, tp=2))
+    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;k=ffffffffffffffff;v=p;s=g8t2;f=epochs:90,lr:1e-05"
     assert (tag.format(), parse_tag(text)) == (text, tag)
 
 

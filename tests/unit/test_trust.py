@@ -10,13 +10,15 @@ from threading import Event
 import pytest
 
 from slurm_asrpt.config import load_settings
+from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
 from slurm_asrpt.predict.retrain import retrain
-from slurm_asrpt.profile.schema import LIBRARY, load_named
+from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.profile.schema import LIBRARY
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.status import read_status
 from tests.daemon_bench import make_settings
@@ -194,7 +196,8 @@ def test_a_profile_that_others_can_write_decides_about_no_job(
     folder.mkdir()
     file = folder / "vgg19-dp4.toml"
     file.write_bytes((LIBRARY / "vgg19-dp4.toml").read_bytes())
-    assert load_named("vgg19-dp4", [folder]).gpus == 4
+    assert isinstance(found := load_named("vgg19-dp4", [folder]), JobProfile)
+    assert found.gpus == 4
     spoil(file if which == "file" else folder)
     with pytest.raises(InputError, match="refused"):
         load_named("vgg19-dp4", [folder])

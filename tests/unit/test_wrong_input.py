@@ -13,7 +13,14 @@ import typer.main
 
 from tests.commands import commands
 
-TOOLS = {"asrpt-status": "status", "asrpt-admin": "admin", "asrpt-lab": "lab", "asrpt-sim": "sim", "asrptd": "asrptd"}
+TOOLS = {
+    "asrpt-status": "status",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrptd": "asrptd",
+    "asrpt-profile": "profile",
+}
 OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
 """Options that name what is written, or made where it is missing."""
 NEEDED = {"models activate": ["no-such-model"], "history forget": ["no-such-user"], "reproduce": ["no-such-figure"]}

@@ -1,0 +1,45 @@
+"""How GPUs share a model, as the options in its job script say it: ``g8n2t4p2`` in a tag. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+SIZES = ("procs", "nodes", "tp", "pp")
+SIZE = "="
+"""What the name of a size begins with among features, so that no feature is called so."""
+
+LETTERS = dict(zip(SIZES, "gntp", strict=True))
+LARGEST = 99_999
+PATTERN = re.compile("".join(f"(?:{letter}([1-9][0-9]{{0,4}}))?" for letter in LETTERS.values()))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """procs: processes, one a GPU, on each node. tp: tensor slices. pp: pipeline stages. 0: the script does not say."""
+
+    procs: int = 0
+    nodes: int = 0
+    tp: int = 0
+    pp: int = 0
+
+    def __str__(self) -> str:
+        return "".join(f"{LETTERS[f.name]}{getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name))
+
+
+NO_SIZES = Sizes()
+
+
+def sizes_in(found: Mapping[str, float]) -> Sizes:
+    """Of what a ``words.Reader`` has set aside; what can be no size is none."""
+    values = {name: found.get(SIZE + name, 0.0) for name in SIZES}
+    return Sizes(**{name: int(v) for name, v in values.items() if 1 <= v <= LARGEST and v == int(v)})
+
+
+def parse_sizes(text: str) -> Sizes:
+    """Raises ValueError for anything that str() does not write."""
+    match = PATTERN.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} are no sizes")
+    return Sizes(*(int(number or 0) for number in match.groups()))
