@@ -38,15 +38,14 @@ def attach_command(
 ) -> None:
     """Say which jobs use which profile; without options list it.
 
-    For jobs whose users name none in --comment; for admins, as
-    it is about everybody's jobs. A model that is not cut yet is
-    cut to what the job's launcher says, see man asrpt-profile.
+    For jobs whose users name none in --comment; it is for
+    admins. Models that are not cut yet are cut to what a job's
+    launcher says.
 
     \b
     Examples:
       asrpt-profile attach
       asrpt-profile attach llama-3-8b --job-name 'llama-*'
-      asrpt-profile attach vgg19-dp4 --group 93eb1d3f0bc79e52
       asrpt-profile attach --remove --job-name 'llama-*'
     """
     settings = load_settings(config)
