@@ -13,17 +13,19 @@ from typing import Any
 from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.status_columns import date
+from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
-from slurm_asrpt.forecast.snapshot import PUBLISHED, Snapshot, from_json
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
 from slurm_asrpt.predict import table
 from slurm_asrpt.profile.schema import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -135,7 +137,22 @@ def _published(settings: Settings) -> tuple[Status, Snapshot]:
         raise AsrptError(f"{path} is damaged, or of another release") from error
     if time.time() > snapshot.now + withdrawn_after(status.forecast_s):
         raise AsrptError(f"{path} is of {date(snapshot.now)}: asrptd may be down (systemctl status asrptd)")
+    if old := staleness(status, time.time()):
+        raise AsrptError(old)
+    if status.written > snapshot.now and not _same_queue(status, snapshot):
+        raise AsrptError(
+            f"the queue has changed since {path} was written ({date(snapshot.now)}); ask again in a moment"
+        )
     return status, snapshot
+
+
+def _same_queue(status: Status, snapshot: Snapshot) -> bool:
+    """Whether the same jobs hold GPUs and wait in both; a snapshot has the first in line only."""
+    holding = {job.job_id for job in status.jobs if job.state in (Phase.RUNNING, Phase.STARTING)}
+    first = {job.job_id for job in status.jobs if job.rank is not None and job.rank <= MOST_JOBS}
+    return holding == {str(run.job_id) for run in snapshot.running} and first == {
+        str(each.job.id) for each in snapshot.waiting
+    }
 
 
 def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> Job:
