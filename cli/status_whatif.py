@@ -36,7 +36,7 @@ from slurm_asrpt.status import Status, read_published, read_status, withdrawn_af
 
 BUDGET_S = 20.0
 """CPU time for the simulation; what is not done by then gives no interval."""
-PROMISE = "this is no promise: jobs that come later may go first, predictions and nodes may fail"
+PROMISE = "no promise: jobs that come later may go first, predictions and nodes may fail"
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,14 @@ def _show(found: WhatIf) -> None:
         ("Line", f"number {found.rank}" if found.rank else ""),
         ("Placement", _placement(found)),
         ("Note", safe(found.note) if found.note else ""),
-        ("As of", f"{date(found.as_of)}; {PROMISE}" if found.as_of else ""),
+        ("As of", f"{_age(found.as_of)}; {PROMISE}" if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
+
+
+def _age(as_of: float) -> str:
+    """asrptd looks every few seconds: of what somebody has submitted in between it does not know yet."""
+    return f"{date(as_of)}, {max(0.0, time.time() - as_of):.0f} s ago, so without what was submitted since"
 
 
 def _prediction(found: WhatIf) -> str:
@@ -209,7 +214,7 @@ def _prediction(found: WhatIf) -> str:
 
 def _start(found: WhatIf) -> str:
     if found.placement is not None:
-        return "at once"
+        return "at once, as the queue was then"
     if found.start_earliest is not None and found.as_of is not None:
         return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%)"
     if found.reason == "left":

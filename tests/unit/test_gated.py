@@ -161,8 +161,9 @@ def test_of_a_job_without_a_time_limit_no_end_is_told():
     bench.occupy("b", float("inf"), n1=2)
     bench.submit(job("1", 4, 10), job("2", 1, 500))
     bench.decide(10.0)
-    assert [why.facts["in_s"] for _, why in bench.policy.queue(1000.0)][0] is None
-    assert "no end can be told" in bench.policy.queue(1000.0)[0][1].text
+    why = bench.policy.queue(1000.0)[0][1]
+    assert (why.kind, why.facts["in_s"]) == ("reserved", None)
+    assert "no end can be told" in why.text
     bench.policy.finished("b", 1010.0)
     bench.occupy("c", 1090.0, 1010.0, n1=1)
     bench.view.give({"n1": 2})

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,10 @@ def test_a_screen_has_its_lines_and_no_more(keys: list[str], width: int, height:
         assert max(map(len, texts(lines))) <= width
 
 
+def contains(wanted: str, text: str) -> bool:
+    return wanted in text
+
+
 def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: Path) -> None:
     with Terminal([COMMAND, "--watch"], site) as terminal:
         text = terminal.until(lambda text: "of 241" in text and "RANK" in text)
@@ -135,6 +140,12 @@ def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: P
         terminal.until(lambda text: "/ bert" in text and "of 61" in text)
         terminal.press("\x1b")
         terminal.until(lambda text: "of 241" in text)
+        for keys, word in (("s", "sort: gpus "), ("r", "sort: gpus turned"), ("sr", "sort: user turned")):
+            terminal.press(keys)
+            text = terminal.until(partial(contains, word))
+            wanted = shown_jobs(EVERY, View(ME, sort=word.split()[1], turned="turned" in word))
+            ids = [line.split()[1] for line in text.splitlines()[4:-1] if line]
+            assert ids == [each.job_id for each in wanted[: len(ids)]]
         write(tmp_path, WAITING[:1])
         terminal.until(lambda text: "1-1 of 1" in text)
         terminal.press("q")
