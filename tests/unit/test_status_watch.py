@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,7 +20,7 @@ from slurm_asrpt_cli.status_screen import SORTS, View, pressed, screen, shown_jo
 from slurm_asrpt_cli.tables import Line
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, write_status
+from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, read_until, read_users, write_status
 from tests.terminal import LEAVES, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
@@ -73,6 +74,26 @@ def test_a_screenful_has_ones_own_jobs_and_the_first_of_the_others(tmp_path: Pat
     assert [j for j in found.jobs if j.user == ME] == own
     assert found.jobs[:14] == [*RUNNING[:7], *WAITING[:7]]
     assert len(found.jobs) == 14 + len(own)
+
+
+def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, EVERY)
+    assert read_users(tmp_path, ["bob", ME]).jobs == [j for j in EVERY if j.user in ("bob", ME)]
+    assert read_users(tmp_path, ['", "user": "bob", ']).jobs == []
+    assert read_until(tmp_path, "150").jobs == EVERY[: len(RUNNING) + 50]
+    assert read_until(tmp_path, "15").jobs == RUNNING[:15]
+    assert read_until(tmp_path, "no such").jobs == EVERY
+
+
+@pytest.mark.parametrize("words", [["--me"], ["--explain", "150"], ["--explain", "no"], []])
+def test_what_is_known_at_sight_is_answered_as_typer_would_have_it(words: list[str], site: dict[str, str]) -> None:
+    config = ["--config", site["ASRPT_CONFIG"]]
+    first, second = (
+        subprocess.run([COMMAND, *asked], env=site, capture_output=True, text=True, check=False)
+        for asked in (words, [*words, *config])
+    )
+    assert (first.returncode, first.stdout, first.stderr) == (second.returncode, second.stdout, second.stderr)
+    assert first.stdout or first.stderr
 
 
 @pytest.mark.parametrize("jobs", [EVERY, WAITING[:30], RUNNING[:2], [], [j for j in EVERY if j.user != ME]])
