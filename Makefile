@@ -123,7 +123,7 @@ man: setup ## Write etc/asrpt.toml, man/asrpt.toml.5 and docs/status.schema.json
 	$(BIN)/python -m slurm_asrpt.statusdoc
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
 
-screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
+screenshots: setup test-packages ## Draw docs/img anew: asrpt-status on a terminal of 80x24, pages in a browser
 	$(BIN)/python -m tests.screenshots
 
 clean: ## Remove .venv and all that was built
