@@ -5,7 +5,8 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
 1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
    first. An unseen job counts as long as unseen jobs have lasted on average.
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
-   chosen by when they will be free, so that jobs that end together run together.
+   chosen by when they will be free, so that jobs that end together run together. (With ``contention`` a job on several
+   servers takes more where that is faster and nobody else waits: docs/decisions/0013.)
 3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
    may use them only until then, and elsewhere they must not put off the time at which a server in use will be free.
 4. Patience. A job that has waited for ``patience_s`` goes before all younger ones, and its servers are kept for it
@@ -33,7 +34,7 @@ from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Reservation, Servers, bits
-from slurm_asrpt.core.policies.gatedstate import Kept, Queued, State, read_state
+from slurm_asrpt.core.policies.gatedstate import Queued, State, held_again, kept_of, read_state
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.policies.occupancy import NO_END_S, Occupancy, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
@@ -223,8 +224,16 @@ class Gated:
         else:
             allowed = servers.free_later(allowed, end) if self.reservation is not None else allowed
             found = self._general(entry, servers, self._nearest(entry.job, servers, allowed, end), self.gate)
+        if found is not None:
+            return self._wider(entry, servers, found)
         own = kept is not None and kept.alone and kept.job.id == entry.job.id and self.reservation is None
-        return self._general(entry, servers, kept.mask, _INF) if found is None and own and kept is not None else found
+        return self._general(entry, servers, kept.mask, _INF) if own and kept is not None else None
+
+    def _wider(self, entry: Waiting, servers: Servers, found: Placement) -> Placement:
+        """On more servers where NICs are shared, that is faster, and nobody else waits."""
+        if self._neighbours is None or len(found.gpus) == 1 or len(self._queue.entries) > 1:
+            return found
+        return self._neighbours.wider(servers.view, entry.job, found)
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers that are not reserved at a time before this predicted end: a mask."""
@@ -363,20 +372,16 @@ class Gated:
         return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
-        entries = sorted(self._queue.entries.values(), key=lambda e: e.key)
-        order = [
-            Queued(e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds) for e in entries
-        ]
-        held, names = self.reservation, [node.name for node in self._nodes]
-        kept = Kept(held.job.id, held.time, [names[at] for at in bits(held.mask)]) if held and held.alone else None
+        rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
+        order = [Queued(e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds) for e in rows]
         return State(
             order,
             self._returns,
             self._occupancy.runs,
             (self._unseen_runs, self._unseen_s),
             self._unseen,
-            kept,
-            {names[at]: time for at, time in self._occupancy.outlived.items()},
+            kept_of(self.reservation, self._nodes),
+            {self._nodes[at].name: time for at, time in self._occupancy.outlived.items()},
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -391,14 +396,4 @@ class Gated:
         for one in found.order:
             if one.job_id in jobs:
                 self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)
-        self.reservation = self._kept_before(found.kept, jobs)
-
-    def _kept_before(self, kept: Kept | None, jobs: Mapping[JobId, Job]) -> Reservation | None:
-        """The servers kept for one who has waited too long, if he still waits and they are still there."""
-        if kept is None:
-            return None
-        bit = {node.name: 1 << at for at, node in enumerate(self._nodes)}
-        job = jobs.get(kept.job_id)
-        if job is None or not all(name in bit for name in kept.servers):
-            return None
-        return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, alone=True)
+        self.reservation = held_again(found.kept, self._nodes, jobs)

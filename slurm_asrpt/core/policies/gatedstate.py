@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.gatedservers import Reservation, bits
 from slurm_asrpt.core.policies.occupancy import Run
 
 
@@ -73,6 +75,22 @@ def read_state(raw: Mapping[str, Any]) -> State:
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
+
+
+def kept_of(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
+    """What of a reservation outlives a restart: one for somebody alone."""
+    if held is None or not held.alone:
+        return None
+    return Kept(held.job.id, held.time, [nodes[at].name for at in bits(held.mask)])
+
+
+def held_again(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
+    """The same after it, if the job still waits and all its servers are still there."""
+    bit = {node.name: 1 << at for at, node in enumerate(nodes)}
+    job = jobs.get(kept.job_id) if kept else None
+    if kept is None or job is None or not bit.keys() >= set(kept.servers):
+        return None
+    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, alone=True)
 
 
 def _queued(row: Sequence[Any]) -> Queued:
