@@ -94,7 +94,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
-	$(BIN)/python -m benchmarks.contention --json > build/benchmarks/contention.json
+	$(BIN)/python -m benchmarks.contention --seeds 3 --json > build/benchmarks/contention.json
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
 	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
