@@ -39,6 +39,8 @@ LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
 PATIENCE = 3
 """Limits of waiting are for a machine by itself; tests also run side by side and on slower ones."""
+SOON_S = 30
+"""Within this time starts what nothing holds back, however busy the machine: what is stuck takes for ever."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
@@ -207,8 +209,11 @@ class Cluster:
 
     def recorded(self, job_id: str) -> Run:
         """The job's row of the history, as soon as asrptd has written it: a moment after the audit trail's."""
-        wait_for(lambda: job_id in self.runs(), f"job {job_id} is in the history", 30)
-        return self.runs()[job_id]
+        return self.all_recorded([job_id])[job_id]
+
+    def all_recorded(self, job_ids: Sequence[str]) -> dict[str, Run]:
+        wait_for(lambda: set(job_ids) <= self.runs().keys(), f"jobs {job_ids} are in the history", 30)
+        return self.runs()
 
     def runs(self) -> dict[str, Run]:
         with History(self.paths / "state" / HISTORY, read_only=True) as history:
