@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.report import style
 from slurm_asrpt.sim.reproduce_bco import (
-    EXTRA,
     FIGURES,
     KAPPAS,
     LAMBDAS,
@@ -23,6 +22,7 @@ from slurm_asrpt.sim.reproduce_bco import (
     Points,
     Setting,
 )
+from slurm_asrpt.sim.ringbatch import EXTRA
 
 DPI, HEIGHT, BAR = 100, 3.4, 0.38
 
