@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.daemon.recorder import REQUEUED
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
@@ -216,8 +217,9 @@ class Cluster:
         return self.runs()
 
     def runs(self) -> dict[str, Run]:
+        """The history, without the runs that a requeue has cut short."""
         with History(self.paths / "state" / HISTORY, read_only=True) as history:
-            return {run.job_id: run for run in history.runs()}
+            return {run.job_id: run for run in history.runs() if run.state != REQUEUED}
 
     def admin(self, *arguments: str, user: str | None = None) -> str:
         command = [COMMANDS / "asrpt-admin", *arguments]
