@@ -94,7 +94,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --runs 5 --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
-	$(BIN)/python -m benchmarks.contention --json > build/benchmarks/contention.json
+	$(BIN)/python -m benchmarks.contention --seeds 3 --json > build/benchmarks/contention.json
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
 	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
@@ -125,7 +125,7 @@ man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md an
 	$(BIN)/python -m slurm_asrpt_cli.completion
 	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_mandoc.py tests/unit/test_docs.py
 
-screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
+screenshots: setup test-packages ## Draw docs/img anew: asrpt-status on a terminal of 80x24, pages in a browser
 	$(BIN)/python -m tests.screenshots
 
 figures: setup ## Draw the pictures of docs/how-it-decides.md anew

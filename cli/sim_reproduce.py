@@ -52,7 +52,10 @@ def reproduce(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep each simulation's figures here, and do not run it again.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page here.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the page here, pictures beside it."),
+    ] = None,
 ) -> None:
     """Run the papers' simulations again and compare.
 
@@ -78,7 +81,7 @@ def reproduce(
             figures = [name for name in asked if name in FIGURES]
             run(figures, base, results, processes, lambda done, total, note: told(done, note, total))
         rows = _table2(seed, quick) if "table2" in asked else []
-        batches = _batches(asked, seed, seeds or (bco.QUICK_SEEDS if quick else bco.SEEDS), processes)
+        batches = _batches(asked, seed, seeds or (bco.QUICK_SEEDS if quick else bco.SEEDS), processes, output)
         rounds = _rounds(asked, seed, seeds or (hare.QUICK_SEEDS if quick else hare.SEEDS), quick, divide, processes)
     except KeyboardInterrupt:
         kept = f"{len(results.found)} simulations are kept in {safe(str(keep))}" if keep else "--keep DIR keeps them"
@@ -99,14 +102,18 @@ def _asked(what: str) -> list[str]:
     return list(groups.get(what, (what,)))
 
 
-def _batches(asked: Sequence[str], seed: int, seeds: int, processes: int) -> list[str]:
-    """The page of the SJF-BCO paper, if any of its figures are asked for."""
+def _batches(asked: Sequence[str], seed: int, seeds: int, processes: int, output: Path | None) -> list[str]:
+    """The page of the SJF-BCO paper, if any of its figures are asked for; pictures stand beside it in files."""
     figures = [name for name in asked if name in bco.FIGURES]
     if not figures:
         return []
     with progress("planning", None) as told:
         points = bco.run(figures, seed, seeds, processes, lambda done, total, note: told(done, note, total))
-    return [bco_page(figures, points, seed, seeds)]
+    if output is None:
+        return [bco_page(figures, points, seed, seeds)]
+    from slurm_asrpt.sim.reproduce_bco_pictures import write_pictures  # matplotlib takes long to import
+
+    return [bco_page(figures, points, seed, seeds, write_pictures(figures, points, output))]
 
 
 def _rounds(asked: Sequence[str], seed: int, seeds: int, quick: bool, divide: int, processes: int) -> list[str]:

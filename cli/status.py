@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli.common import completing, run_app
 from slurm_asrpt_cli.helping import App, seldom
-from slurm_asrpt_cli.status_read import published, screenful, status_folder, warn_if_stale
+from slurm_asrpt_cli.status_read import of_users, published, screenful, status_folder, until, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
 
@@ -81,16 +81,18 @@ def status(
     if not (explain or formatted or chosen or keys):
         _print_overview(folder)
         return
-    found = published(folder, time.time())
-    warn_if_stale(found, time.time())
     if explain:
         from slurm_asrpt_cli.status_explain import explain_command
 
+        found = until(folder, time.time(), explain)
+        warn_if_stale(found, time.time())
         explain_command(found, one(found.jobs, explain), as_json)
-    elif as_json:
-        print(json.dumps(full(_chosen(found, chosen, keys))))
+        return
+    shown = _chosen(folder, chosen, keys)
+    if as_json:
+        print(json.dumps(full(shown)))
     else:
-        _print(_chosen(found, chosen, keys), long, parsable, header=not no_header)
+        _print(shown, long, parsable, header=not no_header)
 
 
 def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:
@@ -112,8 +114,11 @@ def own_name() -> str:
         return str(os.getuid())
 
 
-def _chosen(found: Status, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
+def _chosen(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
     """Only the jobs that were asked for, in that order. Raises AsrptError for one that is not there."""
+    now, theirs = time.time(), chosen.users and not chosen.jobs
+    found = of_users(folder, now, chosen.users) if theirs else published(folder, now)
+    warn_if_stale(found, now)
     return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
 
 
@@ -138,8 +143,15 @@ def _print_overview(folder: Path) -> None:
     print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
 
 
-def _overview(**of_an_app: object) -> None:
-    _print_overview(status_folder(None))
+def _at_sight(words: Sequence[str]) -> Callable[..., None] | None:
+    """What is typed most often: reading options takes Typer longer than the answer takes."""
+    if not words:
+        return lambda **of_an_app: status()
+    if words == ["--me"]:
+        return lambda **of_an_app: status(me=True)
+    if len(words) == 2 and words[0] == "--explain" and words[1] and not words[1].startswith("-"):
+        return lambda **of_an_app: status(explain=words[1])
+    return None
 
 
 def main() -> None:
@@ -147,5 +159,4 @@ def main() -> None:
     gc.disable()  # a short life, and 10,000 jobs are many objects
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
-    # without options there is nothing to read, and reading them costs Typer more than the answer
-    run_app(app if sys.argv[1:] or completing() or not sys.stdout.isatty() else _overview)
+    run_app((not completing() and _at_sight(sys.argv[1:])) or app)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt_cli.tables import slurm_time
 
-from slurm_asrpt.status import FILE_NAME, JobStatus, Status, read_screenful, read_status, withdrawn_after
+from slurm_asrpt.status import (
+    FILE_NAME,
+    JobStatus,
+    Status,
+    read_screenful,
+    read_status,
+    read_until,
+    read_users,
+    withdrawn_after,
+)
 from slurm_asrpt.whereabouts import run_folder
 
 STALE_CYCLES = 3
@@ -49,6 +59,16 @@ def staleness(found: Status, now: float) -> str:
 def warn_if_stale(found: Status, now: float) -> None:
     if text := staleness(found, now):
         print(f"asrpt-status: {text}", file=sys.stderr)
+
+
+def of_users(folder: Path, now: float, users: Iterable[str]) -> Status:
+    """The same with their jobs alone. Raises AsrptError."""
+    return _without_old_estimates(read_users(folder, users), now)
+
+
+def until(folder: Path, now: float, job_id: str) -> Status:
+    """The same without what stands behind a job. Raises AsrptError."""
+    return _without_old_estimates(read_until(folder, job_id), now)
 
 
 def _without_old_estimates(found: Status, now: float) -> Status:

@@ -21,7 +21,8 @@ KEYS = (
     ("s", "sort by the next column"),
     ("r", "turn the order round"),
     ("m", "only my jobs, or all"),
-    ("/", "show what contains a text: name, user, job, state, partition (Enter ends, Esc drops it)"),
+    ("/", "show what contains a text: name, user, job, state, partition"),
+    ("", "(Enter ends, Esc drops it)"),
     ("arrows", "up and down; also j and k, PgUp and PgDn, Home"),
     ("h", "this help; any key leaves it"),
 )

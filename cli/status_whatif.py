@@ -13,17 +13,19 @@ from typing import Any
 from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.status_columns import date
+from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
-from slurm_asrpt.forecast.snapshot import PUBLISHED, Snapshot, from_json
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
 from slurm_asrpt.predict import table
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -34,7 +36,7 @@ from slurm_asrpt.status import Status, read_published, read_status, withdrawn_af
 
 BUDGET_S = 20.0
 """CPU time for the simulation; what is not done by then gives no interval."""
-PROMISE = "this is no promise: jobs that come later may go first, predictions and nodes may fail"
+PROMISE = "no promise: jobs that come later may go first, predictions and nodes may fail"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,22 @@ def _published(settings: Settings) -> tuple[Status, Snapshot]:
         raise AsrptError(f"{path} is damaged, or of another release") from error
     if time.time() > snapshot.now + withdrawn_after(status.forecast_s):
         raise AsrptError(f"{path} is of {date(snapshot.now)}: asrptd may be down (systemctl status asrptd)")
+    if old := staleness(status, time.time()):
+        raise AsrptError(old)
+    if status.written > snapshot.now and not _same_queue(status, snapshot):
+        raise AsrptError(
+            f"the queue has changed since {path} was written ({date(snapshot.now)}); ask again in a moment"
+        )
     return status, snapshot
+
+
+def _same_queue(status: Status, snapshot: Snapshot) -> bool:
+    """Whether the same jobs hold GPUs and wait in both; a snapshot has the first in line only."""
+    holding = {job.job_id for job in status.jobs if job.state in (Phase.RUNNING, Phase.STARTING)}
+    first = {job.job_id for job in status.jobs if job.rank is not None and job.rank <= MOST_JOBS}
+    return holding == {str(run.job_id) for run in snapshot.running} and first == {
+        str(each.job.id) for each in snapshot.waiting
+    }
 
 
 def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> Job:
@@ -184,9 +201,14 @@ def _show(found: WhatIf) -> None:
         ("Line", f"number {found.rank}" if found.rank else ""),
         ("Placement", _placement(found)),
         ("Note", safe(found.note) if found.note else ""),
-        ("As of", f"{date(found.as_of)}; {PROMISE}" if found.as_of else ""),
+        ("As of", f"{_age(found.as_of)}; {PROMISE}" if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
+
+
+def _age(as_of: float) -> str:
+    """asrptd looks every few seconds: of what somebody has submitted in between it does not know yet."""
+    return f"{date(as_of)}, {max(0.0, time.time() - as_of):.0f} s ago, so without what was submitted since"
 
 
 def _prediction(found: WhatIf) -> str:
@@ -200,7 +222,7 @@ def _prediction(found: WhatIf) -> str:
 
 def _start(found: WhatIf) -> str:
     if found.placement is not None:
-        return "at once"
+        return "at once, as the queue was then"
     if found.start_earliest is not None and found.as_of is not None:
         return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%)"
     if found.reason == "left":

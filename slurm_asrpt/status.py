@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -157,20 +158,48 @@ def read_status(run_dir: Path) -> Status:
 
 
 def read_screenful(run_dir: Path, user: str, rows: int) -> Status:
-    """The same with this user's jobs, and so many of those that run and of those that wait: quick with 10,000 jobs.
+    """The same with this user's jobs, and so many of those that run and of those that wait: quick with 10,000 jobs."""
+    mine, room = _of(user), {True: rows, False: rows}
+
+    def fits(line: bytes) -> bool:
+        runs = _RUNS in line
+        room[runs] -= 1
+        return room[runs] >= 0 or mine in line
+
+    return _read_some(run_dir, fits)
+
+
+def read_users(run_dir: Path, users: Iterable[str]) -> Status:
+    """The same with the jobs of these users alone."""
+    marks = [_of(user) for user in users]
+    return _read_some(run_dir, lambda line: any(mark in line for mark in marks))
+
+
+def read_until(run_dir: Path, job_id: str) -> Status:
+    """The same without what stands behind this job, so with all that run and all that go before it."""
+    mark, there = f'"job_id": {json.dumps(job_id)}, '.encode(), [False]
+
+    def before(line: bytes) -> bool:
+        passed, there[0] = there[0], there[0] or mark in line
+        return not passed
+
+    return _read_some(run_dir, before)
+
+
+def _of(user: str) -> bytes:
+    return f'"user": {json.dumps(user)}, '.encode()
+
+
+def _read_some(run_dir: Path, takes: Callable[[bytes], bool]) -> Status:
+    """The status with some of its jobs; not to read the others takes most of the time away.
 
     Each job is on a line of its own, and a quotation mark inside a text has a backslash before it.
     """
     data = read_published(run_dir, FILE_NAME)
     head, mark, body = data.partition(_JOBS)
-    lines, mine = body.split(b"\n"), f'"user": {json.dumps(user)}, '.encode()
-    room, chosen = {True: rows, False: rows}, []
-    for line in lines[:-1]:
-        runs = _RUNS in line
-        room[runs] -= 1
-        if room[runs] >= 0 or mine in line:
-            chosen.append(line.rstrip(b","))
-    return _parsed(run_dir / FILE_NAME, head + mark + b",".join(chosen) + lines[-1] if mark else data)
+    *lines, tail = body.split(b"\n")
+    chosen = [line.rstrip(b",") for line in lines if takes(line)]
+    return _parsed(run_dir / FILE_NAME, head + mark + b",".join(chosen) + tail if mark else data)
 
 
 def _parsed(path: Path, data: bytes) -> Status:

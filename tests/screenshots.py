@@ -1,17 +1,23 @@
-"""Draws docs/img: asrpt-status on a terminal of 80x24, its own bytes through a terminal in memory (make screenshots).
+"""Draws docs/img (make screenshots): asrpt-status on a terminal of 80x24, and the pages in a real browser.
 
-The jobs are those of asrptd's scheduler on the Slurm in memory that the unit tests use.
+The jobs are those of asrptd's scheduler on the Slurm in memory that the unit tests use; the simulation report is of
+``asrpt-sim compare``. The terminal is one in memory that gets the command's own bytes.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pwd
+import random
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
@@ -28,12 +34,14 @@ from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.status import write_status
+from tests.browser import chromium
 from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
 from tests.terminal import Terminal
 
 FOLDER = Path(__file__).parents[1] / "docs" / "img"
-COMMAND = str(Path(sys.executable).parent / "asrpt-status")
+BIN = Path(sys.executable).parent
+COMMAND = str(BIN / "asrpt-status")
 SIZE, CELL, MARGIN = 15, (9, 19), 12
 BACK, FRONT = "#1e2227", "#d6dae0"
 COLOURS = {"green": "#7fc97f", "brown": "#e5c07b", "red": "#e06c75", "default": FRONT}
@@ -98,7 +106,7 @@ class AtOnce:
         times = {
             job: [t if t < float("inf") else None for t in (s.earliest, s.median, s.latest)] for job, s in found.items()
         }
-        self._answer = json.dumps(times).encode()
+        self._answer = json.dumps({"cpu_s": 0.0, "starts": times}).encode()
 
     def answer(self) -> bytes:
         return self._answer
@@ -136,6 +144,57 @@ def shoot(name: str, words: list[str], environment: dict[str, str], keys: str = 
             draw(terminal, FOLDER / f"{name}.png")
 
 
+def busy_day(folder: Path) -> None:
+    """The audit trail of 160 jobs on 6 x 8 GPUs, as many as these can just bear."""
+    slurm, rng = FakeSlurm((8,) * 6), random.Random(1)
+    slurm.now = time.time() - 8 * 60 * MINUTE
+    bench, ends = Bench(folder, slurm, policy="asrpt-gated", interval_s=5.0, forecast_s=0.0), dict[str, float]()
+    kinds = [(name, user, gpus, minutes) for name, user, gpus, minutes in (*RUNNING, *WAITING) if gpus <= 16]
+    lengths = dict[str, float]()
+    for cycle in range(8 * 60):
+        if cycle < 7 * 60 and rng.random() < 160 / (7 * 60):
+            name, user, gpus, minutes = rng.choice(kinds)
+            job_id = submit(slurm, name, user, gpus, minutes)
+            lengths[job_id] = minutes * MINUTE * rng.lognormvariate(0.0, 0.4)
+        bench.cycle(1, seconds=MINUTE)
+        for job_id, record in slurm.records.items():
+            if record.state == "RUNNING":
+                ends.setdefault(job_id, record.start_time + lengths[job_id])
+        for job_id in [job_id for job_id, end in ends.items() if end <= slurm.now]:
+            slurm.end(job_id)
+            del ends[job_id]
+    bench.close()
+
+
+def picture(browser: Any, page: Path, name: str, height: int, click: str = "") -> None:
+    """A page as a browser of 1200 pixels shows it, after a click."""
+    browser.set_window_size(1200, height)
+    browser.get(page.as_uri())
+    if click:
+        browser.find_elements("css selector", click)[0].click()
+        time.sleep(0.5)  # what follows a click is drawn with the next frame
+    with Image.open(io.BytesIO(browser.get_screenshot_as_png())) as image:
+        image.convert("RGB").save(FOLDER / f"{name}.png", optimize=True)
+
+
+def shoot_pages(folder: Path, environment: dict[str, str]) -> None:
+    """The audit's page with a job chosen, and the report of a simulation."""
+    audit, report = folder / "audit.html", folder / "report.html"
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 86400))
+    run([BIN / "asrpt-admin", "audit", "--since", since, "--html", str(audit)], environment)
+    policies = "asrpt,asrpt-gated,wcs-duration,easy-backfill"
+    compared = ["pai-like:4000", "--servers", "20", "--load", "1.1", "-p", policies]
+    run([BIN / "asrpt-sim", "compare", *compared, "-o", str(folder / "out")], environment)
+    run([BIN / "asrpt-sim", "report", str(folder / "out"), "-o", str(report)], environment)
+    with chromium() as browser:
+        picture(browser, audit, "asrpt-admin-audit", 1100, click='#gpus rect[data-life="70"]')
+        picture(browser, report, "asrpt-sim-report", 1300)
+
+
+def run(command: Sequence[str | Path], environment: dict[str, str]) -> None:
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -151,6 +210,12 @@ def main() -> None:
         shoot("asrpt-status-explain", ["--explain", job], environment)
         shoot("asrpt-status-what-if", ["--what-if", "train.sh", "--", "--time=2:00:00"], environment)
         shoot("asrpt-status-watch", ["--watch"], environment, keys="srq")
+        settings = (folder / "asrpt.toml").read_text()
+        day = folder / "day"
+        day.mkdir()
+        busy_day(day)
+        (day / "asrpt.toml").write_text(settings.replace(f'"{folder}/', f'"{day}/'))
+        shoot_pages(day, {**environment, "ASRPT_CONFIG": str(day / "asrpt.toml")})
 
 
 if __name__ == "__main__":

@@ -20,15 +20,44 @@ LEAVES = b"\x1b[?1049l"
 """rmcup of xterm: back to the screen of before."""
 
 
+class Screen(pyte.Screen):
+    """With what ncurses sends to an xterm and pyte does not know: scrolling, and a character again."""
+
+    def draw(self, data: str) -> None:
+        self._last = data[-1:]
+        super().draw(data)
+
+    def repeat(self, count: int = 1) -> None:
+        super().draw(self._last * (count or 1))
+
+    def scroll_up(self, count: int = 1) -> None:
+        self._at_top(self.delete_lines, count)
+
+    def scroll_down(self, count: int = 1) -> None:
+        self._at_top(self.insert_lines, count)
+
+    def _at_top(self, change: Callable[[int], None], count: int) -> None:
+        """pyte inserts and deletes at the cursor; scrolling does so at the top and leaves the cursor where it is."""
+        x, y = self.cursor.x, self.cursor.y
+        self.cursor.y = self.margins.top if self.margins else 0
+        change(count)
+        self.cursor.x, self.cursor.y = x, y
+
+
+class _Stream(pyte.ByteStream):
+    csi = {**pyte.ByteStream.csi, "S": "scroll_up", "T": "scroll_down", "b": "repeat"}  # noqa: RUF012 as pyte has it
+    events = pyte.ByteStream.events | {"scroll_up", "scroll_down", "repeat"}
+
+
 class Terminal:
     """One program on a pty of its own; ``screen`` is what a person would see."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], columns: int = 80, rows: int = 24
     ) -> None:
-        self.screen = pyte.Screen(columns, rows)
+        self.screen = Screen(columns, rows)
         self.sent = b""
-        self._stream = pyte.ByteStream(self.screen)
+        self._stream = _Stream(self.screen)
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._slave, self._before = slave, self._state(slave)

@@ -27,6 +27,9 @@
     return days ? `${days}-${rest}` : rest;
   }
 
+  const named = (life) => `${life.job} (${life.name || "no name"}) of ${life.user || "nobody known"}`;
+  const brief = (life) => `${named(life)}\n${life.size} GPUs, waited ${span(life.wait)}, ran ${span(life.ran)}`;
+
   function draw(parent, name, attributes, text) {
     const element = document.createElementNS(SVG, name);
     for (const key in attributes) element.setAttribute(key, attributes[key]);
@@ -66,7 +69,7 @@
       element.dataset.life = life;
       element.classList.toggle("dim", chosen >= 0 && chosen !== life);
       element.classList.toggle("chosen", chosen === life);
-      draw(element, "title", {}, `${data.lives[life].job} ${data.lives[life].user}`);
+      draw(element, "title", {}, brief(data.lives[life]));
     }
   }
 
@@ -160,7 +163,7 @@
 
   function facts(life) {
     const rows = [
-      ["Job", `${life.job} (${life.name || "no name"}) of ${life.user || "nobody known"}`],
+      ["Job", named(life)],
       ["GPUs", `${life.size}${life.where ? `: ${life.where}` : ""}`],
       ["Waited", span(life.wait) + (life.why.length ? `, for: ${life.why.join(", ")}` : "")],
       ["Started", life.start === null ? "not in this time" : stamp(life.start)],

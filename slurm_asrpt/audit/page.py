@@ -35,7 +35,7 @@ def page(entries: Iterable[Entry], since: float, until: float, what: str) -> str
     parts = [
         head("What asrptd decided", script, style),
         "<h1>What asrptd decided</h1>\n",
-        f"<p>{text(what)}, {_stamp(begin)} to {_stamp(end)}. {_summary(lives)}</p>\n",
+        f"<p>{text(what[:1].upper() + what[1:])}, {_stamp(begin)} to {_stamp(end)}. {_summary(lives)}</p>\n",
     ]
     if len(lives) > len(shown):
         parts.append(f'<p class="warn">The latest {len(shown)} of {len(lives)} runs are shown.</p>\n')
@@ -48,8 +48,7 @@ _TOOLS = (
     '<div id="tools"><button id="in" title="nearer (+)">+</button><button id="out" title="farther (-)">&minus;</button>'
     '<button id="back" title="earlier (Left)">&larr;</button><button id="on" title="later (Right)">&rarr;</button>'
     '<button id="all" title="the whole time (0)">All</button><span id="span"></span></div>\n'
-    '<p class="note">Drag across a picture to zoom in; click a job, in a picture or in the table, to see what is known '
-    "of it.</p>\n"
+    '<p class="note">Drag across a picture to zoom in; click a job to see what is known of it (Esc leaves it).</p>\n'
     '<div id="job" hidden></div>\n'
 )
 _CHARTS = (

@@ -163,5 +163,6 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
 
 def _when(in_s: float | None) -> str:
     """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
-    known = in_s is not None and math.isfinite(in_s)
-    return f"at about {in_s:.0f} s from now" if known else "as soon as they are free"
+    if in_s is None or not math.isfinite(in_s):
+        return "as soon as they are free (a job there has no time limit, so no end can be told)"
+    return f"at about {in_s:.0f} s from now"

@@ -13,18 +13,20 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slurm_asrpt.config import DaemonSettings, Mode
-from slurm_asrpt.daemon.outlook import MOST_JOBS, make_snapshot
+from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.estimate import HORIZON_S
 from slurm_asrpt.forecast.margins import Margins, Start
-from slurm_asrpt.forecast.snapshot import PUBLISHED, Waiting, to_json
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Waiting, to_json
+from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.status import publish, withdrawn_after
 
 LOG = logging.getLogger("asrptd")
@@ -91,13 +93,15 @@ class _Asked:
 class Forecaster:
     """Estimates every ``forecast_s`` seconds, 0 for none; only in mode enforce, where asrptd's word holds.
 
-    In any mode what they are made from is published, for what-ifs.
+    In any mode what they are made from is published, for what-ifs, and anew as soon as the queue has changed.
     """
 
     def __init__(self, settings: DaemonSettings, begin: Callable[[bytes, float], Computation] = Process) -> None:
         self.every_s, self._enforcing, self._begin = settings.forecast_s, settings.mode is Mode.ENFORCE, begin
         self._asked: _Asked | None = None
         self._due = self._publish_due = -math.inf
+        self._publishing = Seldom(time.monotonic)
+        self._published: object = None  # the queue then
         self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
         self._without: set[str] = set()  # jobs for which nothing came out
         self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
@@ -106,9 +110,11 @@ class Forecaster:
         """After a cycle: pick up what is ready, begin anew when it is time."""
         if not self.every_s:
             return
-        if now >= self._publish_due:
-            self._publish_due = now + self.every_s
-            self._publish(scheduler, now)
+        queue = _queue(scheduler)
+        if now >= self._publish_due or (queue != self._published and self._publishing.due):
+            self._publish_due, self._published = now + self.every_s, queue
+            with self._publishing.spending():
+                self._publish(scheduler, now)
         if not self._enforcing:
             return
         try:
@@ -191,6 +197,12 @@ class Forecaster:
         if self._asked is not None:
             self._asked.work.stop()
             self._asked = None
+
+
+def _queue(scheduler: Scheduler) -> object:
+    """What a what-if must not miss: who waits, who has GPUs, and what is free beside them."""
+    world = scheduler.world
+    return {job_id: tracked.place for job_id, tracked in world.tracked.items()}, dict(world.view.free)
 
 
 def _nameless(jobs: Sequence[Waiting]) -> tuple[Waiting, ...]:

@@ -12,11 +12,8 @@ from slurm_asrpt.daemon.lengths import iterations_of, run_of
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.records import JobRecord
-
-MOST_JOBS = 500
-"""So many of the first in line get a forecast."""
 
 
 def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:

@@ -15,6 +15,8 @@ from slurm_asrpt.forecast.span import Span
 
 PUBLISHED = "forecast.json"
 """In the run folder, for asrpt-status --what-if."""
+MOST_JOBS = 500
+"""So many of the first in line are in it, and get a forecast."""
 
 
 @dataclass(frozen=True)

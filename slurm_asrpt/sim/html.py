@@ -19,17 +19,17 @@ _HEAD = """<!DOCTYPE html>
 <title>TITLE</title>
 <style>
 :root { color-scheme: light; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 62rem; background: #fff; color: #1b1b1b;
+body { margin: 0 auto; padding: 1.5rem; max-width: 74rem; background: #fff; color: #1b1b1b;
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 p { margin: .3rem 0 .8rem; max-width: 48rem; }
 img { width: 100%; height: auto; }
-svg { max-width: 100%; height: auto; }
+svg { max-width: min(100%, 60rem); height: auto; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
+table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .55rem .25rem 0; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
 th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
 th.text, td.text { text-align: left; overflow-wrap: anywhere; }
 td.long { white-space: normal; min-width: 20rem; }

@@ -41,13 +41,17 @@ WHAT: Mapping[str, str] = {"makespan": "makespan", "mean": "average completion"}
 Verdict = tuple[str, list[str]]
 
 
-def bco_page(asked: Sequence[str], points: Points, seed: int, seeds: int) -> str:
-    """The page for the figures asked for, Markdown."""
+def bco_page(
+    asked: Sequence[str], points: Points, seed: int, seeds: int, pictures: Mapping[str, str] | None = None
+) -> str:
+    """The page for the figures asked for, Markdown. pictures: files by figure."""
     parts = [_head(asked, seed, seeds)]
     for figure in (name for name in FIGURES if name in asked):
         status, sentences = VERDICTS[figure](points)
         parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
         parts.append(_tables(figure, points))
+        if pictures:
+            parts.append(f"![{TITLES[figure]}]({pictures[figure]})\n")
     return "\n".join(parts)
 
 

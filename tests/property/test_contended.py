@@ -14,6 +14,7 @@ from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
@@ -190,3 +191,22 @@ def test_the_gate_keeps_rests_apart(contention, meet):
             starts.append(set(decision.placement.gpus))
     assert len(starts) == 2
     assert bool(starts[0] & starts[1]) == meet
+
+
+PIPELINE = JobProfile("pipeline", tuple(Stage(1, 0.01, 0.01, 1e8 * (n > 0), 1e8 * (n < 7)) for n in range(8)))
+"""Eight stages that hand over much: where each has a NIC of its own an iteration takes less than half as long."""
+
+
+@pytest.mark.parametrize(("contention", "others", "servers"), [(True, 0, 8), (True, 1, 2), (False, 0, 2)])
+def test_with_nics_shared_and_nobody_else_waiting_a_job_takes_more_servers_if_that_is_faster(
+    contention, others, servers
+):
+    nodes = [Node(f"n{i}", 6, i) for i in range(10)]
+    policy = make_policy("asrpt-gated", fabric=FABRIC, contention=contention)
+    policy.cluster_changed(nodes, 0.0)
+    view = ClusterView(nodes, free={node.name: 1 if node.index < 8 else 6 for node in nodes})
+    policy.submitted(Job(JobId("1"), "ann", 8, PIPELINE, 100.0), 0.0)
+    for number in range(others):
+        policy.submitted(Job(JobId(f"2{number}"), "ann", 60, unprofiled(60), 1e6), 0.0)
+    start = next(decision for decision in policy.decide(view, 0.0) if isinstance(decision, Start))
+    assert (start.job.id, len(start.placement.gpus)) == ("1", servers)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,9 @@ import pytest
 
 from slurm_asrpt.audit.page import page
 from slurm_asrpt.audit.trail import Entry
+from tests.browser import chromium, missing
 
 EVIL = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1200,1000",
-)  # fmt: skip
 
 
 def day(name: str = "train") -> list[Entry]:
@@ -75,21 +70,11 @@ def test_a_time_without_jobs_is_a_page_too() -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("chromium and chromium-driver are not on this machine (make test-packages)")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory(prefix="asrpt-chromium-", ignore_cleanup_errors=True) as profile:
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-        try:
-            yield found
-        finally:
-            found.quit()
+    if why := missing():
+        pytest.skip(why)
+    pytest.importorskip("selenium.webdriver")
+    with chromium() as found:
+        yield found
 
 
 def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any, tmp_path: Path) -> None:
@@ -109,9 +94,15 @@ def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any
     shown = find("css selector", "#job")[0].text
     assert "2 (other) of </script><script>document.title='pwned'" in shown
     assert "n2:2" in shown
+    assert "2 GPUs, waited 00:00:00, ran not known" in find("css selector", '#gpus rect[data-life="1"] title')[
+        0
+    ].get_attribute("textContent")
     assert len(find("css selector", "#gpus rect.dim")) == 2
     assert find("css selector", "tr.chosen")[0].get_attribute("data-life") == "1"
 
+    find("css selector", "body")[0].send_keys("\ue00c")  # Escape: what is told of the job covers a part of the pictures
+    wait.until(lambda _: not find("css selector", "#gpus rect.chosen"))
+    assert not find("css selector", "#job")[0].is_displayed()
     whole = find("css selector", "#span")[0].text
     find("css selector", "#in")[0].click()
     wait.until(lambda _: find("css selector", "#span")[0].text != whole)

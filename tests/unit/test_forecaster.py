@@ -6,10 +6,9 @@ import time
 import pytest
 
 from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.outlook import MOST_JOBS
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.forecast.margins import Margins, Start
-from slurm_asrpt.forecast.snapshot import from_json
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, from_json
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.tag import Tag
@@ -123,6 +122,19 @@ def test_the_snapshot_has_the_present_and_the_last_day(watched, works, waiting):
     assert sum(snapshot.free.values()) == 0
     assert [job.job.id for job in snapshot.recent] == ["1", waiting]
     assert works.budget_s == EVERY_S / 4
+
+
+def test_what_ifs_get_another_snapshot_once_the_queue_has_changed(watched, waiting):
+    published = watched.bench.settings.paths.run / PUBLISHED
+    watched.cycle()
+    first = from_json(published.read_bytes())
+    watched.cycle()
+    assert from_json(published.read_bytes()).now == first.now
+    later = watched.slurm.submit(2, 50)
+    deadline = time.monotonic() + 30.0  # not at once where publishing has taken long
+    while {each.job.id for each in from_json(published.read_bytes()).waiting} != {waiting, later}:
+        assert time.monotonic() < deadline
+        watched.cycle(0.0)
 
 
 def test_one_at_a_time_and_none_too_often(watched, works, waiting):

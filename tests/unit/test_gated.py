@@ -155,6 +155,22 @@ def test_a_job_that_outlives_its_prediction_is_expected_to_last_half_as_long_aga
 # 4. patience
 
 
+def test_of_a_job_without_a_time_limit_no_end_is_told():
+    bench = Bench(4, 4)
+    bench.occupy("a", float("inf"), n0=2)
+    bench.occupy("b", float("inf"), n1=2)
+    bench.submit(job("1", 4, 10), job("2", 1, 500))
+    bench.decide(10.0)
+    why = bench.policy.queue(1000.0)[0][1]
+    assert (why.kind, why.facts["in_s"]) == ("reserved", None)
+    assert "no end can be told" in why.text
+    bench.policy.finished("b", 1010.0)
+    bench.occupy("c", 1090.0, 1010.0, n1=1)
+    bench.view.give({"n1": 2})
+    bench.decide(1030.0)
+    assert "at about 60 s from now" in bench.policy.queue(1030.0)[0][1].text
+
+
 def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
     bench = Bench(4, 4, patience_s=50.0)
     bench.occupy("a", 100.0, n0=2)

@@ -212,6 +212,21 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
     assert site.slurm.now - 1 < later["start_earliest"] <= later["start_median"]
 
 
+def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypatch, capsys):
+    """Jobs have come since the snapshot was published, and asrptd has had no time to publish another."""
+    before = (site.settings.paths.run / PUBLISHED).read_bytes()
+    site.slurm.submit(4, 500)
+    site.cycle(1)
+    publish(site)
+    assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["reason"] == "gpus"
+    (site.settings.paths.run / PUBLISHED).write_bytes(before)
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (found["placement"], found["start_earliest"]) == (None, None)
+    assert "the queue has changed since" in found["trouble"]
+    monkeypatch.setattr("time.time", lambda: site.slurm.now + 100)  # not so old that an estimate is withdrawn
+    assert "it may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [(["-w", "n1"], "its owner chose the nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],

@@ -2,6 +2,7 @@
 
 import pytest
 import typer
+from PIL import Image
 from slurm_asrpt_cli.sim_reproduce import add_commands
 from typer.testing import CliRunner
 
@@ -9,6 +10,7 @@ from slurm_asrpt.core.timing.ring import iteration_time, time_range
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.reproduce_bco import FIGURES, KAPPAS, LAMBDAS, SERVERS, Point, Setting, direction, run, settings
 from slurm_asrpt.sim.reproduce_bco_page import VERDICTS, bco_page
+from slurm_asrpt.sim.reproduce_bco_pictures import write_pictures
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY
 from slurm_asrpt.sim.ringbatch import EXTRA, MIX, SIZES, paper_batch
 
@@ -111,6 +113,26 @@ def test_the_figures_have_the_papers_axes():
     assert len(FIGURES) == 4
 
 
+def test_every_figure_is_drawn_from_its_own_points(tmp_path):
+    """A setting that a picture does not show, or shows and nobody has measured, is an error."""
+    for figure in FIGURES:
+        asked = Asked({one: Point((400.0, 500.0 + number), (90.0, 100.0), (1.0, 1.0), (1, 1))
+                       for number, one in enumerate(settings(figure))})  # fmt: skip
+        assert write_pictures([figure], asked, tmp_path / "page.md") == {figure: f"page-{figure}.png"}
+        assert asked.seen == set(settings(figure))
+        assert (tmp_path / f"page-{figure}.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_pictures([figure], asked, tmp_path / "nowhere" / "page.md")
+
+
+class Asked(dict):
+    """Notes what it was asked for."""
+
+    def __getitem__(self, key):
+        self.__dict__.setdefault("seen", set()).add(key)
+        return super().__getitem__(key)
+
+
 def test_the_command_writes_the_page(tmp_path, monkeypatch):
     app = typer.Typer()
     app.callback()(lambda: None)
@@ -122,4 +144,7 @@ def test_the_command_writes_the_page(tmp_path, monkeypatch):
     text = page.read_text()
     assert text.startswith("# The simulations of the SJF-BCO paper")
     assert "--seeds 1" in text
+    assert "(page-bco-fig4.png)" in text
+    with Image.open(tmp_path / "page-bco-fig4.png") as picture:
+        assert picture.width > picture.height > 100
     assert isinstance(CliRunner().invoke(app, ["reproduce", "bco-fig3"]).exception, InputError)

@@ -7,9 +7,11 @@ import os
 import pwd
 import re
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from slurm_asrpt_cli.status_screen import SORTS, View, pressed, screen, shown_jo
 from slurm_asrpt_cli.tables import Line
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, write_status
+from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, read_until, read_users, write_status
 from tests.terminal import LEAVES, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
@@ -74,6 +76,26 @@ def test_a_screenful_has_ones_own_jobs_and_the_first_of_the_others(tmp_path: Pat
     assert len(found.jobs) == 14 + len(own)
 
 
+def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, EVERY)
+    assert read_users(tmp_path, ["bob", ME]).jobs == [j for j in EVERY if j.user in ("bob", ME)]
+    assert read_users(tmp_path, ['", "user": "bob", ']).jobs == []
+    assert read_until(tmp_path, "150").jobs == EVERY[: len(RUNNING) + 50]
+    assert read_until(tmp_path, "15").jobs == RUNNING[:15]
+    assert read_until(tmp_path, "no such").jobs == EVERY
+
+
+@pytest.mark.parametrize("words", [["--me"], ["--explain", "150"], ["--explain", "no"], []])
+def test_what_is_known_at_sight_is_answered_as_typer_would_have_it(words: list[str], site: dict[str, str]) -> None:
+    config = ["--config", site["ASRPT_CONFIG"]]
+    first, second = (
+        subprocess.run([COMMAND, *asked], env=site, capture_output=True, text=True, check=False)
+        for asked in (words, [*words, *config])
+    )
+    assert (first.returncode, first.stdout, first.stderr) == (second.returncode, second.stdout, second.stderr)
+    assert first.stdout or first.stderr
+
+
 @pytest.mark.parametrize("jobs", [EVERY, WAITING[:30], RUNNING[:2], [], [j for j in EVERY if j.user != ME]])
 @pytest.mark.parametrize(("width", "height"), [(80, 23), (60, 20), (132, 50)])
 def test_the_overview_fits_and_has_ones_own_jobs_first(
@@ -124,6 +146,10 @@ def test_a_screen_has_its_lines_and_no_more(keys: list[str], width: int, height:
         assert max(map(len, texts(lines))) <= width
 
 
+def contains(wanted: str, text: str) -> bool:
+    return wanted in text
+
+
 def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: Path) -> None:
     with Terminal([COMMAND, "--watch"], site) as terminal:
         text = terminal.until(lambda text: "of 241" in text and "RANK" in text)
@@ -135,6 +161,12 @@ def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: P
         terminal.until(lambda text: "/ bert" in text and "of 61" in text)
         terminal.press("\x1b")
         terminal.until(lambda text: "of 241" in text)
+        for keys, word in (("s", "sort: gpus "), ("r", "sort: gpus turned"), ("sr", "sort: user turned")):
+            terminal.press(keys)
+            text = terminal.until(partial(contains, word))
+            wanted = shown_jobs(EVERY, View(ME, sort=word.split()[1], turned="turned" in word))
+            ids = [line.split()[1] for line in text.splitlines()[4:-1] if line]
+            assert ids == [each.job_id for each in wanted[: len(ids)]]
         write(tmp_path, WAITING[:1])
         terminal.until(lambda text: "1-1 of 1" in text)
         terminal.press("q")

@@ -5,7 +5,8 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
 1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
    first. An unseen job counts as long as unseen jobs have lasted on average.
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
-   chosen by when they will be free, so that jobs that end together run together.
+   chosen by when they will be free, so that jobs that end together run together. (With ``contention`` a job on several
+   servers takes more where that is faster and nobody else waits: docs/decisions/0013.)
 3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
    may use them only until then, and elsewhere they must not put off the time at which a server in use will be free.
 4. Patience. A job that has waited for ``patience_s`` goes before all younger ones, and its servers are kept for it
@@ -33,8 +34,9 @@ from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.gatedforecast import Forecast
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Reservation, Servers, bits
+from slurm_asrpt.core.policies.gatedstate import Queued, State, held_again, kept_of, read_state
 from slurm_asrpt.core.policies.neighbours import Neighbours
-from slurm_asrpt.core.policies.occupancy import Occupancy, Run
+from slurm_asrpt.core.policies.occupancy import NO_END_S, Occupancy, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
 DAY = 86400.0
@@ -121,7 +123,7 @@ class Gated:
             self._neighbours.seen(job_id, gpus)
         known = self._occupancy.runs.get(job_id)
         if known is None:
-            self._occupancy.began(job_id, Run(now, min(until, now + 365 * DAY), dict(gpus)))
+            self._occupancy.began(job_id, Run(now, min(until, now + NO_END_S), dict(gpus)))
         elif known.gpus != gpus:  # Slurm gave it others than we meant it to have
             self._occupancy.began(job_id, replace(known, gpus=dict(gpus)))
 
@@ -222,8 +224,16 @@ class Gated:
         else:
             allowed = servers.free_later(allowed, end) if self.reservation is not None else allowed
             found = self._general(entry, servers, self._nearest(entry.job, servers, allowed, end), self.gate)
+        if found is not None:
+            return self._wider(entry, servers, found)
         own = kept is not None and kept.alone and kept.job.id == entry.job.id and self.reservation is None
-        return self._general(entry, servers, kept.mask, _INF) if found is None and own and kept is not None else found
+        return self._general(entry, servers, kept.mask, _INF) if own and kept is not None else None
+
+    def _wider(self, entry: Waiting, servers: Servers, found: Placement) -> Placement:
+        """On more servers where NICs are shared, that is faster, and nobody else waits."""
+        if self._neighbours is None or len(found.gpus) == 1 or len(self._queue.entries) > 1:
+            return found
+        return self._neighbours.wider(servers.view, entry.job, found)
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers that are not reserved at a time before this predicted end: a mask."""
@@ -312,9 +322,13 @@ class Gated:
             return placement
         self.reservation = held
         short = servers.plan.usable(job) < job.gpus
-        coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=held.time - now)
+        coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
         self._waits[job.id] = Wait(job, no_room(job, servers.plan) if short else coming, held.time)
         return None
+
+    def _until(self, held: Reservation, now: float) -> float | None:
+        """Seconds until a reservation begins; None where that is the end of a job without a time limit."""
+        return max(0.0, held.time - now) if self._occupancy.tells(held.time) else None
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._occupancy.used | servers.masks[0]):
@@ -353,68 +367,33 @@ class Gated:
         if job.gpus > self._free:
             return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
         if held is not None:
-            facts = {"head": held.job.id, "need": held.job.gpus, "in_s": max(0.0, held.time - now)}
-            return reason(Phase.WAITING, "reservation", **facts)
+            until = self._until(held, now)
+            return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
         return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
-        runs = {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self._occupancy.runs.items()}
-        entries = sorted(self._queue.entries.values(), key=lambda e: e.key)
-        order = [[e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds] for e in entries]
-        unseen = [self._unseen_runs, self._unseen_s, dict(self._unseen)]
-        held = self.reservation
-        kept = (
-            [held.job.id, held.time, [self._nodes[at].name for at in bits(held.mask)]] if held and held.alone else None
-        )
-        outlived = self._occupancy.outlived
-        return {
-            "order": order,
-            "returns": self._returns,
-            "runs": runs,
-            "unseen": unseen,
-            "kept": kept,
-            "outlived": {self._nodes[at].name: time for at, time in outlived.items()},
-        }
+        rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
+        order = [Queued(e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds) for e in rows]
+        return State(
+            order,
+            self._returns,
+            self._occupancy.runs,
+            (self._unseen_runs, self._unseen_s),
+            self._unseen,
+            kept_of(self.reservation, self._nodes),
+            {self._nodes[at].name: time for at, time in self._occupancy.outlived.items()},
+        ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        try:
-            order = [_entry_of(row) for row in state["order"]]
-            rows = state["runs"].items()
-            runs = {JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
-            unseen = int(state["unseen"][0]), float(state["unseen"][1])
-            slower = {JobId(job_id): float(ratio) for job_id, ratio in state["unseen"][2].items()}
-            returns = int(state["returns"])
-            kept = self._kept_before(state["kept"], jobs)
-            outlived = {str(name): float(time) for name, time in state.get("outlived", {}).items()}
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
+        found = read_state(state)
         self._queue.clear()
         self._waits.clear()
-        self._returns, self._unseen = returns, slower
-        self._unseen_runs, self._unseen_s = unseen
-        self._take_up(runs)
-        self._occupancy.outlived = {at: outlived[n.name] for at, n in enumerate(self._nodes) if n.name in outlived}
-        for job_id, rank, since, seconds in order:
-            if job_id in jobs:
-                self._enter(jobs[job_id], standing(jobs[job_id], rank), since, seconds)
-        self.reservation = kept
-
-    def _kept_before(self, state: Any, jobs: Mapping[JobId, Job]) -> Reservation | None:
-        """The servers kept for one who has waited too long, if he still waits and they are still there."""
-        if state is None:
-            return None
-        job_id, time, names = state
-        bit = {node.name: 1 << at for at, node in enumerate(self._nodes)}
-        job = jobs.get(JobId(job_id))
-        if job is None or not all(name in bit for name in names):
-            return None
-        return Reservation(job, sum(bit[name] for name in names), float(time), alone=True)
-
-
-def _entry_of(row: Sequence[Any]) -> tuple[JobId, int, float, float | None]:
-    """A job of a dump: its rank, since when it waits, and how long it lasts if nobody predicts that.
-
-    The last was not said before 2026-11-22. Raises TypeError, ValueError, IndexError.
-    """
-    seconds = row[3] if len(row) > 3 else None
-    return JobId(row[0]), int(row[1]), float(row[2]), None if seconds is None else float(seconds)
+        self._returns, self._unseen = found.returns, dict(found.slower)
+        self._unseen_runs, self._unseen_s = found.unseen
+        self._take_up(found.runs)
+        put_off = found.outlived
+        self._occupancy.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
+        for one in found.order:
+            if one.job_id in jobs:
+                self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)
+        self.reservation = held_again(found.kept, self._nodes, jobs)

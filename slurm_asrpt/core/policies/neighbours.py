@@ -87,6 +87,18 @@ class Neighbours:
     def _rings(self, servers: Sequence[str], more: int) -> tuple[int, ...]:
         return tuple([len(self._on.get(server, ())) + more for server in servers])
 
+    def wider(self, view: ClusterView, job: Job, found: Placement) -> Placement:
+        """``found``, or one on more servers that nobody leaves if that is faster: each has a NIC of its own."""
+        wanted = job.request.candidates
+        quiet = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
+        request = replace(job.request, candidates=quiet)
+        others = [
+            place(view, replace(job, request=request), strategy, self.times.fabric)
+            for strategy in (Strategy.LEAST_FREE, Strategy.MOST_FREE)
+        ]
+        choices = [found, *(self.shared(one, job.profile) for one in others if one is not None)]
+        return min(choices, key=lambda one: one.alpha)
+
     def quietest(self, view: ClusterView, job: Job, strategy: Strategy, found: Placement | None) -> Placement | None:
         """``found``, or what the strategy finds on servers that nobody leaves if that is faster; with real alpha."""
         if found is None or len(found.gpus) == 1 or not self._on:

@@ -12,6 +12,9 @@ LINGER = 0.5
 """A job that has outlived its prediction is expected to run for half as long again as it has: run times have heavy
 tails, so the longer one has lasted the longer it will (docs/decisions/0007)."""
 
+NO_END_S = 365 * 86400.0
+"""So long, seconds, a job is taken to run that is not ours and has no time limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -39,6 +42,7 @@ class Occupancy:
         self._on: list[dict[JobId, Run]] = [{} for _ in nodes]
         self._due = float("inf")  # no end in free_at comes before this time
         self.runs: dict[JobId, Run] = {}
+        self._endless: dict[JobId, float] = {}
         for job_id, run in (runs or {}).items():
             self.began(job_id, run)
 
@@ -46,6 +50,8 @@ class Occupancy:
         """A job runs; nodes that are not in the table do not count."""
         self.ended(job_id)
         self.runs[job_id] = run
+        if run.end - run.start >= NO_END_S:
+            self._endless[job_id] = run.end
         self._due = min(self._due, run.end)
         for name in run.gpus:
             at = self._position.get(name)
@@ -58,6 +64,7 @@ class Occupancy:
     def ended(self, job_id: JobId) -> Run | None:
         """A job runs no more; what it was, or None for an unknown one."""
         run = self.runs.pop(job_id, None)
+        self._endless.pop(job_id, None)
         for name in run.gpus if run is not None else ():
             at = self._position.get(name)
             if at is not None:
@@ -74,6 +81,10 @@ class Occupancy:
             self._last_end[at] = max([other.end for other in others.values()])
         self.free_at[at] = self._last_end[at]
         self._due = min(self._due, self.free_at[at])
+
+    def tells(self, time: float) -> bool:
+        """Whether this end means anything: that of a job without a time limit does not."""
+        return time not in self._endless.values()
 
     @property
     def outlived(self) -> dict[int, float]:

@@ -27,7 +27,7 @@ from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
-from slurm_asrpt.core.policies.occupancy import LINGER, Run
+from slurm_asrpt.core.policies.occupancy import LINGER, NO_END_S, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.core.timing.ring import Linear
 
@@ -113,7 +113,7 @@ class SjfBcoOnline:
         known = self._runs.get(job_id)
         if known is None or known.gpus != gpus:
             self._changes += 1
-            end = min(until, now + 365 * DAY) if known is None else known.end
+            end = min(until, now + NO_END_S) if known is None else known.end
             self._runs[job_id] = Run(now if known is None else known.start, end, dict(gpus))
 
     def _enter(self, job: Job, rank: int, since: float) -> None:
