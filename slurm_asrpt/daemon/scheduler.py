@@ -78,13 +78,14 @@ class Scheduler:
         renewals = self.writer.to_renew(now) if self.world.enforcing else []
         if self.world.enforcing:
             self.writer.intend_leases([*starts, *renewals], now)
+        moved = self.writer.intend_order(now) if self.parts.mode is Mode.ORDER else []
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
             self.writer.start(starts, now)
             self.writer.renew_leases(renewals, now)
-        elif self.parts.mode is Mode.ORDER:
-            self.writer.write_order(now)
+        elif moved:
+            self.writer.write_order(moved)
         self._save(now)
 
     def _feed_policy(self, eligible: list[Tracked], now: float) -> None:

@@ -19,6 +19,8 @@ MAP_WAIT_S = 2.0
 """So long a start is waited for; host files of later ones are written when the job is read back."""
 MAP_POLL_S = 0.2
 BACKOFF_S = 5.0
+NODE_LOST = "NodeDown"
+"""As Slurm says it of a node that is down, drained or gone."""
 FEW, MOST = 100, 1000
 """Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
 
@@ -93,13 +95,24 @@ class Writer:
 
     def take_back_what_did_not_start(self, now: float) -> None:
         """Unpin what Slurm has not started in time, and what a requeue left pinned."""
-        patience = self.settings.daemon.unpin_after_s
         pinned = [t for t in self.world.pending(Place.PINNED) if t.pin is not None]
-        late = [t for t in pinned if t.pin and (now - t.pin.at > patience or _is_limit(t.record.reason))]
-        reasons = {t.record.job_id: t.record.reason for t in late}
+        reasons = {t.record.job_id: why for t in pinned if (why := self._in_vain(t, now))}
+        late = [t for t in pinned if t.record.job_id in reasons]
         for tracked in self.take_pins_off(late + self.world.requeued(now), now):
             if tracked.record.job_id in reasons:
                 self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+
+    def _in_vain(self, tracked: Tracked, now: float) -> str:
+        """Why the pin of a waiting job is to be taken back, in Slurm's words; "" while it may still lead to a start.
+
+        At once where a node of it cannot be used any more: a slurmctld that comes back without that node would end
+        the job.
+        """
+        assert tracked.pin is not None  # noqa: S101  (the caller has seen to it)
+        if not tracked.pin.gpus.keys() <= self.world.view.free.keys():
+            return NODE_LOST
+        late = now - tracked.pin.at > self.settings.daemon.unpin_after_s
+        return (tracked.record.reason or "None") if late or _is_limit(tracked.record.reason) else ""
 
     def take_pins_off(self, jobs: list[Tracked], now: float) -> list[Tracked]:
         """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
@@ -130,7 +143,7 @@ class Writer:
         record = unpinned(tracked.record, tracked.original)
         if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
             record = replace(record, reason="BeginTime", eligible_time=tracked.lease_until)
-        tracked.record, tracked.original = record, None
+        tracked.record, tracked.original, tracked.site_factor = record, None, None
 
     def _did_not_start(self, tracked: Tracked, why: str, now: float) -> None:
         """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
@@ -218,15 +231,26 @@ class Writer:
         leased = tracked.record.reason == "BeginTime" and tracked.record.eligible_time > now
         return bool(leased and tag and not tag.left and tag.begin <= now and not tracked.handed_over)
 
-    def write_order(self, now: float) -> None:
-        """Mode order: SiteFactor by the policy's order; what it would start now comes first."""
-        decided = [t.record.job_id for t in self.world.tracked.values() if t.place is Place.PINNED]
+    def intend_order(self, now: float) -> list[tuple[Tracked, int, int | None]]:
+        """Mode order: SiteFactors by the policy's order, as far as they change; what it would start now comes first.
+
+        Those jobs are noted as ones that may have any factor, to be saved before it is written: should asrptd die or
+        the answer be lost, it is written anew, and taken off where the job is handed back. With each its old one.
+        """
+        tracked = self.world.tracked
+        decided = [t.record.job_id for t in tracked.values() if t.place is Place.PINNED]
         queued = [str(job_id) for job_id, _ in self.parts.policy.queue(now)]
-        factors = writeback_order.factors(decided + queued, {k: t.site_factor for k, t in self.world.tracked.items()})
-        updates = [writeback.site_factor(job_id, factor) for job_id, factor in factors.items()]
-        for update, error in zip(updates, self.client.update(updates), strict=True):
-            if not error:
-                self.world.tracked[update.job_id].site_factor = factors[update.job_id]
+        factors = writeback_order.factors(decided + queued, {k: t.site_factor for k, t in tracked.items()})
+        moved = [(tracked[job_id], factor, tracked[job_id].site_factor) for job_id, factor in factors.items()]
+        for job, _, _ in moved:
+            job.site_factor = writeback_order.ANY
+        return moved
+
+    def write_order(self, moved: Sequence[tuple[Tracked, int, int | None]]) -> None:
+        """Write the factors that were intended."""
+        updates = [writeback.site_factor(tracked.record.job_id, factor) for tracked, factor, _ in moved]
+        for (tracked, factor, before), error in zip(moved, self.client.update(updates), strict=True):
+            tracked.site_factor = before if error else factor
 
 
 def _awaits_map(tracked: Tracked) -> bool:
