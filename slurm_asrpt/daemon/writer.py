@@ -40,15 +40,32 @@ class Writer:
     def _lease(self) -> int:
         return self.settings.daemon.lease_s
 
+    def write(self, starts: list[Tracked], waiting: list[Tracked], now: float) -> None:
+        """Start some and renew the leases of others as was intended; hand over what we leave to Slurm but have leased.
+
+        In two calls, as each starts a program: the fences of the starts first, then all else behind their pins.
+        """
+        fenced = self._fenced(starts, self._write_leases(starts, now), now)
+        left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
+        updates = [*self._pins(fenced), *self._leases(waiting, now)]
+        errors = self.client.update([*updates, *(writeback.hand_over(t.record.job_id) for t in left)])
+        self._note_pins(fenced, errors[: len(fenced)], now)
+        self._note_leases(waiting, errors[len(fenced) : len(updates)])
+        for tracked, error in zip(waiting + left, errors[len(fenced) :], strict=True):
+            tracked.handed_over = tracked.place is Place.LEFT and not error
+            if error:
+                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
+
     # starts
 
-    def start(self, starts: list[Tracked], now: float) -> None:
-        fenced = self._fenced(starts, self._write_leases(starts, now), now)
+    def _pins(self, fenced: Sequence[Tracked]) -> list[Update]:
         for tracked in fenced:
             if tracked.mapped:
                 rankmap.announce(self.settings.paths.spool, tracked.record.number)
-        pins = [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
-        for tracked, error in zip(fenced, self.client.update(pins), strict=True):
+        return [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
+
+    def _note_pins(self, fenced: Sequence[Tracked], errors: Sequence[str], now: float) -> None:
+        for tracked, error in zip(fenced, errors, strict=True):
             if error:
                 self._did_not_start(tracked, error, now)
         until = self.parts.clock.monotonic() + MAP_WAIT_S
@@ -160,16 +177,6 @@ class Writer:
 
     # leases and order
 
-    def renew_leases(self, waiting: list[Tracked], now: float) -> None:
-        """Write the leases that were intended; hand over what we leave to Slurm but have leased."""
-        errors = self._write_leases(waiting, now)
-        left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
-        errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
-        for tracked, error in zip(waiting + left, errors, strict=True):
-            tracked.handed_over = tracked.place is Place.LEFT and not error
-            if error:
-                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
-
     def intend_leases(self, jobs: Sequence[Tracked], now: float) -> None:
         """Note the leases that are about to be written; to be saved before they are.
 
@@ -183,14 +190,20 @@ class Writer:
 
     def _write_leases(self, jobs: Sequence[Tracked], now: float) -> list[str]:
         """Write the leases that were intended; one error text per job."""
-        errors = self.client.update([writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs])
+        errors = self.client.update(self._leases(jobs, now))
+        self._note_leases(jobs, errors)
+        return errors
+
+    def _leases(self, jobs: Sequence[Tracked], now: float) -> list[Update]:
+        return [writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs]
+
+    def _note_leases(self, jobs: Sequence[Tracked], errors: Sequence[str]) -> None:
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
                 tracked.lease_until = tracked.lease_before
             else:  # the record was read before
                 tracked.record = replace(tracked.record, eligible_time=tracked.lease_until)
             tracked.lease_before, tracked.lease_spread = 0.0, self._late
-        return errors
 
     @property
     def _late(self) -> float:
