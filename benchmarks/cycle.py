@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.busylab import Bystander, big_lab, cpu_s, lease_all, occupy, rss_mb
-from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -99,7 +99,7 @@ def _parts(text: str) -> dict[str, float]:
 def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
     occupy(lab, options.pending)
     plain = observe(lab, options.seconds)
-    lease_s = lease_all(lab, LEASE_S)
+    lease_s = lease_all(lab, DaemonSettings(lease_s=LEASE_S))
     log = Log(lab)
     with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
         log.wait(2, 120.0)  # the first ones tell the policy of all jobs

@@ -211,25 +211,25 @@ class Writer:
         return float(self.parts.clock.monotonic() - self.began)
 
     def to_renew(self, now: float) -> list[Tracked]:
-        """Those with less than half a lease left, the shortest first, so many that all are renewed in time.
+        """Those whose lease has come down to ``renewal_s``, the shortest first, so many that all are renewed in time.
 
-        As many as are due if they come evenly, so that jobs which were leased together do not stay together; of those
-        with less than a quarter left many more, and the rest in the next cycles: slurmctld has others to serve.
+        Twice as many as are due if they come evenly, so that jobs which were leased together do not stay together; of
+        those with half of that left many more, and the rest in the next cycles: slurmctld has others to serve.
         """
-        waiting = self.world.pending(Place.APART, Place.QUEUED)
+        waiting, daemon = self.world.pending(Place.APART, Place.QUEUED), self.settings.daemon
         left = [(self._lease_left(tracked, now), tracked) for tracked in waiting]
-        due = sorted((pair for pair in left if pair[0] < 0.5), key=lambda pair: pair[0])
-        evenly = math.ceil(len(waiting) * 4 * self.settings.daemon.interval_s / self._lease)
-        urgent = sum(share < 0.25 for share, _ in due)
+        due = sorted((pair for pair in left if pair[0] < daemon.renewal_s), key=lambda pair: pair[0])
+        evenly = math.ceil(len(waiting) * 2 * daemon.interval_s / (self._lease - daemon.renewal_s))
+        urgent = sum(seconds < daemon.renewal_s / 2 for seconds, _ in due)
         return [tracked for _, tracked in due[: max(FEW, evenly, min(urgent, MOST))]]
 
     def _lease_left(self, tracked: Tracked, now: float) -> float:
-        """Share of a lease, by what Slurm shows: an owner's StartTime=now ends a lease.
+        """Seconds that a lease runs, by what Slurm shows: an owner's StartTime=now ends a lease.
 
         None of one that reaches too far: the clock has stepped back.
         """
         left = tracked.record.eligible_time - max(now, tracked.not_before)
-        return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left / self._lease
+        return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left
 
     def leases_left(self, now: float) -> list[float]:
         """Seconds that the leases of the waiting jobs still run."""
