@@ -20,7 +20,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from slurm_asrpt.config import GroupSettings, SlurmSettings
+from slurm_asrpt.config import DaemonSettings, GroupSettings, SlurmSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.cluster import Lab, up
@@ -128,12 +128,12 @@ def _each(action: Callable[[T], object], items: Sequence[T], title: str) -> None
             pass
 
 
-def lease_all(lab: Lab, lease_s: float) -> float:
+def lease_all(lab: Lab, daemon: DaemonSettings) -> float:
     """Leases whose ends are spread as those of a daemon that has run for long; seconds that writing them took."""
-    draw, slurm = random.Random(4), client(lab)
+    draw, slurm, lease_s, renewal_s = random.Random(4), client(lab), daemon.lease_s, daemon.renewal_s
     waiting = [job.job_id for job in slurm.jobs() if job.state == PENDING]
     began = time.perf_counter()
-    slurm.update([writeback.lease(job_id, draw.uniform(lease_s / 2, lease_s)) for job_id in waiting])
+    slurm.update([writeback.lease(job_id, draw.uniform(renewal_s, lease_s)) for job_id in waiting])
     return time.perf_counter() - began
 
 

@@ -5,14 +5,15 @@ First plain Slurm has the queue for ``--seconds``, then asrptd in mode enforce, 
 there for long. Meanwhile a user submits, looks at the queue and cancels, and every other second a running job ends, so
 that there is something to start.
 
-``cycle_s``: median of asrptd's whole cycles, of which ``read_s`` (squeue, scontrol and their parsing), ``decide_s``,
-``write_s`` (state, starts, leases) and ``show_s`` (status.json, hook.conf); ``cpu_s_per_cycle`` is CPU time, Slurm's
-commands included. ``between_s``: mean of what is done in the pause after a cycle, as no decision waits for it (jobs
-read in full, host files). ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it. ``rpc_per_cycle``:
-what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed time while asrptd
-schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under asrptd over that under
-plain Slurm. ``--cycles``: asrptd goes on until it has done so many cycles, one after the other: ``rss_mb`` after a
-tenth of them, at the end and at most. Needs root.
+``cycle_s``: median of asrptd's cycles, which are ``read_s`` (squeue, scontrol and their parsing), ``decide_s`` and
+``write_s`` (state, starts, leases renewed); ``whole_s``: with what comes after them, ``show_s`` (status.json,
+hook.conf) and the step of the forecast. ``cpu_s_per_cycle`` is CPU time, Slurm's commands included. ``between_s``: mean
+of what is done in the pause after that, as no decision waits for it (state saved again, jobs read in full, host files).
+``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it, ``whole_ratio``: ``whole_s`` over it.
+``rpc_per_cycle``: what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed
+time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under
+asrptd over that under plain Slurm. ``--cycles``: asrptd goes on until it has done so many cycles, one after the other:
+``rss_mb`` after a tenth of them, at the end and at most. Needs root.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.busylab import Bystander, big_lab, cpu_s, lease_all, occupy, rss_mb
-from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.config import DEFAULT_POLICY, DaemonSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -37,7 +38,8 @@ LEASE_S = 600
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
 BETWEEN = re.compile(r"between cycles ([\d.]+) s")
-PARTS = ("read", "decide", "write", "show")
+DECISIVE = ("read", "decide", "write")
+PARTS = ("cycle", "whole", *DECISIVE, "show")
 
 
 @dataclass
@@ -77,7 +79,8 @@ class Log:
 
     def cycles(self) -> list[dict[str, float]]:
         text = self.path.read_text(encoding="utf-8", errors="replace")
-        return [{"cycle": float(took), **_parts(parts)} for took, parts in CYCLE.findall(text)]
+        found = [{"whole": float(took), **_parts(parts)} for took, parts in CYCLE.findall(text)]
+        return [{**cycle, "cycle": sum(cycle[part] for part in DECISIVE)} for cycle in found]
 
     def between(self) -> list[float]:
         """Seconds of work in the pause after each of them."""
@@ -96,7 +99,7 @@ def _parts(text: str) -> dict[str, float]:
 def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
     occupy(lab, options.pending)
     plain = observe(lab, options.seconds)
-    lease_s = lease_all(lab, LEASE_S)
+    lease_s = lease_all(lab, DaemonSettings(lease_s=LEASE_S))
     log = Log(lab)
     with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
         log.wait(2, 120.0)  # the first ones tell the policy of all jobs
@@ -114,6 +117,7 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
         "pending": options.pending,
         **found,
         "ratio": round(found["cycle_s"] / backfill, 3) if backfill else None,
+        "whole_ratio": round(found["whole_s"] / backfill, 3) if backfill else None,
         "rpc_per_cycle": round(asked / len(cycles), 1),
         "lease_all_s": round(lease_s, 2),
         **memory,
@@ -122,7 +126,7 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
 
 
 def _cycle_figures(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    found = {f"{name}_s": statistics.median(cycle[name] for cycle in cycles) for name in ("cycle", *PARTS)}
+    found = {f"{name}_s": statistics.median(cycle[name] for cycle in cycles) for name in PARTS}
     worst = max(cycle["cycle"] for cycle in cycles)
     return {name: round(value, 4) for name, value in found.items()} | {"cycle_max_s": worst, "cycles": len(cycles)}
 

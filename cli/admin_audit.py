@@ -260,6 +260,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "cycle": _cycle,
     "not-started": _not_started,
     "left": _left,
+    "pin-failed": lambda entry: f"Slurm ended it, its node {entry['nodes']} is gone: {entry['remedy']}",
     "cluster": lambda entry: f"{entry['nodes']} nodes with {entry['gpus']} GPUs may serve jobs",
     "lease-refused": _refused,
     "fence-refused": _refused,

@@ -58,6 +58,10 @@ class SlurmSettings(Section):
     )
 
 
+LONGEST_RENEWAL_S = 200.0
+"""Each renewal is a call that slurmctld has to serve: the later it comes the fewer there are."""
+
+
 class DaemonSettings(Section):
     """The control loop of asrptd."""
 
@@ -84,6 +88,11 @@ class DaemonSettings(Section):
     metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
         "", description="ADDRESS:PORT where Prometheus finds metrics, for example 127.0.0.1:9821; empty: nowhere."
     )
+
+    @property
+    def renewal_s(self) -> float:
+        """Seconds that a lease still runs when it is renewed: half, or so long as slurmctld may be away unnoticed."""
+        return min(self.lease_s / 2, LONGEST_RENEWAL_S)
 
 
 class PathSettings(Section):

@@ -47,6 +47,7 @@ class FakeSlurm:
     states: dict[str, str] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
     resized: list[str] = field(default_factory=list)
+    site_factors: dict[str, int] = field(default_factory=dict)
     _last: int = 0
 
     def __post_init__(self) -> None:
@@ -213,6 +214,8 @@ class FakeSlurm:
             changes["required_nodes"] = fields["ReqNodeList"]
         changes |= {"tasks": int(fields["NumTasks"])} if "NumTasks" in fields else {}
         changes |= {"priority": int(fields["Priority"])} if "Priority" in fields else {}
+        if "SiteFactor" in fields:
+            self.site_factors[job.job_id] = int(fields["SiteFactor"])
         self.records[job.job_id] = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
 
     def _schedule(self) -> None:

@@ -14,7 +14,9 @@ from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config import AuditSettings
 
 MOST_UNWRITTEN = 100_000
-SPOKEN = frozenset({"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused"})
+SPOKEN = frozenset(
+    {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
+)
 """Events that the log tells, too."""
 UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"})
 """Facts of theirs that only the trail has."""

@@ -52,6 +52,19 @@ def ended_facts(run: Run, best: float | None, block: float | None) -> dict[str, 
     }
 
 
+def failed_by_pin(tracked: Tracked) -> bool:
+    """Whether slurmctld has ended a job that never ran because our pin named a node that it has lost."""
+    record = tracked.record
+    return tracked.original is not None and record.state == "NODE_FAIL" and not record.nodes
+
+
+def pin_failed_facts(tracked: Tracked) -> dict[str, Any]:
+    """Slurm lets nobody requeue such a job, root neither."""
+    record = tracked.record
+    remedy = "its owner must submit it again; drain a node before it is taken out of slurm.conf"
+    return {"user": record.user, "nodes": record.required_nodes, "remedy": remedy}
+
+
 def gone_facts(tracked: Tracked) -> dict[str, Any]:
     """A job that is over and not in the history: never started, or without a tag; began: 0 for the former."""
     record = tracked.record

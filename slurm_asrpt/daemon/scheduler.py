@@ -69,23 +69,23 @@ class Scheduler:
         return self.policy.next_wakeup(now)
 
     def between_cycles(self, pause_s: float) -> None:
-        """What takes long and what no decision waits for, in a pause of so many seconds. Raises SlurmError."""
+        """What takes long and what no decision waits for, in a pause of so many seconds. Raises SlurmError, OSError."""
+        self._save(self.parts.clock.time())  # what came of the writes; who dies among them must do without, too
         self.writer.write_rank_maps(pause_s)
         self.parts.client.catch_up()
 
     def _write(self, starts: list[Tracked], now: float) -> None:
-        """What a restart must know comes before Slurm is touched, and what came of it after."""
+        """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
         renewals = self.writer.to_renew(now) if self.world.enforcing else []
         if self.world.enforcing:
             self.writer.intend_leases([*starts, *renewals], now)
+        moved = self.writer.intend_order(now) if self.parts.mode is Mode.ORDER else []
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
-            self.writer.start(starts, now)
-            self.writer.renew_leases(renewals, now)
-        elif self.parts.mode is Mode.ORDER:
-            self.writer.write_order(now)
-        self._save(now)
+            self.writer.write(starts, renewals, now)
+        elif moved:
+            self.writer.write_order(moved)
 
     def _feed_policy(self, eligible: list[Tracked], now: float) -> None:
         """Submit what has become eligible, in order of submission; after a restart take up the saved state first."""

@@ -187,6 +187,8 @@ class World:
             self._restore(tracked, now)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
+        if facts.failed_by_pin(tracked):
+            self.parts.audit.record(now, "pin-failed", record.job_id, **facts.pin_failed_facts(tracked))
         run = self.parts.recorder.record(tracked)
         if run is not None:
             self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 STEP = 1000
 TOP = 1_000_000_000
+ANY = TOP
+"""Of a job whose factor is not known for sure. It fits nowhere, as all that are written are less."""
 
 
 def factors(order: Sequence[str], written: Mapping[str, int | None]) -> dict[str, int]:

@@ -19,6 +19,8 @@ MAP_WAIT_S = 2.0
 """So long a start is waited for; host files of later ones are written when the job is read back."""
 MAP_POLL_S = 0.2
 BACKOFF_S = 5.0
+NODE_LOST = "NodeDown"
+"""As Slurm says it of a node that is down, drained or gone."""
 FEW, MOST = 100, 1000
 """Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
 
@@ -38,15 +40,32 @@ class Writer:
     def _lease(self) -> int:
         return self.settings.daemon.lease_s
 
+    def write(self, starts: list[Tracked], waiting: list[Tracked], now: float) -> None:
+        """Start some and renew the leases of others as was intended; hand over what we leave to Slurm but have leased.
+
+        In two calls, as each starts a program: the fences of the starts first, then all else behind their pins.
+        """
+        fenced = self._fenced(starts, self._write_leases(starts, now), now)
+        left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
+        updates = [*self._pins(fenced), *self._leases(waiting, now)]
+        errors = self.client.update([*updates, *(writeback.hand_over(t.record.job_id) for t in left)])
+        self._note_pins(fenced, errors[: len(fenced)], now)
+        self._note_leases(waiting, errors[len(fenced) : len(updates)])
+        for tracked, error in zip(waiting + left, errors[len(fenced) :], strict=True):
+            tracked.handed_over = tracked.place is Place.LEFT and not error
+            if error:
+                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
+
     # starts
 
-    def start(self, starts: list[Tracked], now: float) -> None:
-        fenced = self._fenced(starts, self._write_leases(starts, now), now)
+    def _pins(self, fenced: Sequence[Tracked]) -> list[Update]:
         for tracked in fenced:
             if tracked.mapped:
                 rankmap.announce(self.settings.paths.spool, tracked.record.number)
-        pins = [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
-        for tracked, error in zip(fenced, self.client.update(pins), strict=True):
+        return [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
+
+    def _note_pins(self, fenced: Sequence[Tracked], errors: Sequence[str], now: float) -> None:
+        for tracked, error in zip(fenced, errors, strict=True):
             if error:
                 self._did_not_start(tracked, error, now)
         until = self.parts.clock.monotonic() + MAP_WAIT_S
@@ -93,13 +112,24 @@ class Writer:
 
     def take_back_what_did_not_start(self, now: float) -> None:
         """Unpin what Slurm has not started in time, and what a requeue left pinned."""
-        patience = self.settings.daemon.unpin_after_s
         pinned = [t for t in self.world.pending(Place.PINNED) if t.pin is not None]
-        late = [t for t in pinned if t.pin and (now - t.pin.at > patience or _is_limit(t.record.reason))]
-        reasons = {t.record.job_id: t.record.reason for t in late}
+        reasons = {t.record.job_id: why for t in pinned if (why := self._in_vain(t, now))}
+        late = [t for t in pinned if t.record.job_id in reasons]
         for tracked in self.take_pins_off(late + self.world.requeued(now), now):
             if tracked.record.job_id in reasons:
                 self._did_not_start(tracked, reasons[tracked.record.job_id], now)
+
+    def _in_vain(self, tracked: Tracked, now: float) -> str:
+        """Why the pin of a waiting job is to be taken back, in Slurm's words; "" while it may still lead to a start.
+
+        At once where a node of it cannot be used any more: a slurmctld that comes back without that node would end
+        the job.
+        """
+        assert tracked.pin is not None  # noqa: S101  (the caller has seen to it)
+        if not tracked.pin.gpus.keys() <= self.world.view.free.keys():
+            return NODE_LOST
+        late = now - tracked.pin.at > self.settings.daemon.unpin_after_s
+        return (tracked.record.reason or "None") if late or _is_limit(tracked.record.reason) else ""
 
     def take_pins_off(self, jobs: list[Tracked], now: float) -> list[Tracked]:
         """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
@@ -130,7 +160,7 @@ class Writer:
         record = unpinned(tracked.record, tracked.original)
         if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
             record = replace(record, reason="BeginTime", eligible_time=tracked.lease_until)
-        tracked.record, tracked.original = record, None
+        tracked.record, tracked.original, tracked.site_factor = record, None, None
 
     def _did_not_start(self, tracked: Tracked, why: str, now: float) -> None:
         """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
@@ -147,16 +177,6 @@ class Writer:
 
     # leases and order
 
-    def renew_leases(self, waiting: list[Tracked], now: float) -> None:
-        """Write the leases that were intended; hand over what we leave to Slurm but have leased."""
-        errors = self._write_leases(waiting, now)
-        left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
-        errors += self.client.update([writeback.hand_over(t.record.job_id) for t in left])
-        for tracked, error in zip(waiting + left, errors, strict=True):
-            tracked.handed_over = tracked.place is Place.LEFT and not error
-            if error:
-                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
-
     def intend_leases(self, jobs: Sequence[Tracked], now: float) -> None:
         """Note the leases that are about to be written; to be saved before they are.
 
@@ -170,14 +190,20 @@ class Writer:
 
     def _write_leases(self, jobs: Sequence[Tracked], now: float) -> list[str]:
         """Write the leases that were intended; one error text per job."""
-        errors = self.client.update([writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs])
+        errors = self.client.update(self._leases(jobs, now))
+        self._note_leases(jobs, errors)
+        return errors
+
+    def _leases(self, jobs: Sequence[Tracked], now: float) -> list[Update]:
+        return [writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs]
+
+    def _note_leases(self, jobs: Sequence[Tracked], errors: Sequence[str]) -> None:
         for tracked, error in zip(jobs, errors, strict=True):
             if error:
                 tracked.lease_until = tracked.lease_before
             else:  # the record was read before
                 tracked.record = replace(tracked.record, eligible_time=tracked.lease_until)
             tracked.lease_before, tracked.lease_spread = 0.0, self._late
-        return errors
 
     @property
     def _late(self) -> float:
@@ -185,25 +211,25 @@ class Writer:
         return float(self.parts.clock.monotonic() - self.began)
 
     def to_renew(self, now: float) -> list[Tracked]:
-        """Those with less than half a lease left, the shortest first, so many that all are renewed in time.
+        """Those whose lease has come down to ``renewal_s``, the shortest first, so many that all are renewed in time.
 
-        As many as are due if they come evenly, so that jobs which were leased together do not stay together; of those
-        with less than a quarter left many more, and the rest in the next cycles: slurmctld has others to serve.
+        Twice as many as are due if they come evenly, so that jobs which were leased together do not stay together; of
+        those with half of that left many more, and the rest in the next cycles: slurmctld has others to serve.
         """
-        waiting = self.world.pending(Place.APART, Place.QUEUED)
+        waiting, daemon = self.world.pending(Place.APART, Place.QUEUED), self.settings.daemon
         left = [(self._lease_left(tracked, now), tracked) for tracked in waiting]
-        due = sorted((pair for pair in left if pair[0] < 0.5), key=lambda pair: pair[0])
-        evenly = math.ceil(len(waiting) * 4 * self.settings.daemon.interval_s / self._lease)
-        urgent = sum(share < 0.25 for share, _ in due)
+        due = sorted((pair for pair in left if pair[0] < daemon.renewal_s), key=lambda pair: pair[0])
+        evenly = math.ceil(len(waiting) * 2 * daemon.interval_s / (self._lease - daemon.renewal_s))
+        urgent = sum(seconds < daemon.renewal_s / 2 for seconds, _ in due)
         return [tracked for _, tracked in due[: max(FEW, evenly, min(urgent, MOST))]]
 
     def _lease_left(self, tracked: Tracked, now: float) -> float:
-        """Share of a lease, by what Slurm shows: an owner's StartTime=now ends a lease.
+        """Seconds that a lease runs, by what Slurm shows: an owner's StartTime=now ends a lease.
 
         None of one that reaches too far: the clock has stepped back.
         """
         left = tracked.record.eligible_time - max(now, tracked.not_before)
-        return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left / self._lease
+        return 0.0 if left > self._lease + tracked.lease_spread + 2 * LEASE_SLACK_S else left
 
     def leases_left(self, now: float) -> list[float]:
         """Seconds that the leases of the waiting jobs still run."""
@@ -218,15 +244,26 @@ class Writer:
         leased = tracked.record.reason == "BeginTime" and tracked.record.eligible_time > now
         return bool(leased and tag and not tag.left and tag.begin <= now and not tracked.handed_over)
 
-    def write_order(self, now: float) -> None:
-        """Mode order: SiteFactor by the policy's order; what it would start now comes first."""
-        decided = [t.record.job_id for t in self.world.tracked.values() if t.place is Place.PINNED]
+    def intend_order(self, now: float) -> list[tuple[Tracked, int, int | None]]:
+        """Mode order: SiteFactors by the policy's order, as far as they change; what it would start now comes first.
+
+        Those jobs are noted as ones that may have any factor, to be saved before it is written: should asrptd die or
+        the answer be lost, it is written anew, and taken off where the job is handed back. With each its old one.
+        """
+        tracked = self.world.tracked
+        decided = [t.record.job_id for t in tracked.values() if t.place is Place.PINNED]
         queued = [str(job_id) for job_id, _ in self.parts.policy.queue(now)]
-        factors = writeback_order.factors(decided + queued, {k: t.site_factor for k, t in self.world.tracked.items()})
-        updates = [writeback.site_factor(job_id, factor) for job_id, factor in factors.items()]
-        for update, error in zip(updates, self.client.update(updates), strict=True):
-            if not error:
-                self.world.tracked[update.job_id].site_factor = factors[update.job_id]
+        factors = writeback_order.factors(decided + queued, {k: t.site_factor for k, t in tracked.items()})
+        moved = [(tracked[job_id], factor, tracked[job_id].site_factor) for job_id, factor in factors.items()]
+        for job, _, _ in moved:
+            job.site_factor = writeback_order.ANY
+        return moved
+
+    def write_order(self, moved: Sequence[tuple[Tracked, int, int | None]]) -> None:
+        """Write the factors that were intended."""
+        updates = [writeback.site_factor(tracked.record.job_id, factor) for tracked, factor, _ in moved]
+        for (tracked, factor, before), error in zip(moved, self.client.update(updates), strict=True):
+            tracked.site_factor = before if error else factor
 
 
 def _awaits_map(tracked: Tracked) -> bool:

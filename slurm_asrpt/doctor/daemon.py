@@ -41,7 +41,7 @@ def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         return
     queued = {row.job_id for row in status.jobs if row.rank}
     ends = {job.job_id: job.eligible_time for job in look.jobs if job.state == PENDING and job.job_id in queued}
-    least = settings.daemon.lease_s / 2 - 3 * settings.daemon.interval_s  # renewed at half, in the next cycle
+    least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # renewed in the next cycle
     weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
     if weak:
         text = (

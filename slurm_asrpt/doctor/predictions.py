@@ -32,8 +32,8 @@ def _hook(settings: Settings, now: float) -> Iterator[Finding]:
         yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd; it writes this file anew every cycle")
         return
     if until < now:
-        text = f"asrptd's heartbeat stopped {now - until:.0f} s ago: the hook tags jobs and leases none"
-        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd")
+        text = f"asrptd does not run: no heartbeat since {now - until:.0f} s, so the hook tags jobs and leases none"
+        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd, then systemctl start asrptd")
     else:
         yield Finding("hook", State.OK, "asrptd's heartbeat is fresh")
 

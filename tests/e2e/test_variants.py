@@ -1,7 +1,7 @@
 """Other clusters than the usual one: sched/builtin, and accounting with slurmdbd on MariaDB."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,11 @@ pytestmark = pytest.mark.e2e
 
 
 @contextmanager
-def other_cluster(port: int, policy: str = "asrpt", **options: Any) -> Iterator[Cluster]:
-    """A lab of its own with asrptd in mode enforce."""
-    settings = QUICK | {"policy": {"name": policy}}
+def other_cluster(
+    port: int, policy: str = "asrpt", partitions: Sequence[str] = ("gpu",), **options: Any
+) -> Iterator[Cluster]:
+    """A lab of its own with asrptd in mode enforce, for these partitions."""
+    settings = QUICK | {"policy": {"name": policy}, "slurm": {"partitions": list(partitions)}}
     with own_cluster(port, "2x4", settings, **options) as cluster:
         cluster.start_daemon()
         yield cluster
@@ -62,6 +64,23 @@ def test_easy_backfill_goes_by_the_time_limits_of_slurm():
         asrpt.cancel(running)
         jobs = asrpt.wait_all([head, long], "COMPLETED", timeout=40)
         assert jobs[head].start_time <= jobs[long].start_time
+
+
+def test_a_partition_that_preempts_is_left_to_slurm_and_its_victim_runs_again():
+    extra = """PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
+    with other_cluster(80, partitions=("gpu", "urgent"), slurm_conf_extra=extra) as asrpt:
+        victim = asrpt.submit("-n8", "--gpus-per-task=1", "--requeue", script="[ $SLURM_RESTART_COUNT ] || sleep 600")
+        asrpt.wait(victim, "RUNNING")
+        wait_for(lambda: asrpt.audit(victim, "running"), "asrptd has seen it run", 10)
+        urgent = asrpt.submit("-p", "urgent", "--gpus=1", script="sleep 3")
+        asrpt.wait(urgent, "RUNNING", "COMPLETED")
+        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it", 10)
+        assert asrpt.audit(urgent, "left")[0]["why"] == "preempts"
+        wait_for(lambda: not asrpt.job(victim).required_nodes, "our nodes are taken off", 15)
+        asrpt.scontrol("update", f"JobId={victim}", "StartTime=now", user="asrpt1")
+        asrpt.wait(victim, "COMPLETED")
 
 
 def test_with_accounting_the_tag_and_the_gpus_reach_sacct():

@@ -197,6 +197,8 @@ class Arena(Cluster):
     def look(self) -> None:
         """Note what Slurm says of each of our jobs now. Raises SlurmError."""
         now = time.time()
+        if self.lost_state:
+            self._resume_drained()
         found = {record.name: record for record in self.client.jobs()}
         for ticket in list(self.tickets):
             record = found.get(ticket.token)
@@ -219,9 +221,19 @@ class Arena(Cluster):
         fields = "jobid,jobname,state,admincomment"
         said = self.lab.run(["sacct", "-n", "-P", "-X", "-j", ",".join(tokens), "-o", fields]).stdout
         for job_id, token, state, comment in (line.split("|") for line in said.splitlines()):
-            if tokens.get(job_id) == token:
+            going = state in (PENDING, *RUNNING_STATES)
+            if tokens.get(job_id) == token and going and self.lost_state:
+                self.records.pop(token, None)  # slurmctld, which has just answered, has forgotten it
+            elif tokens.get(job_id) == token:
                 unseen = JobRecord(job_id, token, USER, -1, "gpu", "", "", 0.0, admin_comment=comment)
                 self.records[token] = replace(self.records.get(token, unseen), state=state.split(" ")[0])
+
+    def _resume_drained(self) -> None:
+        """As an admin does: a slurmctld that has given a number anew drains the node that refuses it for that."""
+        for line in self.lab.run(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %E"]).stdout.splitlines():
+            name, _, reason = line.partition(" ")
+            if reason == "Duplicate jobid":
+                self.lab.run(["scontrol", "update", f"NodeName={name}", "State=RESUME"], check=False)
 
     def _release(self, record: JobRecord) -> None:
         """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""

@@ -175,6 +175,39 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
             bench.close()
 
 
+ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 3))
+"""At which update, what part of it is done, death or failure, cycles until the next."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(ORDER_POINT, min_size=1, max_size=4), st.booleans())
+def test_in_mode_order_no_factor_is_forgotten_or_wrong(
+    faults: list[tuple[int, float, bool, int]], at_once: bool
+) -> None:
+    """Wherever it dies: the factors in Slurm soon follow the policy, and none is left once it is disabled."""
+    with TemporaryDirectory() as folder:
+        slurm = Dying(starts_jobs=False)
+        slurm.only_updates = True
+        bench = ArmedBench(Path(folder), slurm, mode="order")
+        try:
+            for calls, done, dies, cycles in faults:
+                for iterations in (1000, 10, 100_000):
+                    slurm.submit(12, iterations=iterations, leased=False)
+                slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
+                for _ in range(cycles):
+                    bench.survive()
+            slurm.calls_left = -1
+            if not at_once:
+                bench.cycle(2)
+                wanted = [str(job_id) for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+                assert sorted(wanted, key=lambda job_id: -slurm.site_factors[job_id]) == wanted
+            bench.scheduler.parts.disabled = True
+            bench.cycle()
+        finally:
+            bench.close()
+    assert set(slurm.site_factors.values()) <= {0}
+
+
 def test_the_fake_dies_where_it_is_told_to(tmp_path: Path) -> None:
     """Else the tests above would prove nothing."""
     slurm = Dying()

@@ -18,4 +18,8 @@ def test_slurm_fails_a_waiting_job_that_is_pinned_to_a_node_it_no_longer_knows()
         cluster.scontrol("update", f"JobId={gone}", "NumNodes=1-1", "ReqNodeList=n2")
         with without_last_node(cluster.lab):
             states = {job_id: record.state for job_id, record in cluster.jobs().items()}
+            words = [f"update JobId={gone} Requeue=1", f"requeue {gone}"]
+            refused = [cluster.lab.run(["scontrol", *line.split()], check=False).stderr for line in words]
         assert states == {free: "PENDING", here: "PENDING", gone: "NODE_FAIL"}
+        assert "Job has already finished" in refused[0]
+        assert "Requested operation is presently disabled" in refused[1]  # so that asrptd cannot give it back

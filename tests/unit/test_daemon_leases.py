@@ -1,4 +1,4 @@
-"""Leases: renewed at half time, not more often, in all that waits, and never in what is Slurm's."""
+"""Leases: renewed in time, not more often, in all that waits, and never in what is Slurm's."""
 
 from collections import Counter
 
@@ -18,14 +18,17 @@ def leases(bench, job_id):
     return [w["StartTime"] for w in bench.writes(job_id) if w.keys() == {"StartTime"}]
 
 
-def test_a_waiting_jobs_lease_is_renewed_at_half_time_and_not_before(bench):
+@pytest.mark.parametrize(("lease_s", "after_s"), [(600, 400), (100, 50)])
+def test_a_lease_is_renewed_at_half_time_or_with_200_s_left_and_not_before(make_bench, lease_s, after_s):
+    bench = make_bench(lease_s=lease_s)
+    bench.slurm.lease = float(lease_s)
     fill(bench)
-    job_id = bench.slurm.submit(12)  # the hook's lease: 600 s
-    bench.cycle(300)
+    job_id = bench.slurm.submit(12)  # the hook's lease
+    bench.cycle(after_s)
     assert leases(bench, job_id) == []
     bench.cycle(3)
-    assert leases(bench, job_id) == ["now+600"]
-    bench.cycle(299)
+    assert leases(bench, job_id) == [f"now+{lease_s}"]
+    bench.cycle(after_s - 1)
     assert len(leases(bench, job_id)) == 1
     bench.cycle(5)
     assert len(leases(bench, job_id)) == 2
@@ -177,7 +180,7 @@ def renewed(bench, cycles):
 def test_jobs_that_were_leased_together_are_renewed_little_by_little(bench, small_shares):
     fill(bench)
     jobs = [bench.slurm.submit(12) for _ in range(30)]
-    bench.cycle(299)
+    bench.cycle(399)
     counts = renewed(bench, 20)
     assert sum(counts) == len(jobs)
     assert max(counts) == 3
@@ -205,8 +208,8 @@ def test_leases_that_have_nearly_run_out_are_written_in_bounded_numbers(bench, s
 
 def test_the_shortest_leases_are_renewed_first(bench, small_shares):
     fill(bench)
-    late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (200, 290))
-    others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 295) for _ in range(5)]
+    late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (100, 190))
+    others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 195) for _ in range(5)]
     bench.cycle()
     assert leases(bench, late)
     assert leases(bench, later)

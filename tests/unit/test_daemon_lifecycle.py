@@ -92,6 +92,42 @@ def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(ben
     assert len(bench.audit("start", job_id)) == 2  # at once again
 
 
+@pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
+def test_a_start_on_a_node_that_is_lost_meanwhile_is_taken_back_at_once(bench, state):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    lost = bench.slurm.records[job_id].required_nodes
+    bench.slurm.node_state(lost, state)
+    bench.cycle()
+    assert [e["why"] for e in bench.audit("not-started", job_id)] == ["NodeDown"]
+    assert bench.slurm.records[job_id].required_nodes not in ("", lost)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
+    """slurmctld came back without the node that our pin named: NODE_FAIL, and no way to requeue it."""
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.slurm.end(job_id, "NODE_FAIL")
+    if restarts:
+        bench.restart()
+    bench.cycle(2)
+    (told,) = bench.audit("pin-failed", job_id)
+    assert (told["user"], told["nodes"]) == ("asrpt1", bench.slurm.records[job_id].required_nodes)
+    assert "submit it again" in told["remedy"]
+
+
+def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.end(job_id, "NODE_FAIL")
+    bench.cycle()
+    assert bench.audit("ended", job_id)
+    assert not bench.audit("pin-failed")
+
+
 def test_pauses_between_attempts_grow(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)

@@ -92,6 +92,7 @@ ROWS = re.findall(r"^\| (.+) \| (.+) \| `(\S+)::(\w+)` \|$", (ROOT / "docs" / "s
 @pytest.mark.parametrize(("feature", "what", "file", "test"), ROWS)
 def test_each_feature_of_slurm_has_the_test_that_the_table_names(feature: str, what: str, file: str, test: str) -> None:
     assert re.search("managed|left to Slurm|setting|go on|untouched", what), feature
+    assert file.startswith("e2e/"), f"{feature}: on a real Slurm"
     assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
 
 

@@ -160,10 +160,10 @@ def test_mode_order_needs_multifactor(settings: Settings, look: Look) -> None:
 
 
 def test_leases_that_are_not_renewed(settings: Settings, look: Look) -> None:
-    for lease in (-5.0, 30.0, 280.0):
+    for lease in (-5.0, 30.0, 180.0):
         weak = replace(look, jobs=[job("1"), job("2", lease=lease)])
         assert found(settings, weak, "leases")[0][0] is State.FAILURE
-    assert found(settings, replace(look, jobs=[job("1"), job("2", lease=290.0)]), "leases")[0][0] is State.OK
+    assert found(settings, replace(look, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
     not_queued = replace(look, jobs=[job("1"), job("3", lease=-5.0)])
     assert found(settings, not_queued, "leases")[0][0] is State.OK
     status_of(settings, "disabled", "1", "2")
