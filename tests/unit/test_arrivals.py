@@ -1,5 +1,7 @@
 """What the daemon tells of those who came lately: the rate stays that of a day, however many there were."""
 
+from itertools import pairwise
+
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
@@ -33,7 +35,7 @@ def test_a_part_of_many_comes_at_the_rate_of_all(number: int) -> None:
     assert len(jobs) / window_s == pytest.approx((number - 1) / WINDOW_S)
     times = [job.job.submit_time for job in jobs]
     assert NOW - window_s < times[0] < NOW - 0.99 * window_s
-    assert max(b - a for a, b in zip(times, times[1:], strict=False)) == pytest.approx(WINDOW_S / number, rel=0.01)
+    assert max(b - a for a, b in pairwise(times)) == pytest.approx(WINDOW_S / number, rel=0.01)
 
 
 def test_a_burst_is_no_rate_that_goes_on() -> None:
