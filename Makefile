@@ -91,7 +91,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
 	$(BIN)/python -m benchmarks.forecast --json > build/benchmarks/forecast.json
 	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
-	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --json > build/benchmarks/simulate.json
+	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --runs 5 --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
 	$(BIN)/python -m benchmarks.contention --json > build/benchmarks/contention.json

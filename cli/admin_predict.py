@@ -24,12 +24,15 @@ from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.predict import table
+from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.spool import read_losses, read_progress
 
 
 def _as_sbatch(
@@ -148,6 +151,7 @@ def _interval(low: int, high: int) -> str:
 def explain_command(
     given: AsSbatch,
     job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job id, or a script as given to sbatch.")],
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -155,11 +159,13 @@ def explain_command(
 
     A job is looked up in the history, else in Slurm's queue; a job script as predict
     does. The keys of its chain are tried from narrow to wide; the first one that the
-    active table knows answers.
+    active table knows answers. The losses that a running job reports are told too,
+    with the curve fitted to them.
 
     \b
     Examples:
       asrpt-admin explain-prediction 4711
+      asrpt-admin explain-prediction --plot run.png 4711
       asrpt-admin explain-prediction --user alice train.sh
     """
     settings = load_settings(config)
@@ -171,10 +177,44 @@ def explain_command(
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)
+    loss = _reported(settings, job, found)
+    if plot is not None:
+        from slurm_asrpt.predict import picture  # matplotlib takes a second to come
+
+        picture.draw(f"{job}: {_iterations(found.answer.iterations)} iterations predicted", found, loss, plot)
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps({**asdict(found), "loss": None if loss is None else asdict(loss)}))
     else:
         _show_evidence(subject, found)
+        if loss is not None:
+            _show_loss(loss)
+
+
+def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
+    """What the job's losses say, where it has reported some that we may read."""
+    if not _JOB_ID.fullmatch(job):
+        return None
+    number = _number(settings, job)
+    progress, losses = read_progress(settings.paths.spool, number), read_losses(settings.paths.spool, number)
+    return convergence(losses, progress.done if progress else 0, [run.iterations for run in found.runs])
+
+
+def _number(settings: Settings, job_id: str) -> str:
+    """What Slurm calls the job inside: a task of an array has a number of its own."""
+    record = _record(settings, job_id) if "_" in job_id else None
+    return str(record.number) if record else job_id
+
+
+def _show_loss(loss: Convergence) -> None:
+    (first, began), (last, now) = loss.points[0], loss.points[-1]
+    print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({len(loss.points)} reports)")
+    if loss.curve is None or loss.ends is None:
+        print("no falling curve fits it yet")
+        return
+    print(
+        f"the fitted curve falls to {loss.curve.floor:.4g} and is near it ({STOP_SHARE:.0%}) at iteration {loss.ends}"
+    )
+    print(f"counted on, with the past runs: {loss.expected:.0f} iterations more")
 
 
 def _nothing_of_a_script(given: AsSbatch) -> None:
@@ -202,12 +242,16 @@ def _of_job(settings: Settings, job_id: str) -> Subject:
             runs = history.runs_where("job_id = ?", (job_id,), 1)
     if runs:
         return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
-    record = next((r for r in CliClient(settings.slurm).jobs() if r.job_id == job_id), None)
+    record = _record(settings, job_id)
     tag = parse_tag(record.admin_comment) if record else None
     if record is None or tag is None:
         why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
         raise InputError(f"job {job_id}: {why}; name its script instead")
     return Subject(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
+
+
+def _record(settings: Settings, job_id: str) -> JobRecord | None:
+    return next((record for record in CliClient(settings.slurm).jobs() if record.job_id == job_id), None)
 
 
 def _show_evidence(subject: Subject, found: Evidence) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.daemon.recorder import REQUEUED
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
@@ -39,6 +40,8 @@ LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
 PATIENCE = 3
 """Limits of waiting are for a machine by itself; tests also run side by side and on slower ones."""
+SOON_S = 30
+"""Within this time starts what nothing holds back, however busy the machine: what is stuck takes for ever."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
@@ -207,12 +210,16 @@ class Cluster:
 
     def recorded(self, job_id: str) -> Run:
         """The job's row of the history, as soon as asrptd has written it: a moment after the audit trail's."""
-        wait_for(lambda: job_id in self.runs(), f"job {job_id} is in the history", 30)
-        return self.runs()[job_id]
+        return self.all_recorded([job_id])[job_id]
+
+    def all_recorded(self, job_ids: Sequence[str]) -> dict[str, Run]:
+        wait_for(lambda: set(job_ids) <= self.runs().keys(), f"jobs {job_ids} are in the history", 30)
+        return self.runs()
 
     def runs(self) -> dict[str, Run]:
+        """The history, without the runs that a requeue has cut short."""
         with History(self.paths / "state" / HISTORY, read_only=True) as history:
-            return {run.job_id: run for run in history.runs()}
+            return {run.job_id: run for run in history.runs() if run.state != REQUEUED}
 
     def admin(self, *arguments: str, user: str | None = None) -> str:
         command = [COMMANDS / "asrpt-admin", *arguments]

@@ -77,8 +77,9 @@ def test_a_qos_that_preempts_is_left_to_slurm_and_its_victim_runs_again(lab: Clu
     victim = lab.submit("-N2", "--gres=gpu:4", "--requeue", script=script, user="asrpt1")
     lab.wait(victim, "RUNNING")
     wait_for(lambda: lab.audit(victim, "running"), "asrptd has seen it run", 10)
-    urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 3", user="asrpt2")
+    urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 5", user="asrpt2")
     lab.wait(urgent, "RUNNING", "COMPLETED")
+    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen what it is", 10)
     assert lab.audit(urgent, "left")[0]["why"] == "preempts"
     lab.wait(victim, "PENDING")
     wait_for(lambda: lab.job(victim).required_nodes == "", "our nodes are taken off", 15)

@@ -25,7 +25,7 @@ def foreseeing(cluster: Cluster) -> Cluster:
     cluster.start_daemon("--config", str(settings))
     taught = [cluster.submit("-n4", "--gpus-per-task=1", script="sleep 3") for _ in range(4)]
     cluster.wait_all(taught, "COMPLETED")
-    wait_for(lambda: all(cluster.audit(job_id, "ended") for job_id in taught), "the runs are in the history", 30)
+    cluster.all_recorded(taught)
     cluster.admin("retrain")
     return cluster
 
@@ -49,7 +49,7 @@ def test_a_loaded_queue_gets_start_times_and_is_judged(foreseeing: Cluster) -> N
     assert rows[ranked[0]]["start_median"] < rows[ranked[-1]]["start_median"]
     (foreseeing.lab.home("asrpt1") / "go-forecast").touch()
     foreseeing.wait_all([running, *jobs], "COMPLETED", timeout=240)
-    wait_for(lambda: all(foreseeing.audit(job_id, "ended") for job_id in jobs), "all are in the history", 30)
+    foreseeing.all_recorded(jobs)
     found = json.loads(foreseeing.admin("calibration", "--json"))
     assert found["jobs"] >= JOBS  # that which ran first may have had an estimate, too
     assert found["inside"] + found["early"] + found["late"] == pytest.approx(1)

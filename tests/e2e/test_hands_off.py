@@ -9,7 +9,7 @@ import pytest
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS
 
-from .conftest import Cluster, wait_for
+from .conftest import SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -62,7 +62,7 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
 def test_an_interactive_job_starts_at_once_and_is_shown_as_left(asrpt: Cluster):
     began = time.monotonic()
     assert asrpt.lab.run(["srun", "--gpus=1", "echo", "here"], user="asrpt1").stdout == "here\n"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON_S
     blockers = asrpt.block_all()
     command = ["srun", "--gpus=1", "--job-name=waits", "echo", "later"]
     waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -98,7 +98,7 @@ def test_holds_dependencies_begin_times_and_scancel(asrpt: Cluster):
     asrpt.cancel(*blockers)
     jobs = asrpt.wait_all([first, second, third, later], "COMPLETED")
     assert jobs[first].end_time <= jobs[second].start_time < jobs[second].end_time <= jobs[third].start_time
-    assert submitted + 14 <= jobs[later].start_time <= submitted + 20
+    assert submitted + 14 <= jobs[later].start_time <= submitted + 14 + SOON_S
     for job_id in (second, third):
         assert len(asrpt.audit(job_id, "start")) == 1, "it was not tried before its dependency was fulfilled"
     assert {asrpt.job(j).state for j in (by_admin, by_user)} == {"PENDING"}
@@ -120,9 +120,9 @@ def test_an_owners_later_start_time_is_kept_and_an_earlier_one_does_no_harm(asrp
     wait_for(lambda: "begin" in asrpt.text_of(later), "the later one waits for its begin time", 5)
     asrpt.cancel(*blockers)
     jobs = asrpt.wait_all([sooner, later, now], "COMPLETED")
-    assert jobs[now].start_time < set_at + 10
-    assert set_at + 1 <= jobs[sooner].start_time <= set_at + 10
-    assert set_at + 13 <= jobs[later].start_time <= set_at + 19
+    assert jobs[now].start_time < set_at + SOON_S
+    assert set_at + 1 <= jobs[sooner].start_time <= set_at + SOON_S
+    assert set_at + 13 <= jobs[later].start_time <= set_at + 13 + SOON_S
 
 
 def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
@@ -135,10 +135,8 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
     asrpt.scontrol("requeuehold", held)
     asrpt.wait_all(jobs, "PENDING")
     wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "our nodes are taken off", 10)
-    time.sleep(2)
     # Slurm defers a requeued job for two minutes; that is kept until somebody says otherwise
-    assert "begin" in asrpt.text_of(requeued)
-    assert "held" in asrpt.text_of(held)
+    wait_for(lambda: "begin" in asrpt.text_of(requeued) and "held" in asrpt.text_of(held), "both are told apart", 10)
     for job_id in jobs:
         after = asrpt.job(job_id)
         assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)

@@ -95,6 +95,6 @@ def test_hostile_job_names_are_shown_harmlessly(asrpt: Cluster):
     assert not controls(log + audit)
     asrpt.lab.run(["scancel", "--user=root"])
     asrpt.wait_all(jobs, "COMPLETED")
-    wait_for(lambda: all(asrpt.audit(job_id, "ended") for job_id in jobs), "all are in the history", 10)
+    asrpt.all_recorded(jobs)
     folders = [asrpt.lab.home(), asrpt.lab.home("asrpt1"), asrpt.lab.directory]
     assert not [path for folder in folders for path in folder.rglob("pwned*")]

@@ -279,7 +279,7 @@ def test_the_shadow_report_tells_of_real_jobs(site: Cluster):
     site.start_daemon("--mode", "shadow")
     jobs = [site.submit("--gpus=4", "-N1", script="sleep 1") for _ in range(4)]
     site.wait_all(jobs, "COMPLETED")
-    wait_for(lambda: all(site.audit(job, "ended") for job in jobs), "all are recorded", 20)
+    site.all_recorded(jobs)
     html = site.lab.directory / "report.html"
     done = admin(site, "shadow-report", "--since", "1days", "--json", "--html", str(html))
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import pytest
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 
-from .conftest import Cluster, wait_for
+from .conftest import SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -80,11 +80,11 @@ def test_an_unseen_job_starts_at_once_and_the_fourth_submission_is_predicted(asr
     submitted = time.time()
     job = asrpt.wait(job_id, "RUNNING", "COMPLETED")
     assert parse_tag(job.admin_comment).iterations == 0
-    assert job.start_time - submitted < 5
+    assert job.start_time - submitted < SOON_S
     others = [asrpt.train(30, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200, user="asrpt2")]
     others += [asrpt.train(200, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200) for _ in range(2)]
     asrpt.wait_all([job_id, *others], "COMPLETED")
-    wait_for(lambda: all(asrpt.audit(j, "ended") for j in (job_id, *others)), "the history has them", 10)
+    asrpt.all_recorded([job_id, *others])
     asrpt.admin("retrain")
     fourth = asrpt.train(200, "vgg19-1gpu", "-n1", "--gpus-per-task=1", speedup=200)
     predicted = parse_tag(asrpt.job(fourth).admin_comment).iterations
@@ -106,7 +106,7 @@ def learn(cluster: Cluster, *recipes: Recipe) -> None:
     """Run each job twice for real and retrain."""
     jobs = [run_one(cluster, recipe) for recipe in recipes * 2]
     cluster.wait_all(jobs, "COMPLETED")
-    wait_for(lambda: all(cluster.audit(j, "ended") for j in jobs), "the history has them", 10)
+    cluster.all_recorded(jobs)
     cluster.admin("retrain")
 
 
@@ -167,7 +167,7 @@ def test_reserved_nodes_are_not_used(asrpt: Cluster):
     try:
         job_id = asrpt.submit("-n4", "--gpus-per-task=1", script="sleep 1")
         job = asrpt.wait(job_id, "RUNNING", "COMPLETED", timeout=30)
-        assert job.start_time - job.submit_time < 10
+        assert job.start_time - job.submit_time < SOON_S
         assert asrpt.audit(job_id, "start")[0]["gpus"] == {"n1": 4}
     finally:
         asrpt.scontrol("delete", "ReservationName=wall")

@@ -16,7 +16,7 @@ from slurm_asrpt.predict.table import read_table
 from tests import systemd_trial
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
-from .test_slurm_user import SLURM_USER, known, recorded
+from .test_slurm_user import SLURM_USER, known
 
 pytestmark = [
     pytest.mark.e2e,
@@ -60,7 +60,7 @@ def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, sy
     assert said.returncode == 0, systemd.run("systemctl", "status", "--no-pager", "asrptd").stdout
     until_it_schedules(site)
     job_id = site.submit("-n4", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4", script="sleep 1")
-    recorded(site, job_id)
+    site.recorded(job_id)
     assert site.audit(job_id, "running")[0]["as_planned"]
     said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
     assert said.returncode == 0, (

@@ -28,9 +28,8 @@ SCRIPT = (
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "asrpt.toml").write_text(
-        f'[paths]\nstate = "{tmp_path}/state"\nhook = "{tmp_path}/hook"\n[predict]\ntrees = 3\n'
-    )
+    paths = "".join(f'{name} = "{tmp_path}/{name}"\n' for name in ("state", "hook", "spool"))
+    (tmp_path / "asrpt.toml").write_text(f"[paths]\n{paths}[predict]\ntrees = 3\n")
     (tmp_path / "job.sh").write_bytes(SCRIPT)
     return tmp_path / "asrpt.toml"
 
@@ -165,6 +164,17 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 500
     assert {run["job_id"] for run in told["runs"]} == {"41", "42"}
+    assert told["loss"] is None
+    spool = config.parent / "spool" / "progress" / "42"
+    spool.mkdir(parents=True)
+    losses = "".join(f"{at} {0.4 + 1 / (0.01 * at + 0.5):.6g}\n" for at in range(1, 300, 10))
+    (spool / "losses").write_text(losses)
+    picture = config.parent / "run.svg"
+    done = admin("explain-prediction", "--config", config, "--plot", picture, "42")
+    assert "the fitted curve falls to 0.3" in done.stdout
+    assert picture.read_bytes().startswith(b"<?xml")
+    done = admin("explain-prediction", "--config", config, "--plot", "run.txt", "42")
+    assert (done.returncode, "must end in .png" in done.stderr) == (2, True)
     done = admin("explain-prediction", "--config", config, "43", PATH="/nonexistent")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.rounds.losscurve import LossCurve
+from slurm_asrpt.core.rounds.losscurve import Curve
 
 Rates = tuple[float, ...]
 """Tasks per second by GPU type, in the order of ``Fleet.types``."""
@@ -68,7 +68,7 @@ class RoundJob:
     model: str = ""
     history: str = ""
     search: str = ""
-    curve: LossCurve | None = None
+    curve: Curve | None = None
 
     def __post_init__(self) -> None:
         if self.tasks < 1 or (self.rounds is not None and self.rounds < 1):

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +16,40 @@ ASKED = 24
 """Losses that a fit looks at, spread over all there are: it costs the same after ten rounds and after ten thousand."""
 FLOORS = 24
 """Values tried for the loss that is never gone below."""
+
+
+class Curve(Protocol):
+    """A job's training loss. Training stops once it has come within ``stop`` of the floor that it falls to."""
+
+    @property
+    def stop(self) -> float: ...
+
+    def loss(self, done: int) -> float:
+        """The loss after so many rounds, of those that have been done."""
+
+
+@dataclass(frozen=True)
+class ReportedCurve:
+    """What a job has reported so far; between two reports a straight line. points: (round, loss), rounds ascending.
+
+    share: training stops within this share of the fall so far. How far it will fall nobody knows before its end.
+    Raises ValueError without a point.
+    """
+
+    points: tuple[tuple[int, float], ...]
+    share: float
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ValueError("a curve needs a point")
+
+    @property
+    def stop(self) -> float:
+        return self.share * (self.points[0][1] - min(loss for _, loss in self.points))
+
+    def loss(self, done: int) -> float:
+        rounds, losses = zip(*self.points, strict=True)
+        return float(np.interp(done, rounds, losses))
 
 
 @dataclass(frozen=True)
@@ -54,7 +89,7 @@ def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float
     return LossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop, noise, seed)
 
 
-def observed(curve: LossCurve, done: int) -> tuple[list[int], list[float]]:
+def observed(curve: Curve, done: int) -> tuple[list[int], list[float]]:
     """Rounds 0 .. done, or ASKED of them evenly, and their losses."""
     rounds = sorted({round(done * n / (ASKED - 1)) for n in range(ASKED)})
     return rounds, [curve.loss(k) for k in rounds]

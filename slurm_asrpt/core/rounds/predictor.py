@@ -47,7 +47,8 @@ def fitted(job: Progress) -> float | None:
     """Rounds that the fitted loss curve says are left; None where nothing can be fitted."""
     if job.job.curve is None:
         return None
-    curve = fit(*observed(job.job.curve, job.done), job.job.curve.stop)
+    stop = job.job.curve.stop
+    curve = fit(*observed(job.job.curve, job.done), stop) if stop > 0 else None
     return None if curve is None else max(0.0, float(curve.rounds - job.done))
 
 
