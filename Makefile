@@ -1,4 +1,4 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | figures | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
@@ -6,13 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
-TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus
+TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus mandoc
 
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -118,13 +118,18 @@ test-deb: setup deb ## Those packages installed, upgraded, removed and purged in
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
-man: setup ## Write etc/asrpt.toml, man/asrpt.toml.5 and docs/status.schema.json anew, and check all pages
+man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
 	$(BIN)/python -m slurm_asrpt.configdoc
 	$(BIN)/python -m slurm_asrpt.statusdoc
-	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_docs.py
+	$(BIN)/python -m slurm_asrpt_cli.mandoc
+	$(BIN)/python -m slurm_asrpt_cli.completion
+	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_mandoc.py tests/unit/test_docs.py
 
 screenshots: setup ## Draw docs/img anew: asrpt-status on a terminal of 80x24
 	$(BIN)/python -m tests.screenshots
+
+figures: setup ## Draw the pictures of docs/how-it-decides.md anew
+	$(BIN)/python -m tests.figures
 
 clean: ## Remove .venv and all that was built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

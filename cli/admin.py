@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import typer
 from slurm_asrpt_cli import (
     admin_audit,
     admin_calibration,
@@ -20,36 +19,34 @@ from slurm_asrpt_cli import (
     admin_switch,
 )
 from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.helping import App
 
-app = typer.Typer(
+app = App(
     help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
     epilog="""\b
 Examples:
   asrpt-admin doctor
   asrpt-admin COMMAND --help""",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 
+app.command("doctor")(admin_doctor.doctor_command)
+app.command("install")(admin_install.install_command)
+app.command("disable")(admin_switch.disable_command)
+app.command("enable")(admin_switch.enable_command)
+app.command("audit")(admin_audit.audit_command)
+app.command("snapshot")(admin_replay.snapshot_command)
+app.command("replay")(admin_replay.replay_command)
+app.command("shadow-report")(admin_shadow.shadow_command)
+app.command("calibration")(admin_calibration.calibration_command)
 app.command("retrain")(admin_models.retrain_command)
-app.add_typer(admin_models.app, name="models")
-app.add_typer(admin_history.app, name="history")
-app.command("group")(admin_group.group_command)
 # Options end at the script, as with sbatch: what follows belongs to the script.
 app.command("predict", context_settings={"allow_interspersed_args": False})(admin_predict.predict_command)
 app.command("explain-prediction", context_settings={"allow_interspersed_args": False})(admin_predict.explain_command)
 app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(admin_evaluate.evaluate)
-app.command("calibration")(admin_calibration.calibration_command)
-app.command("doctor")(admin_doctor.doctor_command)
-app.command("install")(admin_install.install_command)
-app.command("audit")(admin_audit.audit_command)
-app.command("snapshot")(admin_replay.snapshot_command)
-app.command("replay")(admin_replay.replay_command)
-app.command("disable")(admin_switch.disable_command)
-app.command("shadow-report")(admin_shadow.shadow_command)
-app.command("enable")(admin_switch.enable_command)
+app.command("group")(admin_group.group_command)
+app.add_typer(admin_models.app, name="models")
+app.add_typer(admin_history.app, name="history")
 
 
 def main() -> NoReturn:

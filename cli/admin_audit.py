@@ -52,8 +52,10 @@ class Asked:
 
 
 def audit_command(
-    job: Annotated[str, typer.Option("--job", "-j", help="Only these; 12 is all tasks of array 12.")] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of these users.")] = "",
+    job: Annotated[
+        str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")
+    ] = "",
+    user: Annotated[str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users.")] = "",
     since: Annotated[str, typer.Option("--since", "-S", metavar="TIME", help="From then on, as in sacct.")] = "today",
     until: Annotated[str, typer.Option("--until", "-E", metavar="TIME", help="Up to then.")] = "now",
     cycles: Annotated[bool, typer.Option("--cycles", help="Also a line for each cycle.")] = False,

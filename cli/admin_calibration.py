@@ -19,7 +19,7 @@ FEW = 30
 
 
 def calibration_command(
-    days: Annotated[int, typer.Option(min=1, max=36500, help="Of how many days.")] = 30,
+    days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Of how many days.")] = 30,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -17,7 +17,8 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings file; else $ASRPT_CONFIG, else /etc/slurm/asrpt.toml.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file; else $ASRPT_CONFIG."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import Told, progress
-from slurm_asrpt_cli.sim_options import Columns, Format, Processors, retrain_seconds
+from slurm_asrpt_cli.sim_options import SeldomColumns, SeldomFormat, SeldomProcessors, retrain_seconds
 from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
 
 from slurm_asrpt.config import Settings, load_settings
@@ -55,32 +56,24 @@ class Task:
 
 def evaluate(
     data: Annotated[str, typer.Option(metavar="WHAT", help=f"{HISTORY}, or a trace: {KNOWN}.")] = HISTORY,
-    fmt: Format = AUTO,
-    column: Columns = None,
-    processors_as_gpus: Processors = False,
-    train: Annotated[float, typer.Option(help="Share of the jobs to learn from, the first.")] = 0.8,
+    fmt: SeldomFormat = AUTO,
+    column: SeldomColumns = None,
+    processors_as_gpus: SeldomProcessors = False,
+    train: Annotated[float, typer.Option(metavar="SHARE", help="Share of the jobs to learn from, the first.")] = 0.8,
     rolling: Annotated[bool, typer.Option("--rolling", help="Also learn anew every --retrain.")] = False,
-    retrain: Annotated[str, typer.Option(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
-    predictor: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")] = None,
+    retrain: Annotated[str, seldom(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
+    predictor: Annotated[list[str] | None, seldom(metavar="NAME", help="Only this; may be repeated.")] = None,
     learn_from: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Judge all, learn only from these; may be repeated.")
+        list[str] | None, seldom(metavar="STATE", help="Judge all, learn only from these; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Jobs to simulate; 0: none.")] = 3000,
-    load: Annotated[float, typer.Option(min=0.01, max=100, help="Of the simulated cluster.")] = 1.0,
+    jobs: Annotated[int, typer.Option(min=0, metavar="N", help="Jobs to simulate; 0: none.")] = 3000,
+    load: Annotated[float, seldom(min=0.01, max=100, metavar="LOAD", help="Of the simulated cluster.")] = 1.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare predictors on jobs that they have not seen.
 
     They learn from the first jobs and predict the rest.
-
-    \b
-    Columns: MAE: mean absolute error, iterations. /FOREST:
-    that over the paper's forest's. NEAR: within 10%. UNSEEN:
-    not predicted. INSIDE: of the predicted, in their 10-90%
-    interval. Last: mean completion times of those jobs, each
-    policy on a small simulated cluster. The table ROLLING:
-    the same, learning anew every --retrain.
 
     \b
     Examples:

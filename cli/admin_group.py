@@ -22,12 +22,12 @@ from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
 
 
 def group_command(
-    scripts: Annotated[
-        list[Path], typer.Argument(metavar="SCRIPT...", help="Scripts, as they would be given to sbatch.")
-    ],
+    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT", help="Scripts, as they would be given to sbatch.")],
     diff: Annotated[bool, typer.Option("--diff", help="Say why two scripts are in two groups.")] = False,
-    name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or id; else yours.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

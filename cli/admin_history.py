@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, history_path, read_history
+from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.progress import Told, progress
 
 from slurm_asrpt.config import Settings, load_settings
@@ -29,15 +30,13 @@ if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
     from slurm_asrpt.predict.historyimport import Counts, Import
     from slurm_asrpt.predict.historyio import Output, Row
 
-app = typer.Typer(
+app = App(
     help="The history of runs that predictions are learned from.",
     epilog="""\b
 Examples:
   asrpt-admin history import --sacct --since 90days
   asrpt-admin history stats""",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
 )
 
 
@@ -60,46 +59,41 @@ def _writing(settings: Settings) -> Iterator[History]:
 def import_(
     sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct on this machine.")] = False,
     since: Annotated[
-        str, typer.Option(help="With --sacct: how far back, 30days, 2weeks or a date; else from the last import on.")
+        str,
+        typer.Option(metavar="WHEN", help="How far back: 90days or a date; else from the last on."),
     ] = "",
-    partition: Annotated[str, typer.Option(help="With --sacct: these, comma-separated; else slurm.partitions.")] = "",
-    dump: Annotated[Path | None, typer.Option(help="What sacct printed.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="CSV with a line of titles; .gz too, as all files.")] = None,
+    partition: Annotated[
+        str, seldom(metavar="PARTITIONS", help="With --sacct: only these; else slurm.partitions.")
+    ] = "",
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="What sacct printed.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV with a line of titles.")] = None,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TITLE", help="Where the CSV has what, e.g. job_id=JobNumber.")
+        list[str] | None, seldom(metavar="NAME=TITLE", help="Where the CSV has what, e.g. job_id=JobNumber.")
     ] = None,
-    jsonl: Annotated[Path | None, typer.Option(help="JSON lines, as export writes them.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="A trace of any kind that asrpt-sim reads.")] = None,
-    fmt: Annotated[str, typer.Option("--format", help="Kind of the trace; asrpt-sim formats lists them.")] = "auto",
+    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines, as export writes them.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A trace of any kind that asrpt-sim reads.")
+    ] = None,
+    fmt: Annotated[
+        str, seldom("--format", metavar="NAME", help="Kind of the trace; asrpt-sim formats lists them.")
+    ] = "auto",
     processors_as_gpus: Annotated[
-        bool, typer.Option("--processors-as-gpus", help="Take a CPU trace's processors as GPUs.")
+        bool, seldom("--processors-as-gpus", help="Take a CPU trace's processors as GPUs.")
     ] = False,
-    begin: Annotated[str, typer.Option(metavar="DATE", help="When the trace's first job was submitted.")] = "",
+    begin: Annotated[str, seldom(metavar="DATE", help="When the trace's first job was submitted.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add runs from elsewhere: sacct, CSV, JSON lines, traces.
 
-    Repeatable: what is there already is not added again, and
-    what asrptd has recorded itself is never overwritten.
-    After Ctrl-C everything read so far stays.
-
-    Jobs that carry our tag in AdminComment teach their group.
-    All others have no script to tell it from: their group is
-    made of user and job name (without a name: of user and
-    GPUs) and matches no new job. They teach what is typical
-    of their user and of the cluster, which answers for jobs
-    never seen before.
+    Repeatable: what is there already is not added again.
 
     \b
     Examples:
-      asrpt-admin history import --sacct
       asrpt-admin history import --sacct --since 90days
       asrpt-admin history import --csv jobs.csv.gz \\
         --column job_id=Id --column elapsed=Seconds
-      asrpt-admin history import --trace cluster_job_log \\
-        --begin 2017-10-01
     """
     from slurm_asrpt.predict.historyimport import Import
 

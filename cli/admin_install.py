@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, show_table
 from slurm_asrpt_cli.admin_switch import tell_of
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
@@ -34,25 +35,20 @@ def install_command(
     look: Annotated[bool, typer.Option("--check", help="Only show what is there and what is missing.")] = False,
     put: Annotated[bool, typer.Option("--apply", help="Put there what is missing.")] = False,
     take: Annotated[bool, typer.Option("--remove", help="Hand back what waits and take everything away.")] = False,
-    root: Annotated[Path, typer.Option(help="Work below this folder, on an image; Slurm is not asked.")] = Path("/"),
-    slurm_dir: Annotated[Path | None, typer.Option(help="Folder of slurm.conf; else as Slurm says.")] = None,
-    units: Annotated[Path, typer.Option(help="Folder of the systemd units.")] = DEFAULT_UNITS,
-    user: Annotated[str, typer.Option(help="Who asrptd runs as; else SlurmUser.")] = "",
+    root: Annotated[
+        Path, seldom(metavar="DIR", help="Work below this folder, on an image; Slurm is not asked.")
+    ] = Path("/"),
+    slurm_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of slurm.conf; else as Slurm says.")] = None,
+    units: Annotated[Path, seldom(metavar="DIR", help="Folder of the systemd units.")] = DEFAULT_UNITS,
+    user: Annotated[str, seldom(metavar="USER", help="Who asrptd runs as; else SlurmUser.")] = "",
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Install on the controller: hook, prologs, units, folders.
 
-    Changes nothing that is the site's own. job_submit.lua
-    gets marked lines that call our module after the site's
-    functions. slurm.conf is never written: the lines that it
-    needs are shown, and checked by scontrol show config. Of
-    a file that is replaced a copy stays beside it. Nothing
-    is started or stopped, except that --remove hands waiting
-    jobs back first; running jobs are not touched.
-
-    \b
-    Exit status of --check: 0 if all is there, else 1.
+    What is the site's own stays: job_submit.lua gets marked
+    lines, slurm.conf is never written, running jobs are not
+    touched. --check exits with 0 if all is there, else 1.
 
     \b
     Examples:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.helping import App
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import UNKNOWN, Column, safe
 
@@ -19,14 +20,13 @@ from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
 from slurm_asrpt.predict.retrain import retrain as learn
 
-app = typer.Typer(
+app = App(
     help="List the stored models, activate one of them, or go back to the last good one.",
     epilog="""\b
 Examples:
   asrpt-admin models list
   asrpt-admin models rollback""",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 

@@ -36,11 +36,15 @@ from slurm_asrpt.spool import read_losses, read_progress
 
 
 def _as_sbatch(
-    args: Annotated[list[str] | None, typer.Argument(help="The script's arguments.")] = None,
-    name: Annotated[str | None, typer.Option("--job-name", "-J", help="As sbatch's; else as sbatch finds it.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="User name or id; else yours.")] = None,
-    comment: Annotated[str | None, typer.Option("--comment", help="As sbatch's; else as in the script.")] = None,
-    gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs in all; else as the script asks.")] = 0,
+    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or id; else yours.")] = None,
+    comment: Annotated[
+        str | None, typer.Option("--comment", metavar="TEXT", help="As sbatch's; else as in the script.")
+    ] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, metavar="N", help="GPUs in all; else as the script asks.")] = 0,
 ) -> AsSbatch:
     return AsSbatch(args or [], name, user, comment, gpus)
 
@@ -156,11 +160,6 @@ def explain_command(
     as_json: JsonOption = False,
 ) -> None:
     """Show the past runs that a prediction rests on.
-
-    A job is looked up in the history, else in Slurm's queue; a job script as predict
-    does. The keys of its chain are tried from narrow to wide; the first one that the
-    active table knows answers. The losses that a running job reports are told too,
-    with the curve fitted to them.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ MOST_USERS = 20
 
 
 def shadow_command(
-    since: Annotated[str, typer.Option(help="How far back: 7days, 2weeks or a date.")] = "7days",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="How far back: 7days, 2weeks or a date.")] = "7days",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report, with all users.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

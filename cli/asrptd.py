@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.helping import App
 
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Mode, Settings, load_settings
@@ -16,7 +17,7 @@ from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import AsrptError, InputError, printable
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = App()
 
 LOG = logging.getLogger("asrptd")
 
@@ -36,13 +37,11 @@ class OneLine(logging.Formatter):
 
 @app.command(epilog=EPILOG)
 def asrptd(
-    config: Annotated[
-        Path | None, typer.Option(help="Settings file; default $ASRPT_CONFIG, /etc/slurm/asrpt.toml.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file; else $ASRPT_CONFIG.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Overrides daemon.mode of the settings.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Overrides policy.name of the settings.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="POLICY", help="Overrides policy.name of the settings.")] = None,
     once: Annotated[bool, typer.Option("--once", help="One cycle, then leave.")] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM.
 

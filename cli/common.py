@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 
 from slurm_asrpt.errors import DEBUG, EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, ending, printable
 
@@ -48,6 +49,8 @@ def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Call
 def run_app(app: Callable[..., int | None]) -> NoReturn:
     """Run ``app``, a Typer or a function like one, and leave by ``errors.ENDINGS``; no traceback for users."""
     command = Path(sys.argv[0]).name
+    if completing():
+        get_completion_inspect_parameters()  # makes the shells known to Typer, as App leaves that out
     code: int | str | None = 0
     try:
         code = app(prog_name=command, standalone_mode=False) or 0  # not standalone: we word its errors, in one line
@@ -61,6 +64,11 @@ def run_app(app: Callable[..., int | None]) -> NoReturn:
         code = tell(command, error)
     _flush()
     sys.exit(code)
+
+
+def completing() -> bool:
+    """Whether a shell asks for words that complete a line, in place of the command itself."""
+    return f"_{Path(sys.argv[0]).name}_COMPLETE".replace("-", "_").upper() in os.environ
 
 
 def tell(command: str, error: BaseException) -> int:

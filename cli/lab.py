@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import parse_settings
@@ -25,20 +26,19 @@ from slurm_asrpt.lab import cluster, debian, root
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
-app = typer.Typer(
+app = App(
     help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
     epilog="""\b
 Examples:
   asrpt-lab up --nodes 4x8
   asrpt-lab down""",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 console = Console(stderr=True)
 
-Directory = Annotated[Path, typer.Option("--dir", help="The lab's directory; test users must be able to enter it.")]
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", help="The lab's directory; test users must be able to enter it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -74,7 +74,10 @@ def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
 @app.callback()
 def main_options(
     folder: Annotated[
-        Path | None, typer.Option("--root", help="Do it in the Debian in this folder (see: debian), with its Slurm.")
+        Path | None,
+        typer.Option(
+            "--root", metavar="FOLDER", help="Do it in the Debian in this folder (see: debian), with its Slurm."
+        ),
     ] = None,
 ) -> None:
     """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
@@ -90,8 +93,8 @@ def _after_root(arguments: list[str]) -> list[str]:
 
 @app.command(name="debian")
 def make_debian(
-    suite: Annotated[str, typer.Argument(help="Debian's release: trixie (Slurm 24.11) or sid.")],
-    folder: Annotated[Path, typer.Argument(help="Where; what is there already is kept.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Debian's release: trixie (Slurm 24.11) or sid.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; what is there already is kept.")],
 ) -> None:
     """Make a folder for --root: another Debian with its Slurm.
 
@@ -108,23 +111,33 @@ def make_debian(
 
 @app.command()
 def up(
-    nodes: Annotated[str, typer.Option(help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")] = "8x8",
+    nodes: Annotated[
+        str, typer.Option(metavar="SHAPE", help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")
+    ] = "8x8",
     directory: Directory = DEFAULT_DIRECTORY,
-    base_port: Annotated[int, typer.Option(help="First of the ports; the nodes begin 10 above it.")] = DEFAULT_PORT,
-    users: Annotated[int, typer.Option(help="Test users asrpt1 .. asrptN, made where missing.")] = 2,
-    cpus: Annotated[int, typer.Option(help="CPUs of each node.")] = 64,
-    memory: Annotated[int, typer.Option(help="Memory of each node in MB.")] = 512_000,
+    base_port: Annotated[
+        int, typer.Option(metavar="PORT", help="First of the ports; the nodes begin 10 above it.")
+    ] = DEFAULT_PORT,
+    users: Annotated[int, typer.Option(metavar="N", help="Test users asrpt1 .. asrptN, made where missing.")] = 2,
+    cpus: Annotated[int, seldom(metavar="N", help="CPUs of each node.")] = 64,
+    memory: Annotated[int, seldom(metavar="MB", help="Memory of each node in MB.")] = 512_000,
     accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd, for sacct.")] = False,
     multifactor: Annotated[bool, typer.Option("--multifactor", help="With priority/multifactor.")] = False,
-    scheduler: Annotated[str, typer.Option(help="Slurm's own scheduler: backfill or builtin.")] = "backfill",
-    slurm_user: Annotated[str, typer.Option(help="SlurmUser: whom slurmctld runs as; asrptd may, too.")] = "root",
-    hook: Annotated[bool, typer.Option(help="Load our submit hook, prologs and epilog.")] = True,
-    hooks_dir: Annotated[Path | None, typer.Option(help="Folder of those; default: the project's.")] = None,
+    scheduler: Annotated[
+        str, typer.Option(metavar="NAME", help="Slurm's own scheduler: backfill or builtin.")
+    ] = "backfill",
+    slurm_user: Annotated[
+        str, seldom(metavar="USER", help="SlurmUser: whom slurmctld runs as; asrptd may, too.")
+    ] = "root",
+    hook: Annotated[bool, seldom(help="Load our submit hook, prologs and epilog.")] = True,
+    hooks_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of those; default: the project's.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value for the lab's asrpt.toml; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="SETTING", help="section.key=value for the lab's asrpt.toml; may be repeated."),
     ] = None,
     slurm_conf: Annotated[
-        list[str] | None, typer.Option("--slurm-conf", help="A line to append to slurm.conf; may be repeated.")
+        list[str] | None,
+        seldom("--slurm-conf", metavar="LINE", help="A line to append to slurm.conf; may be repeated."),
     ] = None,
 ) -> None:
     """Bring a cluster up and wait until every node is idle.
@@ -212,9 +225,9 @@ def down(
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
-    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments.")],
     directory: Directory = DEFAULT_DIRECTORY,
-    user: Annotated[str | None, typer.Option(help="A test user; default: root.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="A test user; default: root.")] = None,
 ) -> None:
     """Run a command in a lab.
 

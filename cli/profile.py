@@ -6,18 +6,19 @@ import sys
 from typing import NoReturn
 
 try:
-    import typer
     from slurm_asrpt_cli import profile_files, profile_plan, profile_run
     from slurm_asrpt_cli.common import run_app
+    from slurm_asrpt_cli.helping import App
 except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
     sys.exit(130)
 
-app = typer.Typer(
+app = App(
     help="Measure models, plan how GPUs share them, and say which jobs train which.",
+    epilog="""\b
+Examples:
+  asrpt-profile list
+  asrpt-profile plan gpt-13b --gpus 16""",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 
 app.command("run")(profile_run.run_command)

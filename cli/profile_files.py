@@ -128,7 +128,9 @@ def _show_stages(document: ProfileFile) -> None:
 def diff_command(
     one: Annotated[str, typer.Argument(metavar="PROFILE", help="A file or a name.")],
     two: Annotated[str, typer.Argument(metavar="PROFILE", help="Another.")],
-    tolerance: Annotated[float, typer.Option(min=0, help="Numbers closer than this share are the same.")] = 0.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0, metavar="SHARE", help="Numbers closer than this share are the same.")
+    ] = 0.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -176,7 +178,7 @@ def _change(before: Any, after: Any) -> str:
 
 
 def validate_command(
-    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Files or names.")],
+    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE", help="Files or names.")],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -207,18 +209,21 @@ def _problem(name: str, where: list[Path]) -> str:
 
 def convert_command(
     profile: ProfileArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; else standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; else standard output.")
+    ] = None,
     to: Annotated[Form | None, typer.Option(help="Else as the output's name ends, else toml.")] = None,
-    tensor: Annotated[int, typer.Option("--tp", min=1, max=1024, help="Cut it: tensor slices of each replica,")] = 1,
-    stages: Annotated[int, typer.Option("--pp", min=1, max=1024, help="pipeline stages,")] = 1,
-    replicas: Annotated[int, typer.Option("--dp", min=0, max=10000, help="data-parallel replicas; 0: no cut.")] = 0,
-    name: Annotated[str, typer.Option(help="Its name in the new file; else the old one.")] = "",
+    tensor: Annotated[
+        int, typer.Option("--tp", min=1, max=1024, metavar="T", help="Cut it: tensor slices of each replica.")
+    ] = 1,
+    stages: Annotated[int, typer.Option("--pp", min=1, max=1024, metavar="S", help="Pipeline stages.")] = 1,
+    replicas: Annotated[
+        int, typer.Option("--dp", min=0, max=10000, metavar="K", help="Data-parallel replicas; 0: no cut.")
+    ] = 0,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Its name in the new file; else the old one.")] = "",
     config: ConfigOption = None,
 ) -> None:
     """Write a profile as TOML or JSON, or a model cut into stages.
-
-    Two forms of the same keys. With --dp the blocks are cut so
-    that the stages' work is balanced; plan finds better cuts.
 
     \b
     Examples:

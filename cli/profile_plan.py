@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.profile_common import ProfileArgument, amount, folders, seconds, write_text
 from slurm_asrpt_cli.tables import Column, safe
 
@@ -37,30 +38,31 @@ class PlanError(AsrptError):
 
 def plan_command(
     profile: ProfileArgument,
-    gpus: Annotated[int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, help="Use at most so many.")],
-    memory: Annotated[str, typer.Option("--memory-per-gpu", help="Such as 80G.")] = "80G",
+    gpus: Annotated[int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, metavar="N", help="Use at most so many.")],
+    memory: Annotated[str, typer.Option("--memory-per-gpu", metavar="BYTES", help="Such as 80G.")] = "80G",
     nodes: Annotated[str, typer.Option(metavar="MxG", help="M servers of G GPUs; else as few of 8 as hold them.")] = "",
     inter: Annotated[
-        str, typer.Option(help="A server's network, 10Gb (bits) or 1.25GB a second; else asrpt.toml's.")
+        str, seldom(metavar="RATE", help="A server's network, 10Gb (bits) or 1.25GB a second; else asrpt.toml's.")
     ] = "",
-    intra: Annotated[str, typer.Option(help="GPU to GPU in a server, such as 300GB; else asrpt.toml's.")] = "",
-    pipeline: Annotated[Pipeline, typer.Option(help="How a pipeline runs.")] = Pipeline.SYNCHRONOUS,
-    best: Annotated[int, typer.Option("--best", "-n", min=1, max=40, help="List so many plans.")] = 5,
-    write: Annotated[Path | None, typer.Option("--write", "-w", help="Write the best plan's profile here.")] = None,
-    name: Annotated[str, typer.Option(help="With --write: its name; else model and shape.")] = "",
+    intra: Annotated[
+        str, seldom(metavar="RATE", help="GPU to GPU in a server, such as 300GB; else asrpt.toml's.")
+    ] = "",
+    pipeline: Annotated[Pipeline, seldom(help="How a pipeline runs.")] = Pipeline.SYNCHRONOUS,
+    best: Annotated[int, typer.Option("--best", "-n", min=1, max=40, metavar="N", help="List so many plans.")] = 5,
+    write: Annotated[
+        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write the best plan's profile here.")
+    ] = None,
+    name: Annotated[str, seldom(metavar="NAME", help="With --write: its name; else model and shape.")] = "",
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the fastest ways to share GPUs for a model.
 
-    Data, pipeline and tensor parallel, within memory; times are
-    those that asrptd would reckon with.
+    Data, pipeline and tensor parallel, within memory.
 
     \b
     Examples:
-      asrpt-profile plan gpt-13b --gpus 16
-      asrpt-profile plan llama-3-70b -g 64 --memory-per-gpu 80G \\
-        --nodes 8x8 --inter 100Gb --intra 300GB
+      asrpt-profile plan llama-3-70b -g 64 --nodes 8x8
       asrpt-profile plan ./mine.toml -g 8 -w mine-8.toml
     """
     document = load_uncut(profile, folders(config))

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli.admin_common import JsonOption
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.profile_common import write_text
 from slurm_asrpt_cli.profile_files import show
 from slurm_asrpt_cli.progress import progress
@@ -48,33 +49,33 @@ class FactoryError(AsrptError):
 
 
 def run_command(
-    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Python function that returns the model.")],
-    batch: Annotated[int, typer.Option(min=0, help="Samples; the factory is called with batch=N.")] = 0,
+    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Function that returns it.")],
+    batch: Annotated[int, typer.Option(min=0, metavar="N", help="Call the factory with batch=N.")] = 0,
     device: Annotated[Device, typer.Option(help="Where to measure.")] = Device.CPU,
-    dtype: Annotated[Dtype, typer.Option(help="Of parameters and activations.")] = Dtype.FLOAT32,
-    optimiser: Annotated[Optimiser, typer.Option(help="Whose step is measured.")] = Optimiser.ADAMW,
+    dtype: Annotated[Dtype, seldom(help="Of parameters and activations.")] = Dtype.FLOAT32,
+    optimiser: Annotated[Optimiser, seldom(help="Whose step is measured.")] = Optimiser.ADAMW,
     layers: Annotated[str, typer.Option(metavar="K/N", help="Measure K of N like layers only.")] = "",
-    repeats: Annotated[int, typer.Option(min=2, max=10000, help="Rounds whose medians count.")] = 10,
-    warm_up: Annotated[int, typer.Option(min=0, max=1000, help="Rounds before them.")] = 3,
+    repeats: Annotated[int, seldom(min=2, max=10000, metavar="N", help="Rounds whose medians count.")] = 10,
+    warm_up: Annotated[int, seldom(min=0, max=1000, metavar="N", help="Rounds before them.")] = 3,
     processes: Annotated[
-        int, typer.Option("--torchrun", min=0, max=1024, help="Measure all-reduce, too, with N processes a node.")
+        int,
+        seldom("--torchrun", min=0, max=1024, metavar="N", help="Measure all-reduce, too, with N processes a node."),
     ] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the profile to this file.")] = None,
-    name: Annotated[str, typer.Option(help="Its name; else the factory's.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile to this file.")
+    ] = None,
+    name: Annotated[str, seldom(metavar="NAME", help="Its name; else the factory's.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Measure the time and bytes of each block of a model.
 
-    The factory returns (module, batch) or (module, batch, loss),
-    loss being a function of the output. Needs torch: pip install
-    'slurm-asrpt[profile]'. With --layers the model is built
-    without memory, for those that do not fit.
+    The factory returns (module, batch) or (module, batch, loss);
+    needs torch: pip install 'slurm-asrpt[profile]'.
 
     \b
     Examples:
       asrpt-profile run train:make_model -o mine.toml
-      sbatch --gpus=1 --wrap 'asrpt-profile run train:make_model
-        --device cuda --dtype bfloat16 --batch 8 -o mine.toml'
+      asrpt-profile run train:make_model --device cuda
       asrpt-profile run big:model --layers 3/80 -o big.toml
     """
     made = _factory(factory)

@@ -6,22 +6,19 @@ import io
 import sys
 
 try:
-    import typer
     from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
     from slurm_asrpt_cli.common import run_app
+    from slurm_asrpt_cli.helping import App
 except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C too
     sys.exit(130)
 
-app = typer.Typer(
+app = App(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out
   asrpt-sim COMMAND --help""",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 
 for _commands in (sim_runs, sim_sweep, sim_traces, sim_whatif, sim_reproduce):

@@ -12,56 +12,65 @@ import typer
 from rich.console import Console
 from rich.text import Text
 from slurm_asrpt_cli.common import with_options
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time, terminal_width
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, seconds
-from slurm_asrpt.sim.sources import KNOWN
 from slurm_asrpt.sim.traces import AUTO, formats
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 
 DEFAULTS = Options()
 RETRAIN = "1h"
 
-_TRACE: Any = typer.Argument(metavar="TRACE", help=f"{KNOWN[0].upper()}{KNOWN[1:]}.", show_default=False)
+_TRACE: Any = typer.Argument(
+    metavar="TRACE", help="A file, a folder, pai-like[:jobs[:days]], philly, itp or helios.", show_default=False
+)
 Trace = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
-Format = Annotated[
-    str, typer.Option("--format", "-f", metavar="NAME", help=f"Kind of trace: {', '.join((AUTO, *formats()))}.")
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", metavar="NAME=TITLE", help="Where a CSV file has what, e.g. submit_s=Submitted."),
-]
-Processors = Annotated[bool, typer.Option("--processors-as-gpus", help="Take a CPU log's processors as GPUs.")]
+_READING = (
+    {"metavar": "KIND", "help": f"Kind of trace: {', '.join((AUTO, *formats()))}."},
+    {"metavar": "NAME=TITLE", "help": "Where a CSV file has what, e.g. submit_s=Submitted."},
+    {"help": "Take a CPU log's processors as GPUs."},
+)
+Format = Annotated[str, typer.Option("--format", "-f", **_READING[0])]
+SeldomFormat = Annotated[str, seldom("--format", "-f", **_READING[0])]
+Columns = Annotated[list[str] | None, typer.Option("--column", **_READING[1])]
+SeldomColumns = Annotated[list[str] | None, seldom("--column", **_READING[1])]
+Processors = Annotated[bool, typer.Option("--processors-as-gpus", **_READING[2])]
+SeldomProcessors = Annotated[bool, seldom("--processors-as-gpus", **_READING[2])]
 Retrain = Annotated[
-    str, typer.Option("--retrain", metavar="TIME", help="Learn again this often: seconds, or 30min, 1h, 1d; 0: never.")
+    str, seldom("--retrain", metavar="TIME", help="Learn again this often: seconds, or 30min, 1h, 1d; 0: never.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Processes = Annotated[int, typer.Option("--processes", "-j", min=-1, help="Processes; -1: one per core.")]
+Processes = Annotated[int, seldom("--processes", "-j", min=-1, metavar="N", help="Processes; -1: one per core.")]
 
 
 def _scenario(
     trace: Trace,
-    fmt: Format = AUTO,
-    column: Columns = None,
-    processors_as_gpus: Processors = False,
-    load: Annotated[float | None, typer.Option(help="GPU-seconds that arrive over those there are.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Simulate this many jobs, those after the history.")] = None,
-    single_gpu: Annotated[float | None, typer.Option(help="Share of single-GPU jobs.")] = None,
-    nic: Annotated[float, typer.Option(help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
-    intra: Annotated[float, typer.Option(help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
-    contention: Annotated[
-        float | None, typer.Option(metavar="A", help="Jobs share NICs: each of k has 1/(k+A(k-1)).")
+    fmt: SeldomFormat = AUTO,
+    column: SeldomColumns = None,
+    processors_as_gpus: SeldomProcessors = False,
+    load: Annotated[
+        float | None, typer.Option(metavar="LOAD", help="GPU-seconds that arrive over those there are.")
     ] = None,
-    servers: Annotated[int, typer.Option(help="Servers.")] = Cluster.servers,
-    gpus: Annotated[int, typer.Option("--gpus-per-server", help="GPUs of each server.")] = Cluster.gpus,
-    predictor: Annotated[str, typer.Option(help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate so many, those after the history.")] = None,
+    single_gpu: Annotated[float | None, seldom(metavar="SHARE", help="Share of single-GPU jobs.")] = None,
+    nic: Annotated[float, seldom(metavar="GBITS", help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
+    intra: Annotated[float, seldom(metavar="GBYTES", help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
+    contention: Annotated[
+        float | None, seldom(metavar="A", help="Jobs share NICs: each of k has 1/(k+A(k-1)).")
+    ] = None,
+    servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = Cluster.servers,
+    gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs of each server.")] = Cluster.gpus,
+    predictor: Annotated[str, seldom(metavar="PREDICTOR", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
-    models: Annotated[str, typer.Option(help=f"Models of the jobs: {' or '.join(MODELS)}.")] = DEFAULTS.models,
-    history: Annotated[float, typer.Option(help="Share of the trace to learn from.")] = DEFAULTS.history,
-    seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = DEFAULTS.seed,
+    models: Annotated[
+        str, seldom(metavar="NAME", help=f"Models of the jobs: {' or '.join(MODELS)}.")
+    ] = DEFAULTS.models,
+    history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="For all that is random.")] = DEFAULTS.seed,
 ) -> Scenario:
     """The workload of these options; the policy is still to be named. Raises InputError."""
     cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra, "contention": contention}

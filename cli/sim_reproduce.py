@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.sim_options import Processes, Retrain, retrain_seconds, say
 from slurm_asrpt_cli.tables import safe
@@ -43,9 +44,9 @@ def reproduce(
     ],
     quick: Annotated[bool, typer.Option("--quick", help=f"--divide {QUICK}: shows that it works.")] = False,
     divide: Annotated[int, typer.Option(min=1, metavar="N", help="1/N of jobs and servers.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="For all that is random.")] = 0,
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="bco, hare: this many from --seed.")] = None,
-    load: Annotated[float | None, typer.Option(help="Scale the arrival times to this load.")] = None,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="For all that is random.")] = 0,
+    seeds: Annotated[int | None, seldom(min=1, metavar="N", help="bco, hare: this many from --seed.")] = None,
+    load: Annotated[float | None, seldom(metavar="LOAD", help="Scale the arrival times to this load.")] = None,
     retrain: Retrain = "0",
     processes: Processes = 2,
     keep: Annotated[
@@ -55,8 +56,7 @@ def reproduce(
 ) -> None:
     """Run the papers' simulations again and compare.
 
-    The page is Markdown: what the paper says, whether it holds here, tables. A-SRPT takes hours in full (with --keep an
-    interrupted run goes on), SJF-BCO (bco-...) minutes, Hare (hare-...) an hour.
+    Takes minutes to hours in full.
 
     \b
     Examples:

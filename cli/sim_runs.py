@@ -29,7 +29,8 @@ from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
 from slurm_asrpt.sim.sweep import CELLS, Collected, Sweep, collect, finished, make_sweep, to_run, write_sweep
 
 Policies = Annotated[
-    str, typer.Option("--policies", "-p", help="Policies separated by commas, or all; settings as NAME:KEY=VALUE.")
+    str,
+    typer.Option("--policies", "-p", metavar="POLICIES", help="Separated by commas, or all."),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write results to this folder.")]
 
@@ -42,14 +43,16 @@ def add_commands(app: typer.Typer) -> None:
 
 def run(
     scenario: Scenario,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="Policy: NAME[:KEY=VALUE,...].")] = "asrpt",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for the policy; may repeat.")] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", metavar="POLICY", help="Policy: NAME[:KEY=VALUE,...].")
+    ] = "asrpt",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="KEY=VALUE for the policy; may repeat.")
+    ] = None,
     output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Simulate one policy on a trace.
-
-    Ctrl-C ends it with what is done; the result then says so.
 
     \b
     Examples:
@@ -110,10 +113,7 @@ def compare(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate several policies on the same jobs.
-
-    The table is sorted by mean job completion time (JCT). /SOUND is JCT over a lower bound that no schedule can beat,
-    /DESIGN over a sharper figure that some schedules can (docs/decisions/0006).
+    """Simulate several policies on the same jobs, and rank them.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
 from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
@@ -32,28 +33,27 @@ def add_commands(app: typer.Typer) -> None:
 def sweep(
     scenario: Scenario | None,
     policies: Policies = "asrpt",
-    grid: Annotated[list[str] | None, typer.Option("--grid", help="KEY=VALUES, e.g. seed=0..4; may repeat.")] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="KEY=VALUES", help="load=0.8,1.1 or seed=0..4; may repeat."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep.")] = None,
     processes: Processes = -1,
-    backend: Annotated[str, typer.Option(help="local, dask or slurm.")] = "local",
-    scheduler: Annotated[str, typer.Option(help="Address of the Dask scheduler, tcp://HOST:PORT.")] = "",
-    sbatch: Annotated[list[str] | None, typer.Option("--sbatch", help="An option for sbatch; may repeat.")] = None,
+    backend: Annotated[str, seldom(metavar="NAME", help="local, dask or slurm.")] = "local",
+    scheduler: Annotated[str, seldom(metavar="ADDRESS", help="Address of the Dask scheduler, tcp://HOST:PORT.")] = "",
+    sbatch: Annotated[
+        list[str] | None, seldom("--sbatch", metavar="OPTION", help="An option for sbatch; may repeat.")
+    ] = None,
     gather: Annotated[Path | None, typer.Option("--collect", metavar="DIR", help="Only gather what is there.")] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate policies over a grid of workloads.
 
-    Keys of --grid are the options of a workload, e.g. load, nic, seed, jobs or servers. Finished cells are not run
-    again, and figures are the same wherever a cell runs. Dask and Slurm need the folder, the trace and this Python on
-    all nodes.
-
     \b
     Examples:
-      asrpt-sim sweep pai-like:20000 -p asrpt,fifo -o out \\
-        --grid load=0.8,1.1 --grid seed=0..4
-      asrpt-sim sweep jobs.csv -p all --grid nic=1,10,50 \\
-        -o out --backend slurm --sbatch=--partition=cpu
-      asrpt-sim sweep --collect out
+      asrpt-sim sweep philly -p all --grid load=0.8,1.1 -o d
+      asrpt-sim sweep jobs.csv --backend slurm -o d
+      asrpt-sim sweep --collect d
     """
     if gather:
         _gather(gather.resolve(), as_json)

@@ -41,9 +41,7 @@ def import_(
     processors_as_gpus: Processors = False,
     as_json: Json = False,
 ) -> None:
-    """Read a trace of any known kind and write it as the CSV file that all commands read fastest.
-
-    Rows that make no sense are left out, and counted by their fault.
+    """Write a trace of any known kind as the CSV file that is read fastest.
 
     \b
     Examples:
@@ -99,9 +97,9 @@ def describe(
 
 def generate(
     output: Output,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = GENERATED_JOBS,
-    days: Annotated[float, typer.Option(min=0.01, max=3650, help="In how many days.")] = DAYS,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another trace.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="N", help="How many.")] = GENERATED_JOBS,
+    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="DAYS", help="In how many days.")] = DAYS,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, another trace.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster.

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import Told, progress
 from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
 from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
@@ -45,39 +46,32 @@ def add_commands(app: typer.Typer) -> None:
 
 def what_if(
     sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
-    since: Annotated[str, typer.Option(help="With --sacct: how far back, 30days, 2weeks or a date.")] = "30days",
-    dump: Annotated[Path | None, typer.Option(help="Jobs from this file: what sacct printed (.gz too).")] = None,
-    partition: Annotated[str, typer.Option(help="Only these partitions, separated by commas.")] = "",
-    nodes: Annotated[Path | None, typer.Option(help="Nodes from this file: what sinfo printed.")] = None,
-    servers: Annotated[int, typer.Option(min=0, help="Instead of sinfo: so many servers ...")] = 0,
-    gpus: Annotated[int, typer.Option("--gpus-per-server", min=1, help="... of so many GPUs.")] = 8,
-    policies: Annotated[str, typer.Option("--policies", "-p", help="Policies, separated by commas.")] = "",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.")] = "30days",
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Or what it printed.")] = None,
+    partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
+    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="What sinfo printed.")] = None,
+    servers: Annotated[int, typer.Option(min=0, metavar="N", help="Or so many servers.")] = 0,
+    gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs of each of --servers.")] = 8,
+    policies: Annotated[
+        str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies, separated by commas.")
+    ] = "",
     history: Annotated[
-        float, typer.Option(min=0, max=0.95, help="Share of the jobs that only a forest learns from; 0: medians.")
+        float,
+        seldom(min=0, max=0.95, metavar="SHARE", help="Share of the jobs that only a forest learns from; 0: medians."),
     ] = 0.0,
     retrain: Retrain = RETRAIN,
-    seed: Annotated[int, typer.Option(min=0, help="For the forest.")] = 0,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="For the forest.")] = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what each policy would have done to the jobs that Slurm has run, beside what Slurm did.
+    """Show what other policies would have done to the jobs that Slurm has run.
 
-    Reads accounting data only: nothing is installed on the controller and nothing is changed.
+    Nothing is changed. Alone it prints how to make the files.
 
     \b
     Examples:
       asrpt-sim what-if --sacct --since 30days -o report.html
       asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
-      asrpt-sim what-if --dump jobs.txt.gz --servers 16
-
-    \b
-    The files come from any login node:
-      SLURM_TIME_FORMAT=%s sacct --allusers \\
-        --allocations --parsable2 --starttime=now-30days \\
-        --format=... > jobs.txt
-      sinfo --Node --noheader --format='%N|%G|%T' > nodes.txt
-
-    With neither --sacct nor --dump the command prints the sacct line in full.
     """
     names = whatif.checked_policies(policies) if policies else whatif.default_policies()
     _check_output(output)

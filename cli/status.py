@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.common import completing, run_app
+from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.status_read import published, screenful, status_folder, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
@@ -23,52 +24,58 @@ from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, ter
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.status import Status, full
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = App()
 
 EPILOG = """\b
 Examples:
   asrpt-status                       your jobs, then the queue
   asrpt-status --explain 1234        why does it not start?
   asrpt-status --what-if train.sh -- --gpus=8
-  asrpt-status --state waiting --sort=-gpus '123_[1-4]' 130"""
+  asrpt-status --state waiting '123_[1-4]' 130"""
 
 
 @app.command(epilog=EPILOG)
 def status(
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Only these: 12, 12_3, '12_[1-4]'.")] = None,
-    me: Annotated[bool, typer.Option("--me", help="Only your own jobs.")] = False,
-    user: Annotated[str, typer.Option("--user", "-u", help="Only of these users (comma-separated).")] = "",
-    partition: Annotated[str, typer.Option("--partition", "-p", help="Only in these partitions.")] = "",
-    state: Annotated[str, typer.Option("--state", "-t", help="Only in these states: waiting,delayed.")] = "",
-    job: Annotated[str, typer.Option("--job", "-j", help="As JOB.")] = "",
-    everybody: Annotated[bool, typer.Option("--all", "-a", help="All jobs, not just a screenful.")] = False,
-    sort: Annotated[str, typer.Option("--sort", "-S", help="By these columns, -COLUMN turned round.")] = "",
+    me: Annotated[bool, seldom("--me", help="Only your own jobs.")] = False,
+    user: Annotated[
+        str, typer.Option("--user", "-u", metavar="USERS", help="Only of these users (comma-separated).")
+    ] = "",
+    partition: Annotated[str, seldom("--partition", "-p", metavar="PARTITIONS", help="Only in these partitions.")] = "",
+    state: Annotated[
+        str, typer.Option("--state", "-t", metavar="STATES", help="Only in these states: waiting,delayed.")
+    ] = "",
+    job: Annotated[str, seldom("--job", "-j", metavar="JOBS", help="As JOB.")] = "",
+    everybody: Annotated[bool, seldom("--all", "-a", help="All jobs, not just a screenful.")] = False,
+    sort: Annotated[
+        str, seldom("--sort", "-S", metavar="COLUMNS", help="By these columns, -COLUMN turned round.")
+    ] = "",
     long: Annotated[bool, typer.Option("--long", "-l", help="All columns, nothing cut.")] = False,
-    parsable: Annotated[bool, typer.Option("--parsable", "-P", help="All columns, separated by |.")] = False,
+    parsable: Annotated[bool, seldom("--parsable", "-P", help="All columns, separated by |.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON (docs/status.schema.json).")] = False,
-    no_header: Annotated[bool, typer.Option("--no-header", "-n", help="No line of titles.")] = False,
+    no_header: Annotated[bool, seldom("--no-header", "-n", help="No line of titles.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Live, until q is pressed.")] = False,
     explain: Annotated[str, typer.Option("--explain", metavar="JOB", help="Why one job stands where it does.")] = "",
     what_if: Annotated[
         Path | None,
         typer.Option("--what-if", metavar="JOBSCRIPT", help="What would come of it, submitted now."),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Settings file.")] = None,
+    config: Annotated[Path | None, seldom("--config", metavar="FILE", help="Settings file.")] = None,
 ) -> None:
-    """Show the jobs that asrptd schedules: order, predictions, and why each one waits."""
+    """Show where the jobs that asrptd schedules stand, and why they wait."""
     _check_together(what_if, explain, watch, as_json or parsable or long)
     if what_if is not None:
         from slurm_asrpt_cli.status_whatif import what_if_command
 
         what_if_command(what_if, jobs or [], config, as_json)
         return
-    users = frozenset([*words(user), *([_me()] if me else [])])
+    users = frozenset([*words(user), *([own_name()] if me else [])])
     chosen = Selection(users, frozenset(words(partition)), read_states(state), read_jobs([*(jobs or []), job]))
     keys, folder = read_sort(sort), status_folder(config)
     if watch:
         from slurm_asrpt_cli.status_watch import watch_command
 
-        watch_command(folder, chosen, keys, _me())
+        watch_command(folder, chosen, keys, own_name())
         return
     formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
     if not (explain or formatted or chosen or keys):
@@ -95,7 +102,7 @@ def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: 
         raise InputError("--watch shows a screen: leave out --json, --parsable and --long")
 
 
-def _me() -> str:
+def own_name() -> str:
     """Whose jobs are one's own."""
     import pwd
 
@@ -125,7 +132,7 @@ def _print_overview(folder: Path) -> None:
     from slurm_asrpt_cli.status_overview import overview
 
     width, height = shutil.get_terminal_size()
-    now, user = time.time(), _me()
+    now, user = time.time(), own_name()
     found = screenful(folder, now, user, height)
     warn_if_stale(found, now)
     print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
@@ -141,4 +148,4 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
     # without options there is nothing to read, and reading them costs Typer more than the answer
-    run_app(app if sys.argv[1:] or not sys.stdout.isatty() else _overview)
+    run_app(app if sys.argv[1:] or completing() or not sys.stdout.isatty() else _overview)

@@ -1,8 +1,9 @@
-"""Writes ``etc/asrpt.toml`` and ``man/asrpt.toml.5`` from the settings: ``python -m slurm_asrpt.configdoc``."""
+"""Writes ``etc/asrpt.toml``, ``man/asrpt.toml.5`` and ``docs/settings.md``: ``python -m slurm_asrpt.configdoc``."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from pydantic.fields import FieldInfo
 from slurm_asrpt.config import Section, Settings
 from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
-WIDTH = 100
+WIDTH, MOST_ROFF = 100, 80
 
 # A setting's unit is the end of its name.
 UNITS = {"_bytes_per_s": "bytes per second", "_s": "seconds"}
@@ -72,19 +73,43 @@ def manual() -> str:
     """``man/asrpt.toml.5`` in mdoc."""
     lines = [_HEAD.format(path=DEFAULT_PATH, variable=ENVIRONMENT_VARIABLE)]
     for name, text, settings in sections():
-        lines += [f".Ss Section [{name}]", roff(text), ".Bl -tag -width Ds"]
+        lines += [f".Ss [{name}] section", roff(text), ".Bl -tag -width Ds"]
         for setting in settings:
             lines += [f".It Cm {setting.name}", roff(setting.text)]
             lines += [".br", roff(f"{setting.kind}; default: {setting.default}")]
         lines.append(".El")
-    return "\n".join(lines) + "\n" + _TAIL
+    return tidy("\n".join(lines) + "\n" + _TAIL)
+
+
+def markdown() -> str:
+    """``docs/settings.md``: a table for each section."""
+    lines = [_MARKDOWN_HEAD.format(path=DEFAULT_PATH, variable=ENVIRONMENT_VARIABLE)]
+    for name, text, settings in sections():
+        lines += [f"\n## [{name}]\n", text, "", "| Setting | Default | What it says |", "|---|---|---|"]
+        for setting in settings:
+            what = f"{setting.text} ({setting.kind})".replace("|", r"\|").replace("<", "&lt;")
+            lines.append(f"| `{setting.name}` | `{setting.default.replace('|', chr(92) + '|')}` | {what} |")
+    return "\n".join(lines) + "\n"
 
 
 def roff(text: str) -> str:
     """``text`` as roff input: nothing in it is a macro or an escape, sentences begin on lines of their own."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
-    text = text.replace(". ", ".\n")
+    text = re.sub(r"(?<!e\.g)\. ", ".\n", text)
     return "\n".join(rf"\&{line}" if line[:1] in ".'" else line for line in text.splitlines())
+
+
+def tidy(page: str) -> str:
+    """The same page with no long line in its prose, as mandoc wants it."""
+    lines, literal = list[str](), False
+    for line in page.splitlines():
+        literal = line.startswith(".Bd") or (literal and not line.startswith(".Ed"))
+        if literal or line[:1] in (".", "'") or len(line) <= MOST_ROFF:
+            lines.append(line)
+            continue
+        wrapped = textwrap.wrap(line, MOST_ROFF - 2, break_on_hyphens=False, break_long_words=False)
+        lines += [rf"\&{part}" if part[0] in ".'" else part for part in wrapped]
+    return "\n".join(lines) + "\n"
 
 
 def _kind(name: str, schema: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
@@ -134,9 +159,9 @@ def _comment(text: str) -> list[str]:
 
 
 _HEAD = r""".\" Written by python -m slurm_asrpt.configdoc from slurm_asrpt/config.py; change that, not this file.
-.Dd November 21, 2026
+.Dd November 22, 2026
 .Dt ASRPT.TOML 5
-.Os slurm-asrpt
+.Os
 .Sh NAME
 .Nm asrpt.toml
 .Nd settings of slurm-asrpt
@@ -189,10 +214,21 @@ inter_bytes_per_s = 12.5e9
 """
 
 
+_MARKDOWN_HEAD = """\
+# Settings
+
+Every setting of `{path}`, or of the file that `--config` or `${variable}` names. Each may be left
+out, and so may the file; an unknown name is an error. asrptd reads it when it starts. The same in `man 5 asrpt.toml`
+and, ready to be edited, in [etc/asrpt.toml](../etc/asrpt.toml).
+
+Written by `python -m slurm_asrpt.configdoc` from `slurm_asrpt/config.py`."""
+
+
 def write(root: Path) -> None:
-    """Write both files into the tree at ``root``."""
+    """Write the files into the tree at ``root``."""
     (root / "etc" / "asrpt.toml").write_text(example(), encoding="utf-8")
     (root / "man" / "asrpt.toml.5").write_text(manual(), encoding="utf-8")
+    (root / "docs" / "settings.md").write_text(markdown(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -132,17 +132,24 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; --help lists the options")
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
-        prog="asrpt-lab train", description="A stand-in for training, as fast as its placement; runs inside a job."
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="asrpt-lab train",
+        description="A stand-in for training, as fast as its placement; runs inside a job.",
+        epilog="Example:\n  asrpt-lab train --profile vgg19-dp4 --iterations 100",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--profile", help="profile by name or path; without one: one iteration a second")
-    parser.add_argument("--iterations", type=_count, default=60, help="iterations to train (default 60)")
-    parser.add_argument("--speedup", type=_positive, default=1.0, help="run so many times faster than real time")
-    parser.add_argument("--inter", type=_positive, help="B_inter in bytes/s (default: [fabric] of asrpt.toml)")
-    parser.add_argument("--intra", type=_positive, help="B_intra in bytes/s (default: [fabric] of asrpt.toml)")
-    parser.add_argument("--json", action="store_true", help="print the placement and the time as one JSON line")
-    options = parser.parse_args(arguments)
+    made.add_argument("--profile", metavar="NAME", help="profile by name or path; without one: one iteration a second")
+    made.add_argument("--iterations", metavar="N", type=_count, default=60, help="iterations to train (default 60)")
+    made.add_argument("--speedup", metavar="X", type=_positive, default=1.0, help="so many times faster than real time")
+    made.add_argument("--inter", metavar="RATE", type=_positive, help="B_inter in bytes/s; else as in asrpt.toml")
+    made.add_argument("--intra", metavar="RATE", type=_positive, help="B_intra in bytes/s; else as in asrpt.toml")
+    made.add_argument("--json", action="store_true", help="print the placement and the time as one JSON line")
+    return made
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    options = parser().parse_args(arguments)
     settings = _settings(os.environ)
     fabric = _table(settings, "fabric")
     options.inter = options.inter or float(fabric.get("inter_bytes_per_s", DEFAULT_INTER))

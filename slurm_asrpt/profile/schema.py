@@ -165,12 +165,16 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         path = folder / f"{name}.toml"
         if path.is_file():
             return path
-    known = sorted(
-        {*library_names(), *uncut_names(), *(path.stem for folder in folders for path in folder.glob("*.toml"))}
-    )
+    known = known_names(folders)
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known[:5])} ..."
     raise InputError(f"no profile is called {name}; {hint}")
+
+
+def known_names(folders: Sequence[Path]) -> list[str]:
+    """The names of all profiles: those shipped and those in ``folders``, sorted."""
+    found = {path.stem for folder in folders for path in folder.glob("*.toml")}
+    return sorted({*library_names(), *uncut_names(), *found})
 
 
 def library_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""etc/asrpt.toml and man/asrpt.toml.5 are made from the settings and say every one of them."""
+"""etc/asrpt.toml, man/asrpt.toml.5 and docs/settings.md are made from the settings and say every one of them."""
 
 import re
 import subprocess
@@ -20,11 +20,11 @@ def uncommented(text: str) -> str:
     return re.sub(r"^#(\w+ = )", r"\1", text, flags=re.MULTILINE)
 
 
-def test_both_files_are_what_the_generator_writes(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "man").mkdir()
+def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+    for name in ("etc", "man", "docs"):
+        (tmp_path / name).mkdir()
     configdoc.write(tmp_path)
-    for name in ("etc/asrpt.toml", "man/asrpt.toml.5"):
+    for name in ("etc/asrpt.toml", "man/asrpt.toml.5", "docs/settings.md"):
         assert (ROOT / name).read_text() == (tmp_path / name).read_text(), "run python -m slurm_asrpt.configdoc"
 
 
@@ -48,7 +48,7 @@ def test_every_setting_has_a_text() -> None:
 @pytest.mark.parametrize(("section", "key"), NAMES)
 def test_the_manual_has_each_setting(section: str, key: str) -> None:
     text = (ROOT / "man" / "asrpt.toml.5").read_text()
-    assert f".It Cm {key}\n" in text[text.index(f".Ss Section [{section}]") :]
+    assert f".It Cm {key}\n" in text[text.index(f".Ss [{section}] section") :]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,7 @@ def test_the_manual_has_each_setting(section: str, key: str) -> None:
         ("'quoted'", r"\(aqquoted\(aq"),
         (r"back\slash", r"back\eslash"),
         ("One. Two-fold", "One.\nTwo\\-fold"),
+        ("Many, e.g. two.", "Many, e.g. two."),
     ],
 )
 def test_text_is_no_roff(text: str, expected: str) -> None:
@@ -106,7 +107,7 @@ def test_no_unit_may_write_what_root_runs(unit: str) -> None:
 
 
 def test_the_generator_runs_as_a_program(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "man").mkdir()
+    for name in ("etc", "man", "docs"):
+        (tmp_path / name).mkdir()
     subprocess.run([sys.executable, "-m", "slurm_asrpt.configdoc", tmp_path], check=True, timeout=60)
     assert (tmp_path / "man" / "asrpt.toml.5").exists()

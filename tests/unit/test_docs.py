@@ -44,7 +44,7 @@ def options() -> Iterator[tuple[str, str, str]]:
 
 def test_each_option_of_asrpt_report_is_in_the_manual() -> None:
     """It is no Typer program: it has to start quickly."""
-    text = page_of("asrpt-report").read_text()
+    text = page_of("asrpt-report").read_text().replace("\\-", "-")
     for action in report.parser()._actions:
         for flag in action.option_strings:
             assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), flag
@@ -57,14 +57,16 @@ def test_each_command_and_the_settings_have_a_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_are_well_formed(page: Path) -> None:
     if shutil.which("mandoc"):
-        command = ["mandoc", "-T", "lint", "-W", "warning", page]
+        command = ["mandoc", "-T", "lint", page]
     elif shutil.which("groff"):
         command = ["groff", "-mandoc", "-Tutf8", "-ww", "-z", page]
     else:
         pytest.skip("neither mandoc nor groff is on this machine")
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     found = [
-        line for line in (answer.stdout + answer.stderr).splitlines() if "STYLE" not in line and "mandoc.db" not in line
+        line
+        for line in (answer.stdout + answer.stderr).splitlines()
+        if "mandoc.db" not in line and "referenced manual not found" not in line  # Slurm's may not be installed
     ]
     assert found == []
 
@@ -79,7 +81,7 @@ def test_a_page_bears_its_own_name_and_section(page: Path) -> None:
 
 @pytest.mark.parametrize(("command", "sub", "flag"), list(options()))
 def test_each_option_is_in_the_manual(command: str, sub: str, flag: str) -> None:
-    text = page_of(command).read_text()
+    text = page_of(command).read_text().replace("\\-", "-")
     assert re.search(rf"[ ,|]{re.escape(flag.removeprefix('-'))}\b", text), f"{sub} {flag}"
     assert not sub or f".Cm {sub}\n" in text
 

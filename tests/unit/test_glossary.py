@@ -22,8 +22,16 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "glossary.md").read_text()
 ROWS = re.findall(r"^\| \*\*(.+)\*\* \| (.{8,}) \| (.+) \|$", TEXT, re.M)
 NOT = sorted({word.strip() for _, _, words in ROWS for word in words.split(",")})
-TOOLS = {"asrpt-status": "status", "asrpt-admin": "admin", "asrpt-lab": "lab", "asrpt-sim": "sim", "asrptd": "asrptd"}
-MOST_LINES, MANY_OPTIONS = 31, 12
+TOOLS = {
+    "asrptd": "asrptd",
+    "asrpt-status": "status",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrpt-profile": "profile",
+}
+MOST_LINES = 23
+"""On a terminal of 80x24 the last one is the prompt's."""
 
 
 def every_command() -> list[tuple[str, str, Any]]:
@@ -38,9 +46,9 @@ def every_command() -> list[tuple[str, str, Any]]:
 
 
 @cache
-def help_of(tool: str, name: str) -> str:
+def help_of(tool: str, name: str, flag: str = "--help") -> str:
     app = importlib.import_module(f"slurm_asrpt_cli.{TOOLS[tool]}").app
-    return CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"}).output
+    return CliRunner().invoke(app, [*name.split(), flag], env={"COLUMNS": "80"}).output
 
 
 COMMANDS = every_command()
@@ -60,7 +68,7 @@ def test_no_text_uses_another_word(word: str) -> None:
     texts = {f"{tool} {name} --help": help_of(tool, name) for tool, name, _ in COMMANDS}
     texts |= {"asrpt-report --help": report.parser().format_help()}
     texts |= {page.name: prose(page) for page in (ROOT / "man").glob("*.[1-8]")}
-    pattern = re.compile(rf"\b{re.escape(word)}s?\b", re.I)
+    pattern = re.compile(rf"(?<!--)\b{re.escape(word)}s?\b", re.I)
     assert [name for name, text in texts.items() if pattern.search(text)] == []
 
 
@@ -79,11 +87,28 @@ def test_what_an_owner_can_do_is_said_of_known_reasons_only() -> None:
 
 
 @pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
-def test_help_has_an_example_and_fits_a_screen(tool: str, name: str, command: Any) -> None:
+def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
     text = help_of(tool, name)
     assert max(map(len, text.splitlines())) <= 80
     if (tool, name) == ("asrpt-lab", "train"):  # has a help of its own
         return
     assert "Example" in text
     assert f"{tool} " in text.partition("Example")[2] or name == ""
-    assert len(text.splitlines()) <= MOST_LINES or len(command.params) > MANY_OPTIONS
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
+    """A tool's own list of commands may be longer."""
+    text = help_of(tool, name)
+    assert len(text.splitlines()) <= MOST_LINES + 2 * len(getattr(command, "commands", ()))
+    assert not re.search(r"<(str|int|float|path|list|file)", text), "an option without a metavar"
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_every_option_is_in_one_help_or_the_other(tool: str, name: str, command: Any) -> None:
+    short, more = help_of(tool, name), "--help-all"
+    flags = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"}
+    hidden = {flag for flag in flags if not re.search(rf"{flag}\b", short)}
+    assert bool(hidden) == (more in flags)
+    everything = help_of(tool, name, more) if hidden else ""
+    assert [flag for flag in hidden if not re.search(rf"{flag}\b", everything)] == []

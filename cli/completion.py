@@ -1,0 +1,52 @@
+"""Writes what makes bash, zsh and fish complete our commands: ``python -m slurm_asrpt_cli.completion``.
+
+The scripts are Typer's own; they ask the command itself for the words, so that they need no change when it changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import typer.main
+from slurm_asrpt_cli import admin, asrptd, lab, profile, sim, status
+from typer.completion import get_completion_inspect_parameters, shell_complete
+
+TOOLS = {
+    "asrptd": asrptd,
+    "asrpt-status": status,
+    "asrpt-admin": admin,
+    "asrpt-lab": lab,
+    "asrpt-sim": sim,
+    "asrpt-profile": profile,
+}
+FILES = {"bash": "{}", "zsh": "_{}", "fish": "{}.fish"}
+"""Names under which the shells look for a command's script."""
+
+# zsh loads the file in order to complete a word, which Typer's script leaves for the next time
+_ZSH_AT_ONCE = '\n[[ $funcstack[1] = _{0} ]] && {1} "$@"\n'
+
+
+def script(tool: str, shell: str) -> str:
+    """Typer's script for one command."""
+    command, variable = typer.main.get_command(TOOLS[tool].app), f"_{tool}_COMPLETE".replace("-", "_").upper()
+    get_completion_inspect_parameters()  # makes the shells known to Typer
+    with contextlib.redirect_stdout(io.StringIO()) as found:
+        shell_complete(command, {}, tool, variable, f"source_{shell}")
+    text = found.getvalue().strip() + "\n"
+    return text + _ZSH_AT_ONCE.format(tool, f"_{tool.replace('-', '_')}_completion") if shell == "zsh" else text
+
+
+def write(root: Path) -> None:
+    """Write the scripts into the tree at ``root``."""
+    for shell, name in FILES.items():
+        folder = root / "completion" / shell
+        folder.mkdir(parents=True, exist_ok=True)
+        for tool in TOOLS:
+            (folder / name.format(tool)).write_text(script(tool, shell), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1])

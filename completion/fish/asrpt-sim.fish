@@ -1,0 +1,1 @@
+complete --command asrpt-sim --no-files --arguments "(env _ASRPT_SIM_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrpt-sim)" --condition "env _ASRPT_SIM_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrpt-sim"

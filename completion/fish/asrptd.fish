@@ -1,0 +1,1 @@
+complete --command asrptd --no-files --arguments "(env _ASRPTD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrptd)" --condition "env _ASRPTD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) asrptd"
