@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
@@ -16,6 +15,7 @@ from slurm_asrpt_cli.tables import UNKNOWN, safe
 
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.results import find_results
 from slurm_asrpt.sim.scenario import Scenario, parse_policies

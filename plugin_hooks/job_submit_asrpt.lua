@@ -341,27 +341,28 @@ local function reader(rules)
   end
 
   local function line(text)
-    local continued = false
+    local last -- the operator that the last word is, if any
     local ends = find(text, ";", 1, true)
     equal_signs, arrows = find(text, "=", 1, true), find(text, ">", 1, true)
     for word in gmatch(text, "%S+") do
       local c, operator = byte(word), OPERATORS[word]
       if c == 35 and strip then break end
-      continued = operator == "goes on"
+      last = operator
       if quote then
         if byte(word, #word) == quote then quote = nil end
       elseif operator then
-        if not continued then begin() end
+        if operator == "begins" then begin() end
       elseif ends and byte(word, #word) == 59 then
         if not silent then core(sub(word, 1, -2), c) end
         begin()
       elseif c > 62 and not (launcher or waiting or silent or equal_signs and find(word, "=", 2, true)) then
-        emit(word) -- as core would, in a hurry
+        n = n + 1 -- as core would, in a hurry
+        out[n] = word
       elseif not silent then
         core(word, c)
       end
     end
-    if not continued then finish() end
+    if last ~= "goes on" then finish() end
   end
 
   local function arguments(args)
@@ -627,24 +628,15 @@ local ATTACHED = {
   end,
 }
 
-local function set_option(conf, key, value)
+local function set_option(rules, key, value)
   if FLAGS[key] and (value == "0" or value == "1") then
-    conf[key] = value == "1"
-  elseif (key == "lease_s" or key == "valid_until") and match(value, "^[0-9]+$") and #value <= 12 then
-    conf[key] = tonumber(value)
-  elseif key == "rules" then
-    conf.rules = value
+    rules[key] = value == "1"
   elseif key == "ignore_line" and value ~= "" then
-    conf.ignore_lines[#conf.ignore_lines + 1] = value
+    rules.ignore_lines[#rules.ignore_lines + 1] = value
   elseif LISTS[key] then
-    LISTS[key](conf, words_of(value))
+    LISTS[key](rules, words_of(value))
   elseif ATTACHED[key] and find(value, "^[^ ]+ .") then
-    ATTACHED[key](conf, match(value, "^([^ ]+) (.*)$"))
-  elseif key == "partitions" then
-    conf.partitions = {}
-    for name in gmatch(value, "[^,]+") do
-      conf.partitions[name] = true
-    end
+    ATTACHED[key](rules, match(value, "^([^ ]+) (.*)$"))
   else
     error("hook.conf is damaged: " .. key, 0)
   end
@@ -660,53 +652,47 @@ local function before(a, b)
   return #a < #b
 end
 
-local function read_lines(conf, body)
-  for line in gmatch(body, "[^\n]+") do
+-- The rules of [group]. Raises a string.
+local function parse_rules(text)
+  local rules = { ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {}, sorted = {} }
+  rules.sizes, rules.groups, rules.names = {}, {}, {}
+  for line in gmatch(text, "[^\n]+") do
     local key, value = match(line, "^([a-z_]+)=(.*)$")
     if not key then
       error("hook.conf is damaged: a line without =", 0)
     end
-    set_option(conf, key, value)
+    set_option(rules, key, value)
   end
-  return conf
-end
-
-local function need(conf, ...)
-  for _, key in ipairs({ ... }) do
-    if conf[key] == nil then
-      error("hook.conf is damaged: no " .. key, 0)
+  for flag in pairs(FLAGS) do
+    if rules[flag] == nil then
+      error("hook.conf is damaged: no " .. flag, 0)
     end
   end
-end
-
--- The rules of [group]. Raises a string.
-local function parse_rules(text)
-  local empty = { ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {}, sizes = {}, groups = {}, names = {} }
-  local rules = read_lines(empty, text)
-  need(rules, "strip_comments", "fold_digits", "fold_dates", "arguments")
-  rules.sorted = {}
   for i = 1, #rules.order do rules.sorted[i] = rules.order[i] end
   table.sort(rules.sorted, before)
   return rules
 end
 
+-- The first part, exactly as it is written; and where the rules begin. One match: a heartbeat changes it for the next call.
+local HEAD = "^(asrpt%-hook 2\npartitions=([^\n]*)\nlease_s=([0-9]+)\nvalid_until=([0-9]+)\nrules=([0-9a-f]+)\n)"
+  .. "check=([0-9a-f]+)\n#\n()"
+
 -- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
 -- The daemon's heartbeat changes the first part only: rules that state has read already are not read again, and may be
 -- missing in the text.
 function M.parse_conf(text, state)
-  local stop = find(text, "\n#\n", 1, true) or 0
-  local head, check = match(sub(text, 1, stop), "^(asrpt%-hook 2\n.*\n)check=([0-9a-f]+)\n$")
+  local head, names, lease_s, valid_until, rules_hash, check, start = match(text, HEAD)
   if not head or hash(head) ~= check then
     error("hook.conf is damaged (header or check sum)", 0)
   end
-  local conf = read_lines({}, sub(head, #"asrpt-hook 2\n" + 1))
-  need(conf, "partitions", "lease_s", "valid_until", "rules")
-  if conf.rules ~= state.rules_hash then
-    local rest = sub(text, stop + 3)
-    if hash(rest) ~= conf.rules then
+  local conf = { partitions = {}, lease_s = tonumber(lease_s), valid_until = tonumber(valid_until) }
+  for name in gmatch(names, "[^,]+") do conf.partitions[name] = true end
+  if rules_hash ~= state.rules_hash then
+    local rest = sub(text, start)
+    if hash(rest) ~= rules_hash then
       error("hook.conf is damaged (check sum of the rules)", 0)
     end
-    state.rules, state.rules_hash = parse_rules(rest), conf.rules
+    state.rules, state.rules_hash = parse_rules(rest), rules_hash
   end
   return conf, state.rules
 end
@@ -722,13 +708,12 @@ local function read_conf(state)
   end
   file:setvbuf("no")
   local text = file:read(LIKELY_CONF_BYTES) or ""
-  if not knows_rules(state, text) then
-    text = text .. (file:read(MAX_CONF_BYTES) or "")
-  end
+  local same = text == state.conf_text
+  local rest = not (same or knows_rules(state, text)) and file:read(MAX_CONF_BYTES) or ""
   file:close()
-  if text ~= state.conf_text then
-    state.conf = M.parse_conf(text, state)
-    state.conf_text = text
+  if not same then
+    state.conf = M.parse_conf(text .. rest, state)
+    state.conf_text = knows_rules(state, text) and text
   end
   return state.conf, state.rules
 end
@@ -749,7 +734,7 @@ end
 local function read_header(file)
   local line = file:read(RECORD) or ""
   local slots, records, a, b = match(line, "^asrpt%-table 3 ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
-  local other = match(line, "^asrpt%-table ([0-9]+) ")
+  local other = not slots and match(line, "^asrpt%-table ([0-9]+) ")
   if other and #other <= 3 and other ~= "3" then
     damaged("format " .. other .. ", not 3")
   elseif #line ~= RECORD or not slots or #slots > 12 or #records > 12 or #a ~= 6 or #b ~= 6 then
@@ -1070,18 +1055,25 @@ local function success()
 end
 
 -- Each script of 64 KB is copied into Lua, and the collector, left to itself, answers every few of them with a whole cycle
--- inside the call. So it rests during a call and then takes a few steps, one for so many KB that the call has made. Each
--- does more than a KB's worth: what is garbage stays within some MB, or some of the largest scripts.
-local KB_A_STEP = 8
+-- inside the call. So it rests during a call and then takes a few steps, as many as the call has made some KB, but soon has
+-- enough unless much has piled up: to mark is quick, to sweep may take ten times as long. Between two calls it must not
+-- begin either: what it is then behind its schedule, it would make up for inside the next step (Lua 5.1).
+local KB_A_STEP, PATIENCE_S, MUCH_KB = 8, 2e-5, 8192
+local PAUSE_PCT = 1000 -- how much may be held, of what was held after a cycle, before it begins another by itself
 
 local function collect_some(before)
-  pcall(collectgarbage, "step", math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP))
-  collectgarbage("restart")
+  local steps = math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP)
+  local enough = os.clock() + PATIENCE_S
+  while steps > 0 and (os.clock() < enough or collectgarbage("count") > MUCH_KB) do
+    collectgarbage("step", 1)
+    steps = steps - 1
+  end
 end
 
 -- The hook of one folder with hook.conf and table.txt.
 function M.open(hook_dir)
   local state = { conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt" }
+  pcall(collectgarbage, "setpause", PAUSE_PCT)
   return {
     job_submit = function(desc, part_list, uid)
       local before = collectgarbage("count")
@@ -1090,7 +1082,8 @@ function M.open(hook_dir)
       if not good then
         say("log_error", "asrpt: " .. printable(tostring(trouble)) .. "; job left as it is")
       end
-      collect_some(before)
+      pcall(collect_some, before)
+      collectgarbage("restart")
       return success()
     end,
     -- slurmctld calls this for each of asrptd's own updates too: nothing to do, and quickly

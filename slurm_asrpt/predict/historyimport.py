@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.predict.history import COMPLETED, History, Key, Origin, Run, Source, row_of, tagged
 from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.predict.historyio import Row, Skipped, named_group, stand_in, stranger, uid_of

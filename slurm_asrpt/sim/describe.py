@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import DAY_S, Trace
 from slurm_asrpt.sim.workload import recurrence_key
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-import pandas as pd
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.predict.evaluate import Case
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.predict.predictors import Lesson

@@ -11,9 +11,9 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import Trace, clean
 
 DAYS = 60.0

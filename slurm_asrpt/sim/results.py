@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import umask
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
 from slurm_asrpt.sim.recorder import Placements, Recorder, play

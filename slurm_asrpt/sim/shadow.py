@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.config import PolicySettings
@@ -21,6 +20,7 @@ from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, u
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.predict.history import Origin, Run
 from slurm_asrpt.sim import whatif
 from slurm_asrpt.sim.engine import Progress, simulate_named

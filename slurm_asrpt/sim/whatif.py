@@ -14,12 +14,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
 from slurm_asrpt.sim.jobtable import JobTable
 from slurm_asrpt.sim.predictors import RETRAIN_S

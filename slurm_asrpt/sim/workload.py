@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, unprofiled
+from slurm_asrpt.frames import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.sim.jobtable import JobTable
 from slurm_asrpt.sim.predictors import PERFECT, PREDICTORS, RETRAIN_S, Learning, chains_of, predictions, taught

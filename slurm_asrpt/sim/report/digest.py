@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.report.series import (
     BINS,
     Floats,

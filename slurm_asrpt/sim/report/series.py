@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.recorder import Placements
 
 Floats = NDArray[np.float64]

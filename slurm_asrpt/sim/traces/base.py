@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
+
+from slurm_asrpt.frames import pd
 
 COLUMNS: Mapping[str, str] = {
     "job_id": "the source's own id",

@@ -16,9 +16,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
-import pandas as pd
-
 from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import numbers
 
 LARGEST_BYTES = 8 << 30

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import Trace, clean
 from slurm_asrpt.sim.traces.common import common_trace, is_common
 from slurm_asrpt.sim.traces.files import Rows, Source, read_rows, source

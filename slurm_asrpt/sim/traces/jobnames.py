@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
+
+from slurm_asrpt.frames import pd
 
 _COUNTER = re.compile(r"(?<=.)(?:[-_.:#+@/ ]+[0-9]+|[0-9]{4,}|[-_ ]*\([0-9]+\)|[-_ ]*\[[0-9]+\])$")
 

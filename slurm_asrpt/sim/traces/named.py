@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pandas as pd
-
 from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
 from slurm_asrpt.sim.traces.files import Source, read_rows
 from slurm_asrpt.sim.traces.jobnames import recurrent_names

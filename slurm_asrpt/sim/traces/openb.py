@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import ROUNDED, Trace, clean
 from slurm_asrpt.sim.traces.common import is_common, read_common
 from slurm_asrpt.sim.traces.files import Source, read_rows

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import ROUNDED, Trace, clean, whole_gpus
 from slurm_asrpt.sim.traces.files import Rows, Source, read_rows, source
 from slurm_asrpt.sim.traces.registry import ReadOptions, register

@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import DAY_S, Trace, clean
 from slurm_asrpt.sim.traces.common import is_common, read_common
 from slurm_asrpt.sim.traces.files import Source, lines

@@ -25,9 +25,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import pandas as pd
 
 from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import Trace, clean, numbers
 from slurm_asrpt.sim.traces.files import Layout, Rows, Source, gather, lines
 from slurm_asrpt.sim.traces.jobnames import recurrent_names

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import DAY_S, Trace, all_of, clean
 from slurm_asrpt.sim.traces.common import is_common, read_common
 from slurm_asrpt.sim.traces.files import Layout, Rows, Source, gather, lines, read_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 
+from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.traces.base import numbers
 
 _DURATION = re.compile(r"(?:(\d{1,7})-)?(?:(\d{1,9}):)??(\d{1,9}):(\d{1,2}(?:\.\d*)?)")
