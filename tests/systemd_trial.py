@@ -19,6 +19,7 @@ from pathlib import Path
 PROGRAM = Path("/usr/lib/systemd/systemd")
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--cgroup")
+HIDDEN = ("/tmp", "/var/tmp", "/home", "/root", "/run/user")
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 
 
@@ -28,6 +29,8 @@ def why_not() -> str:
         return "needs root"
     if not PROGRAM.exists() or shutil.which("systemctl") is None:
         return "systemd is not on this machine"
+    if any(Path(sys.prefix).is_relative_to(place) for place in HIDDEN):
+        return f"the units see nothing below {', '.join(HIDDEN)}, where this checkout is"
     if not _hierarchies():
         return "no cgroups that it could have"
     done = subprocess.run(["unshare", *NAMESPACES, "--fork", "true"], capture_output=True, check=False)

@@ -19,7 +19,7 @@ from typing import Any
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
 
-FORMAT = 3
+FORMAT = 4
 KEPT_OTHERS = 3
 """Refused or damaged models that are kept, to be looked at."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
@@ -35,7 +35,7 @@ class ModelInfo:
 
     created: UTC. rows, groups: what it has learned from. trained_until: the end of the latest of those runs, seconds
     since the epoch. error: mean absolute error over mean iterations on runs not learned from, None if not judged.
-    refused: why it was not activated, empty if it was good enough.
+    refused: why it was not activated, empty if it was good enough. sha256: of all else here, and of the predictions.
     """
 
     created: str
@@ -75,7 +75,8 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
     to_folders_owner(models)
     created = datetime.fromtimestamp(now, UTC)
-    info = replace(info, created=created.isoformat(), sha256=hashlib.sha256(data).hexdigest())
+    info = replace(info, created=created.isoformat())
+    info = replace(info, sha256=check_sum(info, data))
     folder = models / created.strftime("%Y%m%dT%H%M%S.%fZ")
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=models))
     try:
@@ -104,9 +105,15 @@ def load_model(models: Path, name: str) -> Model:
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
-    if info.format != FORMAT or hashlib.sha256(data).hexdigest() != info.sha256:
+    if info.format != FORMAT or check_sum(info, data) != info.sha256:
         raise ModelError(f"{models / name}: its check sum or format does not fit; {_REMEDY}")
     return Model(name, info, data)
+
+
+def check_sum(info: ModelInfo, data: bytes) -> str:
+    """Of the predictions and of what is said about them."""
+    said = json.dumps(asdict(replace(info, sha256="")), sort_keys=True).encode()
+    return hashlib.sha256(said + b"\n" + data).hexdigest()
 
 
 _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last good one"

@@ -55,7 +55,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
 
 def test_words_are_completed(shell: Terminal) -> None:
     for typed, whole in (
-        ("asrpt-admin calib", "asrpt-admin calibration"),
+        ("asrpt-admin shad", "asrpt-admin shadow-report"),
         ("asrpt-status --state waiting,delay", "--state waiting,delayed"),
         ("asrpt-status --explain 47", "--explain 4711_3"),
     ):

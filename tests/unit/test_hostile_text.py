@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib
 import json
 import logging
@@ -23,7 +22,7 @@ from slurm_asrpt.audit.snapshot import to_bytes
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.predict.history import FILE_NAME, History, Run, Source
-from slurm_asrpt.predict.model import ModelInfo, list_models
+from slurm_asrpt.predict.model import ModelInfo, check_sum, list_models
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from slurm_asrpt.status import JobStatus, Status, write_status
 from tests.commands import commands
@@ -175,7 +174,8 @@ def evil_model(settings: Settings) -> Path:
     """A sound model with an evil description, and one that is damaged; the name of the second."""
     good = retrain(settings, 1e9).model
     data = (good / "predictions.txt").read_bytes()
-    info = ModelInfo("", EVIL, 0, 1, 1, 1, 0, refused=EVIL, sha256=hashlib.sha256(data).hexdigest())
+    info = ModelInfo("", EVIL, 0, 1, 1, 1, 0, refused=EVIL)
+    info = replace(info, sha256=check_sum(info, data))
     for name, text in (("x-evil", json.dumps(asdict(info))), (f"x{NAME}", "{")):
         folder = models_folder(settings) / name
         folder.mkdir(mode=0o700)

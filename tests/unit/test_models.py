@@ -141,13 +141,18 @@ def of_another_format(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps(raw | {"format": 99}))
 
 
+def embellished(folder: Path) -> None:
+    raw = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(raw | {"error": 0.01}))
+
+
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        *(spoil_data, spoil_meta, truncate, writable, linked, fifo, of_another_format),
+        *(spoil_data, spoil_meta, truncate, writable, linked, fifo, of_another_format, embellished),
         *(pytest.param(give, marks=NEEDS_ROOT) for give in (foreign_owner, foreign_folder)),
     ],
 )
