@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.group import counted_name, identity
 from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.words import Reader, fold_dates, make_rules, read_script
+from slurm_asrpt.predict.wordrules import make_rules
+from slurm_asrpt.predict.words import Reader, fold_dates, read_script
 
 
 @dataclass(frozen=True)

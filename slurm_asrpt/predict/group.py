@@ -18,7 +18,8 @@ import numpy as np
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import MAX_BYTES, render_features
 from slurm_asrpt.predict.sizes import NO_SIZES, Sizes, sizes_in
-from slurm_asrpt.predict.words import Reader, fold_dates, make_rules, read_script
+from slurm_asrpt.predict.wordrules import make_rules
+from slurm_asrpt.predict.words import Reader, fold_dates, read_script
 
 ARGUMENT_BYTES = 4096
 """What counts of longer arguments."""

@@ -38,7 +38,7 @@ from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.attachments import Attachments, ordered
 from slurm_asrpt.predict.group import digest
 from slurm_asrpt.predict.sizes import SIZES
-from slurm_asrpt.predict.words import option_key
+from slurm_asrpt.predict.wordrules import option_key
 
 FILE_NAME = "hook.conf"
 MAX_BYTES = 65536
