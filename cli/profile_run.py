@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -115,11 +116,21 @@ def _factory(text: str) -> Callable[..., Any]:
     if not module or not name.isidentifier():
         raise InputError(f"{text[:80]}: write MODULE:FACTORY, such as train:make_model")
     sys.path.insert(0, os.getcwd())
-    loaded = _guarded(lambda: importlib.import_module(module))
+    loaded = _guarded(lambda: _module(module))
     made = getattr(loaded, name, None)
     if not callable(made):
         raise InputError(f"{text[:80]}: {module} has no function {name}")
     return made  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> ModuleType:
+    """Raises InputError if it is not there; what it imports itself and misses is its own affair."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise InputError(f"{name[:80]}: no such module; start in its folder, or name that in PYTHONPATH") from None
 
 
 def _calling(factory: Callable[..., Any], batch: int) -> Callable[[], Any]:

@@ -130,10 +130,11 @@ def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere:make"], "the model's own code has failed (ModuleNotFoundError: No module named 'nowhere')"),
+        (["nowhere:make"], "nowhere: no such module"),
         (["json:dumps"], "the model's own code has failed (TypeError"),
         (["json"], "write MODULE:FACTORY"),
         (["json:nothing"], "json has no function nothing"),
+        (["nowhere.at.all:make"], "nowhere.at.all: no such module"),
         (["benchmarks.small_models:cnn", "--layers", "4/3"], "write K/N"),
         (["benchmarks.small_models:cnn", "--name", "a b"], "--name 'a b'"),
         (["json:dumps", "--batch", "3"], "has no parameter batch"),
