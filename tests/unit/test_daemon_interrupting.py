@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_asrpt_cli.admin_audit import what
+from slurm_asrpt_cli.status_explain import explain_command
 
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
@@ -196,7 +198,7 @@ def test_no_more_often_than_max_interruptions(make: Callable[..., Bench]) -> Non
     assert len(bench.slurm.signals) == 1
 
 
-def test_what_users_see(hlas: Bench) -> None:
+def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
     found = build_status(hlas.scheduler, hlas.slurm.now)
@@ -205,3 +207,12 @@ def test_what_users_see(hlas: Bench) -> None:
     assert (row(hlas, long).interruptions, row(hlas, short).interruptions) == (1, 0)
     assert f"room for job {short}" in explain(found, row(hlas, long)).why
     assert f"{long} is interrupted" in explain(found, row(hlas, short)).why
+    explain_command(found, row(hlas, long), as_json=False)
+    assert "0.0233 GPU-hours so far: queue 2 (1 goes first); interrupted once" in capsys.readouterr().out
+    assert "makes room for job" in what(hlas.audit("interrupt", long)[0])
+    hlas.cycle(12)
+    events = [event for event in hlas.audit(job_id=long) if event["event"] in ("signalled", "requeued")]
+    assert [what(event) for event in events] == [
+        "told by B:USR1 to write a checkpoint",
+        "it has had its time for a checkpoint",
+    ]
