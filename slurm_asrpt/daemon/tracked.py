@@ -158,7 +158,7 @@ SAVED = (
     *("tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread", "begin", "retry_at"),
     *("failures", "mapped", "handed_over", "site_factor", "real", "forecast", "service", "interruption"),
 )
-"""What of a job is saved, beside its submit time."""
+"""What of a job is saved, beside its submit time and how often it was restarted."""
 _saved_of = attrgetter("record.submit_time", "record.restarts", *SAVED)
 
 
