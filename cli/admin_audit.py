@@ -198,6 +198,7 @@ _KEYS: Mapping[str, Callable[[float], str]] = {
     "gpu_seconds": lambda work: f"predicted work {work:.0f} GPU-seconds",
     "seconds": lambda length: f"predicted to run {slurm_time(length)}",
     "submitted": lambda time: f"submitted {datetime.fromtimestamp(time):%m-%dT%H:%M:%S}",
+    "queue": lambda queue: f"queue {queue + 1:.0f} by attained service",
     "place_in_fifo": lambda place: f"{place} ahead of it",
     "place_in_queue": lambda place: f"place {place} in the queue",
 }
@@ -245,6 +246,10 @@ def _left(entry: Entry) -> str:
     return f"left to Slurm: {LEFT_WORDS.get(entry['why'], entry['why'])}"
 
 
+def _had(entry: Entry) -> str:
+    return f", after {entry['gpu_s'] / 3600:.3g} GPU-hours"
+
+
 def _refused(entry: Entry) -> str:
     return f"Slurm refused: {entry['error']}"
 
@@ -256,6 +261,12 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "running": _running,
     "ended": _ended,
     "gone": _gone,
+    "interrupt": lambda entry: f"makes room for job {entry['head']}: interruption {entry['nth']}{_had(entry)}",
+    "signalled": lambda entry: f"told by {entry['signal']} to write a checkpoint",
+    "requeued": lambda entry: (
+        "its checkpoint is written" if entry["reported"] else "it has had its time for a checkpoint"
+    ),
+    "interrupt-refused": _refused,
     "cut": lambda entry: f"cut off by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,
     "not-started": _not_started,

@@ -80,6 +80,11 @@ def durations(low: float | None, high: float | None) -> str:
     return UNKNOWN if low is None else f"{slurm_time(low)}-{slurm_time(high)}"
 
 
+def attained(job: JobStatus) -> str:
+    """GPU-hours that it has had."""
+    return UNKNOWN if job.attained_gpu_s is None else f"{job.attained_gpu_s / 3600:.3g}"
+
+
 COLUMNS = (
     Field("RANK", lambda job: UNKNOWN if job.rank is None else str(job.rank), right=True),
     Field("JOBID", lambda job: safe(job.job_id), right=True),
@@ -101,6 +106,8 @@ COLUMNS = (
     Field("START_EARLIEST", lambda job: date(job.start_earliest), long=True),
     Field("START_LATEST", lambda job: date(job.start_latest), long=True),
     Field("ALPHA", lambda job: UNKNOWN if job.alpha is None else f"{job.alpha:.4g}", right=True, long=True),
+    Field("QUEUE", lambda job: UNKNOWN if job.queue is None else str(job.queue), right=True, long=True),
+    Field("ATTAINED", attained, right=True, long=True),
     Field("STATE", lambda job: safe(job.state)),
     Field("REASON", lambda job: safe(job.reason), long=True),
     Field("NODES", lambda job: fold_nodes(job.nodes), long=True),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_asrpt_cli.status_columns import date, durations, share
+from slurm_asrpt_cli.status_columns import attained, date, durations, share
 from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, print_facts, safe, slurm_time
 
 from slurm_asrpt.core.reasons import Phase
@@ -86,6 +86,8 @@ def _record(job: JobStatus) -> Facts:
     ]
     if job.band is not None:
         lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
+    if job.queue is not None:
+        lines.append(("Service", _service(job)))
     if job.iterations_done is not None:
         lines.append(("Progress", _progress(job)))
     if job.remaining_s is not None:
@@ -95,9 +97,15 @@ def _record(job: JobStatus) -> Facts:
     return [line for line in lines if line[1] != UNKNOWN] + _facts(job)
 
 
+def _service(job: JobStatus) -> str:
+    """What goes before what with policy hlas."""
+    times = "never" if not job.interruptions else "once" if job.interruptions == 1 else f"{job.interruptions} times"
+    return f"{attained(job)} GPU-hours so far: queue {job.queue} (1 goes first); interrupted {times}"
+
+
 def _facts(job: JobStatus) -> Facts:
     """What the reason rests on, as far as the words above do not say it."""
-    said = {"need", "free", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
+    said = {"need", "free", "runs", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
 

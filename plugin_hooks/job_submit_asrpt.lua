@@ -908,9 +908,10 @@ local function printable(text)
   return (gsub(sub(text, 1, 200), "[^ -~]", "?"))
 end
 
--- asrpt:profile=NAME,dataset=NAME or asrpt:off, at the start of a --comment or after a blank or semicolon in it.
+-- asrpt:profile=NAME,dataset=NAME,interrupt=SIGNAL or asrpt:off, at the start of a --comment or after a blank or
+-- semicolon in it.
 function M.parse_comment(comment)
-  local hints = { profile = "", dataset = "", off = false, complaints = {} }
+  local hints = { profile = "", dataset = "", interrupt = "", off = false, complaints = {} }
   local text = match(comment, "^asrpt:([^ \t\n;]*)") or match(comment, "[ \t\n;]asrpt:([^ \t\n;]*)") or ""
   for item in gmatch(text, "[^,]+") do
     local key, value = match(item, "^([a-z]+)=(.*)$")
@@ -918,6 +919,8 @@ function M.parse_comment(comment)
       hints.off = true
     elseif (key == "profile" or key == "dataset") and good_name(value) then
       hints[key] = value
+    elseif key == "interrupt" and (find(value, "^USR[12]$") or find(value, "^B:USR[12]$")) then
+      hints.interrupt = value
     else
       hints.complaints[#hints.complaints + 1] = item
     end
@@ -963,7 +966,7 @@ function M.attached(rules, group, name)
 end
 
 -- Without features it always fits; they go first.
-local function format_tag(job, found, profile, begin, left)
+local function format_tag(job, found, profile, begin, left, interrupt)
   local fields = { "g=" .. job.group, format("n=%.0f", found.n) }
   put(fields, "p", profile)
   put(fields, "b", begin > 0 and format("%.0f", begin))
@@ -972,6 +975,7 @@ local function format_tag(job, found, profile, begin, left)
   put(fields, "k", job.program)
   put(fields, "v", found.level)
   put(fields, "s", profile ~= "" and job.sizes)
+  put(fields, "c", interrupt)
   local short = concat(fields, ";")
   put(fields, "f", job.features_text)
   local text = concat(fields, ";")
@@ -1026,7 +1030,7 @@ local function decide(state, desc, part_list, uid, now)
   if not left and conf.lease_s > 0 and conf.lease_s <= MAX_LEASE_S and now <= conf.valid_until then
     start = math.max(begin, now + conf.lease_s)
   end
-  return format_tag(job, predicted, profile, begin, left), start, hints.complaints, trouble
+  return format_tag(job, predicted, profile, begin, left, hints.interrupt), start, hints.complaints, trouble
 end
 
 local function submit(state, desc, part_list, uid)

@@ -150,16 +150,44 @@ class PolicySettings(Section):
         "the jobs that are there. false: each job has its GPUs' share of the NIC.",
     )
 
+    queues: Annotated[int, Field(ge=1, le=64)] = Field(
+        8, description="hlas: K, queues by the GPU time that a job has had; the first goes first."
+    )
+    first_gpu_s: Annotated[float, Field(gt=0)] = Field(
+        3600.0, description="hlas: GPU-seconds from which a job is in the second queue."
+    )
+    factor: Annotated[float, Field(gt=1, le=1000)] = Field(
+        4.0, description="hlas: each next queue begins at so many times the GPU-seconds."
+    )
+    max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
+        3, description="hlas: a job is interrupted at most so many times, then it runs to its end; 0: no job ever is."
+    )
+    min_run_s: Annotated[float, Field(ge=0)] = Field(
+        600.0, description="hlas: seconds for which a job runs undisturbed each time that it has started."
+    )
+
     fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
         0,
         description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
-        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt, easy-backfill and "
-        "sjf-bco-online.",
+        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt, easy-backfill, hlas "
+        "and sjf-bco-online.",
     )
 
     def chosen(self, taken: Iterable[str]) -> dict[str, Any]:
         """Those settings that a policy takes."""
         return self.model_dump(include=set(taken) - {"name", "fabric"})
+
+
+class InterruptSettings(Section):
+    """How running jobs make room for others (policy hlas), where their owners allow it."""
+
+    partitions: list[str] = Field(
+        default=[], description="Partitions whose jobs may be interrupted; empty: all that are handed to asrptd."
+    )
+    grace_s: Annotated[float, Field(ge=1, le=86400)] = Field(
+        60.0,
+        description="Seconds for a checkpoint after the signal; then, or when the job has reported it, it is requeued.",
+    )
 
 
 class FabricSettings(Section):
@@ -249,6 +277,7 @@ class Settings(Section):
     daemon: DaemonSettings = DaemonSettings()
     paths: PathSettings = PathSettings()
     policy: PolicySettings = PolicySettings()
+    interrupt: InterruptSettings = InterruptSettings()
     fabric: FabricSettings = FabricSettings()
     predict: PredictSettings = PredictSettings()
     audit: AuditSettings = AuditSettings()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FOLDER_VARIABLE = "ASRPT_PROGRESS_DIR"
 FILE_NAME = "iterations"
 LOSSES_NAME = "losses"
+CHECKPOINT_NAME = "checkpoint"
 
 EVERY_S = 1.0
 COST = 100.0  # a write that took t seconds is followed by none for 100 t: a slow file system costs 1% at most
@@ -57,6 +58,11 @@ def report(iteration: Any, total: Any = None, loss: Any = None) -> None:
 def resume(iteration: Any) -> None:
     """Training goes on from a checkpoint: this many iterations had been done before the job began."""
     (_reporter or _open()).resume(iteration)
+
+
+def checkpointed(iteration: Any) -> None:
+    """A checkpoint of this iteration is written: where asrptd waits for one, to make room, it waits no longer."""
+    (_reporter or _open()).checkpointed(iteration)
 
 
 def flush() -> None:
@@ -139,6 +145,15 @@ class Reporter:
     def begin_at(self, iteration: Any) -> None:
         """As ``resume``, but nothing is reported yet: more has been done since."""
         self._start = to_count(iteration)
+
+    def checkpointed(self, iteration: Any) -> None:
+        """As the function ``checkpointed``."""
+        done = to_count(iteration)
+        if self._folder is not None and self._process == os.getpid() and done is not None:
+            try:
+                _replace(self._folder, CHECKPOINT_NAME, f"{done}\n")
+            except Exception:  # as in flush: then asrptd waits a little longer
+                return
 
     def flush(self) -> bool:
         """Write the last report now; False where that cannot be done. A forked child has nothing to say for us."""

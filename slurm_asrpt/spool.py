@@ -5,6 +5,7 @@
 ``progress/<jobid>/``       made by the Slurm Prolog; its owner is the job's user, its group asrptd's, its mode 0770
 ``progress/<jobid>/iterations``  ``<done> <total> <loss> <start>`` on one line, replaced by rename by the job; the last
                             three may be missing, a total of 0 is none, a loss of ``-`` too
+``progress/<jobid>/checkpoint``  ``<iteration>`` of the last checkpoint, replaced by rename by the job
 ``progress/<jobid>/losses``  ``<iteration> <loss>``, a line a point, at most 256
 
 Other users cannot enter a job's folder, so its files may be readable to all: that is how asrptd, in the folder's group,
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from slurm_asrpt.progress import FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
+from slurm_asrpt.progress import CHECKPOINT_NAME, FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
 
 MOST_FILES = 1000
 """Removed from one folder; the writers leave two, and a few drafts."""
@@ -77,6 +78,12 @@ def parse_progress(text: bytes, written: float = 0.0) -> Progress | None:
 def read_losses(spool: Path, job_id: str) -> list[tuple[int, float]]:
     """The loss curve that the job has reported, as (iteration, loss); at most 256 points."""
     return parse_losses(_read(progress_dir(spool) / job_id, LOSSES_NAME, MAX_LOSSES_BYTES)[0])
+
+
+def checkpoint_mark(spool: Path, job_id: str) -> str:
+    """Another text after each checkpoint that the job has reported; "" before the first."""
+    text, written = _read(progress_dir(spool) / job_id, CHECKPOINT_NAME, MAX_PROGRESS_BYTES)
+    return f"{written!r} {text!r}" if text else ""
 
 
 def _read(folder: Path, name: str, most: int) -> tuple[bytes, float]:

@@ -37,7 +37,7 @@ class JobStatus:
     submit_time: Annotated[float, "When it was submitted."]
     state: Annotated[str, "virtual queue, waiting, delayed for placement, starting, running or left to Slurm."]
     reason: Annotated[str, "Why it does not run, in one word that stays the same from release to release."]
-    text: Annotated[str, "The same for people; empty for a running job."]
+    text: Annotated[str, "The same for people; empty for a job that just runs."]
     facts: Annotated[dict[str, Any], "What the reason rests on; the names depend on it."]
     nodes: Annotated[
         dict[str, int], "GPUs per node: chosen (starting), real (running), or last considered (delayed, reserved)."
@@ -63,6 +63,11 @@ class JobStatus:
     start_made: Annotated[float | None, "When that was simulated."] = None
     start_unknown: Annotated[str, "Why a waiting job has no such estimate."] = ""
     band: Annotated[int | None, "By fair-share, 1 goes first; null where policy.fairshare_bands is not set."] = None
+    queue: Annotated[int | None, "By attained service, 1 goes first; null but for policy hlas."] = None
+    attained_gpu_s: Annotated[
+        float | None, "GPU-seconds that it has had, in all its runs; null but for policy hlas."
+    ] = None
+    interruptions: Annotated[int, "How often it has made room for others (policy hlas)."] = 0
 
 
 @dataclass(frozen=True)

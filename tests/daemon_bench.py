@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,19 @@ def make_settings(
     policy: str = "asrpt",
     fairshare_bands: int = 0,
     tau: float = 1.0,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
     **daemon: Any,
 ) -> Settings:
+    """tables: of other sections, and more of ``policy``."""
+
     paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(exist_ok=True)
     values = {"mode": mode, "interval_s": 1.0, "progress_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
     chosen = {"name": policy, "fairshare_bands": fairshare_bands, "tau": tau}
-    tables = {"daemon": values, "paths": {**paths, "profiles": []}, "policy": chosen}
-    return parse_settings(tables, "test")
+    more = dict(tables or {})
+    chosen |= more.pop("policy", {})
+    return parse_settings({"daemon": values, "paths": {**paths, "profiles": []}, "policy": chosen, **more}, "test")
 
 
 class Bench:

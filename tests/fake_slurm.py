@@ -47,6 +47,7 @@ class FakeSlurm:
     states: dict[str, str] = field(default_factory=dict)
     starts: Counter[str] = field(default_factory=Counter)
     resized: list[str] = field(default_factory=list)
+    signals: list[tuple[str, str, bool]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
     _last: int = 0
 
@@ -89,6 +90,8 @@ class FakeSlurm:
 
     def requeue(self, job_id: str) -> None:
         """Back to waiting under the same id; Slurm keeps node list and counts, and gives a new submit time."""
+        self._answer()
+        self._refuse(job_id)
         self.change(
             job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
             gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,
@@ -163,7 +166,16 @@ class FakeSlurm:
         self._schedule()
         return answers
 
+    def signal(self, job_id: str, name: str, batch: bool) -> None:
+        self._answer()
+        self._refuse(job_id)
+        self.signals.append((job_id, name, batch))
+
     # inside
+
+    def _refuse(self, job_id: str) -> None:
+        if job_id in self.errors:
+            raise SlurmError(self.errors[job_id])
 
     def _answer(self) -> None:
         if not self.answers:

@@ -56,7 +56,7 @@ end
 
 function ops.comment(f)
   local h = M.parse_comment(f[2])
-  return table.concat({ h.profile, h.dataset, tostring(h.off), tostring(#h.complaints) }, " ")
+  return table.concat({ h.profile, h.dataset, h.interrupt, tostring(h.off), tostring(#h.complaints) }, " ")
 end
 
 -- submit: hook folder, default partition, name of a field whose reading or writing fails, then field, type, value ...

@@ -15,7 +15,7 @@ from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.moment import Moment
-from slurm_asrpt.core.policies.base import Decision, Start
+from slurm_asrpt.core.policies.base import Decision, Interrupt, Start
 
 T = TypeVar("T")
 MOST_GPUS = 100_000
@@ -138,6 +138,8 @@ def decisions_of(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
+    if isinstance(decision, Interrupt):
+        return {"job": decision.job_id, "interrupt": decision.head.id}
     if isinstance(decision, Start):
         placement = decision.placement
         where = {"gpus": dict(placement.gpus), "ranks": list(placement.ranks), "alpha": placement.alpha}

@@ -74,6 +74,26 @@ WORDS = {
         _SHORTER,
         "job {head} must start first",
     ),
+    "service": Wording(
+        "{ahead} job(s) ahead that have had less service; job {head} is next",
+        "the queue of those who have had least GPU time goes first, in it who came first (HLAS)",
+        "job {head} must start first",
+    ),
+    "room": Wording(
+        "{need} GPUs are being made free for it: {runs} is interrupted",
+        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
+        "nothing: {runs} writes its checkpoint, then this job starts",
+    ),
+    "interrupting": Wording(
+        "it has been told to write a checkpoint, and makes room for job {head}",
+        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
+        "nothing: it goes on from its checkpoint when it is its turn again",
+    ),
+    "interrupted": Wording(
+        "it made room for job {head} and waits out Slurm's pause after a requeue",
+        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
+        "time; then it is its turn again by the GPU time that it has had",
+    ),
     "reserved": Wording(
         "{need} GPUs are reserved for it {when}",
         "the first job that cannot start has the servers reserved that are free soonest",

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric
-from slurm_asrpt.core.job import JobId, Request
+from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.daemon.lengths import iterations_of, run_of
+from slurm_asrpt.daemon.placing import held
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
-from slurm_asrpt.slurm.records import JobRecord
 
 
 def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
@@ -64,16 +64,8 @@ def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, 
     return Running(
         job_id=JobId(record.job_id),
         gpus={name: count for name, count in gpus.items() if name in world.view.by_name},
-        request=_held(record, sum(gpus.values())),
+        request=held(record, sum(gpus.values())),
         ran_s=over_s,
         span=span,
         limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
-    )
-
-
-def _held(record: JobRecord, gpus: int) -> Request:
-    """The CPUs and memory that a job gives back."""
-    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
-    return Request(
-        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
     )

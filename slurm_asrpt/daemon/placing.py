@@ -11,7 +11,7 @@ from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.rankmap import block_order
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.slurm.records import NodeRecord
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 
 
 def _servers(gpus: Mapping[str, int], nodes: Sequence[NodeRecord]) -> list[Node]:
@@ -89,3 +89,11 @@ def reserve(view: ClusterView, tracked: Tracked) -> None:
     for name, count in (tracked.pin.gpus if tracked.pin is not None else {}).items():
         if name in view.free:
             view.take({name: min(count, view.free[name])}, request)
+
+
+def held(record: JobRecord, gpus: int) -> Request:
+    """The CPUs and memory that a job gives back."""
+    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
+    return Request(
+        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
+    )

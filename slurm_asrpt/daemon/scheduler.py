@@ -13,10 +13,11 @@ from typing import Any
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
+from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
 from slurm_asrpt.daemon import facts, placing, rankmap, snapshots, witness
 from slurm_asrpt.daemon.clock import STEP_S
 from slurm_asrpt.daemon.handback import hand_back
+from slurm_asrpt.daemon.interrupting import Interrupter
 from slurm_asrpt.daemon.laps import Laps
 from slurm_asrpt.daemon.lengths import iterations_of
 from slurm_asrpt.daemon.parts import Parts
@@ -36,6 +37,7 @@ class Scheduler:
         self.world = World(parts, self._saved)
         parts.margins = _margins(self._saved.get("forecast_margins"))
         self.writer = Writer(self.world, self._save)
+        self.interrupter = Interrupter(self.world)
         self.laps = Laps(parts.clock.monotonic)
         self.decided: witness.Decided | None = None
         """The last decision."""
@@ -86,11 +88,13 @@ class Scheduler:
             self.writer.write(starts, renewals, now)
         elif moved:
             self.writer.write_order(moved)
+        self.interrupter.carry_out(now)
 
     def _feed_policy(self, eligible: list[Tracked], now: float) -> None:
         """Submit what has become eligible, in order of submission; after a restart take up the saved state first."""
         if self._first:
             self._resume(eligible, now)
+        self.interrupter.tell(now)
         for tracked in sorted(eligible, key=lambda t: (t.record.submit_time, t.record.number)):
             assert tracked.job is not None  # noqa: S101  (eligible jobs have been admitted)
             if tracked.place is Place.QUEUED:
@@ -140,6 +144,9 @@ class Scheduler:
         snapshots.serve(self.settings.paths.state, self.decided)
         starts = list[Tracked]()
         for decision in self.decided.decisions:
+            if isinstance(decision, Interrupt):
+                self.interrupter.intend(decision, now)
+                continue
             tracked = self.world.tracked[decision.job.id]
             if isinstance(decision, Start):
                 starts.append(self._pin(tracked, decision, now))

@@ -6,7 +6,7 @@ import math
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.lengths import run_of
@@ -30,6 +30,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
     rows = list[JobStatus]()
     for tracked in scheduler.world.tracked.values():
         rows.append(row := _row(scheduler, tracked, ranks, reasons, now))
+        _add_service(row, tracked, scheduler, now)
         if tracked.place is Place.RUNNING:
             _add_progress(row, tracked, observed.get(str(tracked.record.number)), now)
         else:
@@ -103,7 +104,7 @@ def _row(
         start_time=record.start_time if tracked.place is Place.RUNNING else None,
         state=str(why.phase),
         reason=why.kind,
-        text=why.text if tracked.place is not Place.RUNNING else "",
+        text=why.text if why.kind != "running" else "",
         facts=dict(why.facts),
         rank=ranks.get(record.job_id),
         nodes=_nodes(tracked, why) or (dict(here.gpus) if here else {}),
@@ -115,6 +116,8 @@ def _row(
 
 def _why(tracked: Tracked, reasons: dict[str, Reason]) -> Reason:
     if tracked.place is Place.RUNNING:
+        if tracked.interruption is not None:
+            return reason(Phase.RUNNING, "interrupting", head=tracked.interruption.head)
         return Reason(Phase.RUNNING, "running", {})
     if tracked.place is Place.QUEUED and tracked.record.job_id in reasons:
         return reasons[tracked.record.job_id]
@@ -136,6 +139,14 @@ def _on_offer(world: World, tracked: Tracked, why: Reason) -> Placement | None:
 
 def _interval(tag: Tag | None) -> tuple[int | None, int | None]:
     return (tag.low, tag.high) if tag and tag.iterations and tag.high else (None, None)
+
+
+def _add_service(row: JobStatus, tracked: Tracked, scheduler: Scheduler, now: float) -> None:
+    """What it has had, where the order goes by that."""
+    if isinstance(scheduler.policy, Interrupts):
+        row.attained_gpu_s = tracked.service.at(now)
+        row.queue = scheduler.policy.queue_of(row.attained_gpu_s) + 1
+        row.interruptions = tracked.service.interruptions
 
 
 def _add_progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
@@ -13,7 +14,7 @@ from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.slurm.parse import fold
-from slurm_asrpt.slurm.records import JobRecord, Reservation
+from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
@@ -51,6 +52,42 @@ class Forecast:
     latest: float | None
 
 
+@dataclass(frozen=True)
+class Service:
+    """GPU time that a job has had. past: GPU-seconds of the reference type, in the runs that are over.
+
+    began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
+    head: the job for which it was interrupted last, until it runs again.
+    """
+
+    past: float = 0.0
+    began: float = 0.0
+    rate: float = 0.0
+    interruptions: int = 0
+    head: str = ""
+
+    def at(self, now: float) -> float:
+        """GPU-seconds attained by then."""
+        return self.past + (self.rate * max(0.0, now - self.began) if self.began else 0.0)
+
+    def cut(self, until: float, head: str = "") -> Service:
+        """After the end of its run."""
+        return Service(self.at(until), interruptions=self.interruptions, head=head or self.head)
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One under way. at: decided; head: for whom. sent: when the signal was, 0: not yet, as far as is known.
+
+    mark: of the checkpoint that the job had reported by then.
+    """
+
+    at: float
+    head: str
+    sent: float = 0.0
+    mark: str = ""
+
+
 @dataclass
 class Tracked:
     record: JobRecord
@@ -77,6 +114,8 @@ class Tracked:
     site_factor: int | None = None  # that we have written in mode order
     handed_over: bool = False
     forecast: Forecast | None = None  # the first one since the job asks as it does
+    service: Service = Service()
+    interruption: Interruption | None = None
     _dumped: tuple[Any, str] = ((), "")
 
     @property
@@ -109,15 +148,18 @@ class Tracked:
             "site_factor": self.site_factor,
             "real": asdict(self.real) if self.real else None,
             "forecast": astuple(self.forecast) if self.forecast else None,
+            "restarts": self.record.restarts,
+            "service": astuple(self.service),
+            "interruption": astuple(self.interruption) if self.interruption else None,
         }
 
 
 SAVED = (
     *("tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread", "begin", "retry_at"),
-    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast"),
+    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast", "service", "interruption"),
 )
-"""What of a job is saved, beside its submit time."""
-_saved_of = attrgetter("record.submit_time", *SAVED)
+"""What of a job is saved, beside its submit time and how often it was restarted."""
+_saved_of = attrgetter("record.submit_time", "record.restarts", *SAVED)
 
 
 @dataclass(frozen=True)
@@ -132,8 +174,12 @@ class Saved:
             facts = self._facts(now)
             if self.raw["submit_time"] == tracked.record.submit_time:
                 vars(tracked).update(facts)
-            elif _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
+                return
+            if _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
                 tracked.original = facts["original"]
+            if tracked.record.restarts > self.raw.get("restarts", math.inf):  # requeued while we were away
+                under_way = facts["interruption"]
+                tracked.service = facts["service"].cut(tracked.record.submit_time, under_way.head if under_way else "")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the saved state of a job: {error!r}") from error
 
@@ -141,6 +187,7 @@ class Saved:
         """What was to come later than now ever notes, or has happened after now, is due: the clock has stepped back."""
         raw = self.raw
         pin, original, real, forecast = raw["pin"], raw["original"], raw.get("real"), raw.get("forecast")
+        interruption = raw.get("interruption")
         return {
             "place": Place(raw["place"]),
             "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": Original(**pin["original"])}) if pin else None,
@@ -154,6 +201,9 @@ class Saved:
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
             "forecast": Forecast(*forecast) if forecast else None,
+            "service": Service(*raw.get("service", ())),
+            # nobody knows whether the job still waits for what was to follow the signal: it is sent anew
+            "interruption": Interruption(*interruption[:2]) if interruption else None,
             "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
@@ -162,3 +212,14 @@ class Saved:
 def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
     """Whether a job of another submit time is the same one, requeued while we were away with our pin on it."""
     return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)
+
+
+def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
+    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
+
+    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
+    time.
+    """
+    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
+        return record
+    return replace(record, start_time=before.start_time, restarts=before.restarts)

@@ -12,11 +12,12 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
+from slurm_asrpt.core.policies.hlas import service_rate
 from slurm_asrpt.daemon import facts, placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
-from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
+from slurm_asrpt.daemon.tracked import Place, Saved, Tracked, still_its_run
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
@@ -142,7 +143,7 @@ class World:
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
         if tracked is not None:
-            record = _still_its_run(record, tracked.record)
+            record = still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
         if tracked is not None and (requeued_at or record.state == PENDING):
             self._cut(tracked, requeued_at or now, now)
@@ -150,7 +151,7 @@ class World:
             before = tracked
             tracked = self.tracked[record.job_id] = Tracked(record)
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
-                tracked.tag, tracked.original = before.tag, before.original
+                tracked.tag, tracked.original, tracked.service = before.tag, before.original, before.service
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
@@ -161,7 +162,11 @@ class World:
 
     def _cut(self, tracked: Tracked, until: float, now: float) -> None:
         """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
-        run = self.parts.recorder.record_cut(tracked, until) if tracked.place is Place.RUNNING else None
+        if tracked.place is not Place.RUNNING:
+            return
+        under_way, tracked.interruption = tracked.interruption, None
+        tracked.service = tracked.service.cut(until, under_way.head if under_way else "")
+        run = self.parts.recorder.record_cut(tracked, until)
         if run is not None:
             told = self._end_of(tracked, run)
             self.parts.audit.record(now, "cut", tracked.record.job_id, until=until, **told)
@@ -305,7 +310,8 @@ class World:
             return waits
         self.follow_begin(tracked, now)
         if tracked.not_before > now or (tracked.record.restarts and now < tracked.record.submit_time + REQUEUE_REST_S):
-            return reason(Phase.WAITING, "begin")
+            head = tracked.service.head
+            return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
             return tracked.why  # set when the start was taken back
         return None
@@ -346,6 +352,9 @@ class World:
         if tracked.place is not Place.RUNNING or (tracked.real is None and record.gpus_by_node != tracked.read):
             self._read_back(tracked, now)
             self._tell_running(tracked, now)
+        if tracked.service.began != record.start_time and record.gpus_by_node:
+            rate = service_rate(record.gpus_by_node, self.view.by_name, {})
+            tracked.service = replace(tracked.service, began=record.start_time, rate=rate, head="")
         tracked.place, tracked.why = Place.RUNNING, None
 
     def tell_all_running(self, now: float) -> None:
@@ -376,17 +385,6 @@ class World:
 
 def _is_ours(node: NodeRecord, managed: set[str]) -> bool:
     return bool(node.gpus and node.partitions & managed and not node.other_gres)
-
-
-def _still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
-    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
-
-    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
-    time.
-    """
-    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
-        return record
-    return replace(record, start_time=before.start_time, restarts=before.restarts)
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:

@@ -43,7 +43,7 @@ def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 def fights(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """Settings under which asrptd does less than it says, or Slurm undoes it."""
     checks = (_pace(settings, look.config), _priority(settings, look.config), _preemption(look.config))
-    more = (_prologs(look.config), _remembers(settings, look.config), _room(look))
+    more = (_prologs(look.config), _remembers(settings, look.config), _room(look), _requeues(settings, look.config))
     found = [finding for check in (*checks, *more) for finding in check]
     yield from found or [ok("settings", "nothing in slurm.conf fights with asrptd")]
 
@@ -104,6 +104,19 @@ def _room(look: Look) -> Iterator[Finding]:
     if most and len(look.jobs) > FULL * most:
         text = f"{len(look.jobs)} of at most {most:.0f} jobs: Slurm will soon refuse submissions"
         yield warning("room", text, "raise MaxJobCount, restart slurmctld")
+
+
+def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+    """Policy hlas makes room by requeueing jobs, which Slurm must let it do."""
+    if settings.policy.name != "hlas":
+        return
+    strange = sorted(set(settings.interrupt.partitions) - set(settings.slurm.partitions))
+    if strange:
+        text = f"interrupt.partitions: {', '.join(strange)} is not handed to asrptd"
+        yield failure("interrupt", text, "mend interrupt.partitions or slurm.partitions of asrpt.toml")
+    if config.get("JobRequeue") == "0":
+        text = "JobRequeue=0: policy hlas interrupts only jobs that were submitted with --requeue"
+        yield warning("interrupt", text, "JobRequeue=1 in slurm.conf; or tell users to write #SBATCH --requeue")
 
 
 def gpus(settings: Settings, now: float, look: Look) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import AsrptError, InputError, one_line
 from slurm_asrpt.lab.allocation import Allocation, read_allocation, read_ranks
+from slurm_asrpt.lab.checkpoint import Checkpoint, Course
 from slurm_asrpt.progress import Reporter
 
 EXIT_TERMINATED = 143
@@ -46,24 +47,25 @@ class Result:
     seconds: float
 
 
-def train(iterations: int, seconds_each: float, reporter: Reporter) -> float:
+def train(iterations: int, seconds_each: float, reporter: Reporter, checkpoint: Checkpoint | None = None) -> float:
     """Sleep through the iterations; the seconds it took. Progress is written at the end, whatever ends it."""
-    start = time.monotonic()
-    end = start + iterations * seconds_each
-    reporter.report(0, iterations)
+    begun = time.monotonic()
+    first = checkpoint.read() if checkpoint else 0
+    course = Course(iterations, seconds_each, first)
+    reporter.begin_at(first)
+    reporter.report(course.done, iterations)
     with reporter:
         try:
-            while (now := time.monotonic()) < end:
-                time.sleep(min(REPORT_EVERY_S, end - now))
-                reporter.report(_done(start, iterations, seconds_each))
+            while (left := course.left_s) > 0:
+                time.sleep(min(REPORT_EVERY_S, left))
+                if checkpoint and checkpoint.asked:
+                    first = checkpoint.make_way(course, first, reporter)
+                reporter.report(course.done)
         finally:
-            reporter.report(_done(start, iterations, seconds_each))
-    return time.monotonic() - start
-
-
-def _done(start: float, iterations: int, seconds_each: float) -> int:
-    elapsed = time.monotonic() - start
-    return min(iterations, int(elapsed / seconds_each)) if seconds_each > 0 else iterations
+            reporter.report(course.done)
+    if checkpoint:
+        checkpoint.write(first, iterations)
+    return time.monotonic() - begun
 
 
 def alpha_here(profile: str, allocation: Allocation, ranks: Sequence[int], options: argparse.Namespace) -> float:
@@ -120,7 +122,8 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
         mapped = ranks != allocation.block_ranks()
     if options.profile:
         alpha = alpha_here(options.profile, allocation, ranks, options)
-    seconds = train(options.iterations, alpha / options.speedup, Reporter(environment))
+    checkpoint = Checkpoint(options.checkpoint, options.wait) if options.checkpoint else None
+    seconds = train(options.iterations, alpha / options.speedup, Reporter(environment), checkpoint)
     placed = (allocation.nodes, allocation.counts, ranks, mapped)
     return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
 
@@ -142,6 +145,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--profile", metavar="NAME", help="profile by name or path; without one: one iteration a second")
     made.add_argument("--iterations", metavar="N", type=_count, default=60, help="iterations to train (default 60)")
     made.add_argument("--speedup", metavar="X", type=_positive, default=1.0, help="so many times faster than real time")
+    made.add_argument("--checkpoint", metavar="FILE", type=Path, help="written on USR1 and USR2; goes on from there")
+    made.add_argument(
+        "--wait", metavar="S", type=_positive, default=120.0, help="seconds to wait for a requeue then (default 120)"
+    )
     made.add_argument("--inter", metavar="RATE", type=_positive, help="B_inter in bytes/s; else as in asrpt.toml")
     made.add_argument("--intra", metavar="RATE", type=_positive, help="B_intra in bytes/s; else as in asrpt.toml")
     made.add_argument("--json", action="store_true", help="print the placement and the time as one JSON line")

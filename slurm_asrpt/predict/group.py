@@ -30,17 +30,22 @@ _WEIGHTS = np.array([256**i for i in range(6)], dtype=np.uint64)
 _DIGITS = re.compile(rb"[0-9]+")
 _HINTS = re.compile(rb"(?:\A|[ \t\n;])asrpt:([^ \t\n;]*)")
 _HINT = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
+_SIGNAL = re.compile(rb"(?:B:)?USR[12]")
 _NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What a user tells us in ``--comment``; complaints are the parts that were not understood."""
+    """What a user tells us in ``--comment``; complaints are the parts that were not understood.
+
+    interrupt: the signal at which the job writes a checkpoint, ``B:`` before it if its batch shell gets it.
+    """
 
     profile: str = ""
     dataset: str = ""
     off: bool = False
     complaints: tuple[bytes, ...] = field(default=())
+    interrupt: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,16 +129,18 @@ def fitting(features: Mapping[str, float], order: Sequence[str]) -> dict[str, fl
 
 
 def parse_comment(comment: bytes) -> Hints:
-    """``asrpt:profile=NAME,dataset=NAME`` or ``asrpt:off`` in a ``--comment``; the first such word counts."""
+    """``asrpt:profile=NAME,dataset=NAME,interrupt=SIGNAL`` or ``asrpt:off`` in a ``--comment``; the first counts."""
     found = _HINTS.search(comment)
     names = {b"profile": "", b"dataset": ""}
-    off, complaints = False, []
+    off, interrupt, complaints = False, "", []
     for item in found[1].split(b",") if found else []:
         parts = _HINT.fullmatch(item)
         if item == b"off":
             off = True
         elif parts and parts[1] in names and _NAME.fullmatch(parts[2]):
             names[parts[1]] = parts[2].decode("ascii")
+        elif parts and parts[1] == b"interrupt" and _SIGNAL.fullmatch(parts[2]):
+            interrupt = parts[2].decode("ascii")
         elif item:
             complaints.append(item)
-    return Hints(names[b"profile"], names[b"dataset"], off, tuple(complaints))
+    return Hints(names[b"profile"], names[b"dataset"], off, tuple(complaints), interrupt)

@@ -109,6 +109,12 @@ class CliClient:
             raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
         return errors
 
+    def signal(self, job_id: str, name: str, batch: bool) -> None:
+        self._run("scancel", f"--signal={name}", *(["--batch"] if batch else []), _checked(job_id))
+
+    def requeue(self, job_id: str) -> None:
+        self._run("scontrol", "requeue", "incomplete", _checked(job_id))
+
     def _run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
         return self._output(command, *arguments, stdin=stdin, lenient=lenient).decode(errors="replace")
 

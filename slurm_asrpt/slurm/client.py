@@ -63,3 +63,9 @@ class SlurmClient(Protocol):
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         """Write; one error text per update, "" where it went well."""
+
+    def signal(self, job_id: str, name: str, batch: bool) -> None:
+        """Send a running job a signal: to its batch shell, else to its steps."""
+
+    def requeue(self, job_id: str) -> None:
+        """End a job's run and let it wait anew; one that has ended meanwhile stays as it is, which is an error."""

@@ -17,6 +17,7 @@ class RecordedClient:
         self.folder = folder
         self.written: list[Update] = []
         self.errors: dict[str, str] = {}
+        self.interrupted: list[tuple[str, str]] = []
 
     def _text(self, name: str) -> str:
         return (self.folder / name).read_text(encoding="utf-8")
@@ -51,3 +52,9 @@ class RecordedClient:
     def update(self, updates: Sequence[Update]) -> list[str]:
         self.written.extend(updates)
         return [self.errors.get(update.job_id, "") for update in updates]
+
+    def signal(self, job_id: str, name: str, batch: bool) -> None:
+        self.interrupted.append((job_id, name))
+
+    def requeue(self, job_id: str) -> None:
+        self.interrupted.append((job_id, "requeue"))

@@ -120,6 +120,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         dependency=_word(raw.get("dependency")),
         exit_code=_exit_code(raw.get("exit_code")),
         restarts=int(number(raw.get("restart_cnt"))),
+        requeue=raw.get("requeue") is True,
         array=bool(_word(raw.get("array_task_string"))) or array_id != 0,
         het=int(number(raw.get("het_job_id"))) != 0,
         min_nodes=max(1, int(number(raw.get("node_count"), 1))),

@@ -111,6 +111,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
         "priority": job.priority,
         "exit_code": {"return_code": job.exit_code},
         "restart_cnt": job.requeue_count,
+        "requeue": bool(job.is_requeueable),
         "node_count": job.num_nodes,
         "max_nodes": job.max_nodes,
         "tasks": job.ntasks,

@@ -18,6 +18,7 @@ class JobRecord:
     """One job of ``squeue --json``. 0 stands for "not set" in numbers, "" in texts.
 
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
+    requeue: Slurm lets it be requeued.
     array: a task of an array, or the bare record of tasks not yet split off.
     dependency: what is still to be fulfilled.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
@@ -42,6 +43,7 @@ class JobRecord:
     dependency: str = ""
     exit_code: int = 0
     restarts: int = 0
+    requeue: bool = False
     array: bool = False
     het: bool = False
     min_nodes: int = 1

@@ -1,13 +1,14 @@
 """The tag that the hook writes into a job's AdminComment.
 
 ``asrpt1:g=<16 hex digits>;n=<iterations>`` and what there is of ``;p=<profile>;b=<epoch>;l=<reason>``
-``;i=<low>-<high>;k=<16 hex digits>;v=<letter>;s=<sizes>;f=<features>``
+``;i=<low>-<high>;k=<16 hex digits>;v=<letter>;s=<sizes>;c=<signal>;f=<features>``
 
 g: recurrence group. n: predicted training iterations, 0 for an unseen group. p: the profile that the user
 named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
 i: the 10-90% interval of n. k: the program. v: the first letter of the level that answered (``predict.keys.LEVELS``).
 s: with a profile, how GPUs share the model (``predict.sizes``).
+c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
 f: the numeric hyper-parameters, left out where the tag would grow over MAX_BYTES.
 Users cannot write AdminComment; what stands there may still be anything (other tools use the field).
 """
@@ -33,6 +34,7 @@ _FIELD = {
     "k": re.compile(r"[0-9a-f]{16}"),
     "v": re.compile(f"[{''.join(level[0] for level in LEVELS)}]"),
     "s": re.compile(r"[gntp0-9]{2,24}"),
+    "c": re.compile(r"(B:)?USR[12]"),
     "f": re.compile(r"[a-z0-9_:.,e+-]{1,100}"),
 }
 _LEVEL = {level[0]: level for level in LEVELS}
@@ -53,13 +55,14 @@ class Tag:
     level: str = ""
     features: dict[str, float] = field(default_factory=dict)
     sizes: Sizes = NO_SIZES
+    interrupt: str = ""
 
     def format(self) -> str:
         """The tag's text. Without features it always fits; they go first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
         optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "k": self.program}
-        optional |= {"v": self.level[:1], "s": str(self.sizes)}
+        optional |= {"v": self.level[:1], "s": str(self.sizes), "c": self.interrupt}
         fields += [f"{key}={value}" for key, value in optional.items() if value]
         text = PREFIX + ";".join(fields)
         features = f";f={render_features(self.features)}" if self.features else ""
@@ -98,4 +101,5 @@ def _tag(values: dict[str, str]) -> Tag:
         level=_LEVEL.get(values.get("v", ""), ""),
         features=parse_features(values.get("f", "")),
         sizes=parse_sizes(values.get("s", "")),
+        interrupt=values.get("c", ""),
     )

@@ -66,7 +66,24 @@ some_rules = st.builds(
     sizes=st.lists(st.sampled_from([*DEFAULTS.sizes, "tp lr seed", "pp n x", "nodes"]), max_size=4),
 )
 rules_of = st.one_of(st.just(DEFAULTS), some_rules)
-HINTS = [b"asrpt:", b"profile=", b"dataset=", b"off", b",", b";", b" ", b"a", b"gpt-2", b"=", b"\0", b"\n", b"-"]
+HINTS = [
+    b"asrpt:",
+    b"profile=",
+    b"dataset=",
+    b"interrupt=",
+    b"USR1",
+    b"B:",
+    b"off",
+    b",",
+    b";",
+    b" ",
+    b"a",
+    b"gpt-2",
+    b"=",
+    b"\0",
+    b"\n",
+    b"-",
+]
 plain_words = st.text("abc \n\0é", max_size=20).map(str.encode)
 groups = st.binary(min_size=8, max_size=8).map(bytes.hex)
 figures = st.one_of(st.floats(0, 1e13), st.integers(0, 10**6).map(lambda i: i / 1000))
@@ -233,7 +250,8 @@ def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook]
 @given(comment=st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(HINTS), max_size=12).map(b"".join)))
 def test_same_hints(luas: list[LuaHook], comment: bytes) -> None:
     hints = parse_comment(comment)
-    expected = f"{hints.profile} {hints.dataset} {str(hints.off).lower()} {len(hints.complaints)}".encode()
+    told = (hints.profile, hints.dataset, hints.interrupt, str(hints.off).lower(), len(hints.complaints))
+    expected = " ".join(map(str, told)).encode()
     assert {lua.ask("comment", comment) for lua in luas} == {expected}
 
 

@@ -187,7 +187,7 @@ def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
 def test_whatever_is_saved_of_a_job_is_looked_at_for_changes(bench):
     job_id = bench.slurm.submit(12)
     bench.cycle()
-    assert json.loads(bench.job(job_id).dump()).keys() == {"submit_time", *SAVED}
+    assert json.loads(bench.job(job_id).dump()).keys() == {"submit_time", "restarts", *SAVED}
 
 
 def test_an_unchanged_state_is_not_written_again(tmp_path):

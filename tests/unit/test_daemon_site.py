@@ -171,4 +171,4 @@ def test_a_job_handed_back_goes_before_all_bands(name):
 
 
 def test_the_papers_policies_and_easy_backfill_have_no_bands():
-    assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "sjf-bco-online"}
+    assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "hlas", "sjf-bco-online"}

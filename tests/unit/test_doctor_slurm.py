@@ -154,6 +154,19 @@ def test_quick_schedulers_are_no_trouble(settings: Settings, look: Look) -> None
         assert found(settings, with_config(look, SchedulerParameters=parameters), "pace") == []
 
 
+def test_hlas_where_slurm_requeues_nothing(settings: Settings, look: Look) -> None:
+    forbidden = with_config(look, JobRequeue="0")
+    assert found(settings, forbidden, "interrupt") == []
+    policy = settings.policy.model_copy(update={"name": "hlas"})
+    hlas = settings.model_copy(update={"policy": policy})
+    ((state, text),) = found(hlas, forbidden, "interrupt")
+    assert (state, "--requeue" in text, "JobRequeue=1" in text) == (State.WARNING, True, True)
+    assert found(hlas, with_config(look, JobRequeue="1"), "interrupt") == []
+    interrupt = settings.interrupt.model_copy(update={"partitions": ["gpu", "cpu"]})
+    ((state, text),) = found(hlas.model_copy(update={"interrupt": interrupt}), look, "interrupt")
+    assert (state, "cpu is not handed" in text) == (State.FAILURE, True)
+
+
 def test_mode_order_needs_multifactor(settings: Settings, look: Look) -> None:
     daemon = settings.daemon.model_copy(update={"mode": Mode.ORDER})
     assert found(settings.model_copy(update={"daemon": daemon}), look, "priority")[0][0] is State.FAILURE

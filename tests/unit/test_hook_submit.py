@@ -132,6 +132,12 @@ def test_an_attached_profile_and_sizes_are_in_the_tag_and_a_users_own_goes_befor
     assert (own.profile, own.sizes) == ("mine", Sizes())
 
 
+def test_how_a_job_may_be_interrupted_is_in_the_tag(lua: LuaHook, folder: Path) -> None:
+    for signal in ("USR1", "B:USR2"):
+        assert tag_of(lua.submit(folder, **job(comment=f"asrpt:interrupt={signal}"))) == replace(SEEN, interrupt=signal)
+    assert tag_of(lua.submit(folder, **job(comment="asrpt:interrupt=TERM"))) == SEEN
+
+
 def test_sizes_are_in_the_tag_with_a_profile_only(lua: LuaHook, folder: Path) -> None:
     script = "torchrun --nproc_per_node 8 train.py\n"
     assert tag_of(lua.submit(folder, **job(script=script))).sizes == Sizes()

@@ -169,3 +169,50 @@ def test_parted_tensor_slices_are_one_clear_line(tmp_path):
     with pytest.raises(InputError, match=r"tensor slices of a replica of .* several servers; leave the placement"):
         train.alpha_here(str(path), uneven, (0, 0, 0, 1), options)
     assert train.alpha_here(str(path), uneven, (0, 0, 1, 1), options) > 0
+
+
+def run_with_checkpoint(tmp_path, *options):
+    command = [sys.executable, "-m", "slurm_asrpt.lab.train", "--checkpoint", str(tmp_path / "at"), *options]
+    environment = {"ASRPT_PROGRESS_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_file(path):
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def spans(process):
+    """The iterations that a run says it has done, as (first, last)."""
+    lines = process.communicate(timeout=30)[0].splitlines()
+    return [(int(line.split()[2]), int(line.split()[4])) for line in lines]
+
+
+def test_on_a_signal_it_saves_waits_and_goes_on_from_there(tmp_path):
+    """Ended while it waits, as by a requeue; the next run does the rest, and none twice."""
+    first = run_with_checkpoint(tmp_path, "--iterations", "100000", "--speedup", "1000")
+    wait_for_file(tmp_path / "iterations")
+    first.send_signal(signal.SIGUSR1)
+    wait_for_file(tmp_path / "checkpoint")
+    first.send_signal(signal.SIGTERM)
+    ((begin, saved),) = spans(first)
+    assert (first.returncode, begin) == (143, 0)
+    assert saved == int((tmp_path / "at").read_text()) == int((tmp_path / "checkpoint").read_text())
+    second = run_with_checkpoint(tmp_path, "--iterations", "100000", "--speedup", "1e9")
+    assert spans(second) == [(saved, 100000)]
+    assert (tmp_path / "iterations").read_text() == "100000 100000 - 0\n"
+
+
+def test_nobody_requeues_it_and_it_goes_on_by_itself(tmp_path):
+    process = run_with_checkpoint(tmp_path, "--iterations", "4000", "--speedup", "1000", "--wait", "0.1")
+    wait_for_file(tmp_path / "iterations")
+    process.send_signal(signal.SIGUSR2)
+    (first, second), (third, last) = spans(process)
+    assert (process.returncode, first, last) == (0, 0, 4000)
+    assert 0 <= second == third < 4000
+
+
+def test_a_file_that_is_no_checkpoint_is_one_clear_line(tmp_path, capsys):
+    (tmp_path / "at").write_text("weights")
+    assert train.main(["--checkpoint", str(tmp_path / "at"), "--iterations", "1"]) == 2
+    assert "no checkpoint of asrpt-lab train" in capsys.readouterr().err

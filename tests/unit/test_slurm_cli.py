@@ -33,6 +33,8 @@ READS = {
     "config": ("scontrol", lambda c: c.config()),
     "allocations": ("scontrol", lambda c: c.allocations(["1"])),
     "update": ("scontrol", lambda c: c.update([Update("1", {"StartTime": "now"})])),
+    "signal": ("scancel", lambda c: c.signal("1", "USR1", batch=True)),
+    "requeue": ("scontrol", lambda c: c.requeue("1")),
 }
 each_call = pytest.mark.parametrize(("name", "call"), READS.values(), ids=READS)
 
@@ -52,7 +54,7 @@ def test_a_missing_program_is_named_with_the_remedy(client, name, call):
         call(client)
 
 
-@pytest.mark.parametrize("name", ["jobs", "nodes", "config"])
+@pytest.mark.parametrize("name", ["jobs", "nodes", "config", "signal", "requeue"])
 def test_a_failing_program_is_quoted_on_one_printable_line(client, program, name):
     command, call = READS[name]
     program(command, r"printf 'slurm_load: away\n\033[31mfar\n' >&2; exit 1")
@@ -116,6 +118,21 @@ printf 'scontrol: '; exit 1"""
     updates = [Update(str(i), {"StartTime": "now", "NumNodes": "2-2", "ReqNodeList": "n[1-2]"}) for i in (1, 2, 3)]
     assert client.update(updates) == ["", "Invalid job id", ""]
     assert (tmp_path / "started").read_text(encoding="utf-8") == "x\n"
+
+
+def test_signals_and_requeues_are_words_of_their_own(client, program, tmp_path):
+    for name in ("scancel", "scontrol"):
+        program(name, f'echo {name} "$@" >> {tmp_path}/said')
+    client.signal("17", "USR1", batch=True)
+    client.signal("17_3", "USR2", batch=False)
+    client.requeue("17")
+    assert (tmp_path / "said").read_text().splitlines() == [
+        "scancel --signal=USR1 --batch 17",
+        "scancel --signal=USR2 17_3",
+        "scontrol requeue incomplete 17",
+    ]
+    with pytest.raises(SlurmError, match="refusing"):
+        client.requeue("17 18")
 
 
 def test_no_update_starts_no_program(client):

@@ -48,8 +48,12 @@ def test_features_go_where_a_tag_would_be_too_long(tag: Tag, features: dict[str,
 
 
 def test_all_fields() -> None:
-    tag = Tag("0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", {"lr": 1e-5, "epochs": 90.0}, Sizes(8, tp=2))
-    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;k=ffffffffffffffff;v=p;s=g8t2;f=epochs:90,lr:1e-05"
+    features = {"lr": 1e-5, "epochs": 90.0}
+    tag = Tag(
+        "0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", features, Sizes(8, tp=2), interrupt="B:USR1"
+    )  # fmt: skip
+    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;k=ffffffffffffffff;v=p;s=g8t2;c=B:USR1;"
+    text += "f=epochs:90,lr:1e-05"
     assert (tag.format(), parse_tag(text)) == (text, tag)
 
 

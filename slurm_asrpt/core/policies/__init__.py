@@ -4,6 +4,7 @@ from slurm_asrpt.core.policies import asrpt as _asrpt  # these register themselv
 from slurm_asrpt.core.policies import backfill as _backfill
 from slurm_asrpt.core.policies import baselines as _baselines
 from slurm_asrpt.core.policies import gated as _gated
+from slurm_asrpt.core.policies import hlas as _hlas
 from slurm_asrpt.core.policies import sjf_bco as _sjf_bco
 from slurm_asrpt.core.policies.base import (
     Policy,
@@ -15,4 +16,4 @@ from slurm_asrpt.core.policies.base import (
 )
 
 __all__ = ["Policy", "banded_policies", "key_names", "make_policy", "policy_names", "policy_settings"]
-del _asrpt, _backfill, _baselines, _gated, _sjf_bco
+del _asrpt, _backfill, _baselines, _gated, _hlas, _sjf_bco

@@ -270,7 +270,7 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Decision:
+    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Start | Wait:
         """Lines 5-23 for one job."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))

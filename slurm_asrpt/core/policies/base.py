@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.reasons import Phase as Phase
 from slurm_asrpt.core.reasons import Reason as Reason
 from slurm_asrpt.core.reasons import reason as reason
@@ -33,7 +33,16 @@ class Wait:
     until: float | None = None
 
 
-Decision = Start | Wait
+@dataclass(slots=True)
+class Interrupt:
+    """Take the GPUs of this running job, for ``head`` that waits: it goes on later from its checkpoint."""
+
+    job_id: JobId
+    head: Job
+    reason: Reason
+
+
+Decision = Start | Wait | Interrupt
 
 
 class Policy(Protocol):
@@ -95,6 +104,39 @@ class SeesRunning(Protocol):
 
         Told of every running job, those of the policy's own starts too, before ``decide``; ``finished`` ends it.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A running job that its owner lets be interrupted.
+
+    gpus: by node. service: GPU-seconds that it has attained in all its runs, ``rate`` more each second from then on.
+    since: when this run began, seconds. interruptions: so far. ending: it is being interrupted.
+    held: what of CPUs and memory it gives back with its GPUs.
+    """
+
+    job_id: JobId
+    gpus: Mapping[str, int]
+    service: float
+    rate: float
+    since: float
+    interruptions: int = 0
+    ending: bool = False
+    held: Request = ANYWHERE
+
+
+@runtime_checkable
+class Interrupts(Protocol):
+    """A policy that orders by attained service and may decide ``Interrupt``."""
+
+    def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
+        """What jobs have had by now, told before ``submitted`` and ``decide``.
+
+        waiting: GPU-seconds attained by jobs that wait, those that have had any. runs: all that may be interrupted.
+        """
+
+    def queue_of(self, service: float) -> int:
+        """The queue of a job that has attained so many GPU-seconds, from 0."""
 
 
 P = TypeVar("P", bound=Callable[..., Policy])

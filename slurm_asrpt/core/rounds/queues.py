@@ -14,6 +14,11 @@ def thresholds(first: float, factor: float, queues: int) -> tuple[float, ...]:
     return tuple(first * factor**k for k in range(queues - 1))
 
 
+def level_of(size: float, ends: Sequence[float]) -> int:
+    """The queue of a size, from 0. ends: E_k^H, ascending. Rounding must not keep a job below one it has reached."""
+    return bisect_right(ends, size * (1 + 1e-12))
+
+
 class Level:
     """One queue. Jobs whose round is partially scheduled go first, then those with predicted rounds left, then FIFO."""
 
@@ -42,8 +47,8 @@ class Queues:
         self._added = 0
 
     def level(self, size: float) -> int:
-        """The queue of a size, from 0. Rounding must not keep a job below an end that it has reached."""
-        return bisect_right(self._ends, size * (1 + 1e-12))
+        """The queue of a size, from 0."""
+        return level_of(size, self._ends)
 
     def add(self, job: Progress, size: float, predicted: float = 0.0) -> None:
         """A job that wants a round. predicted: R^p, rounds; with any it waits in the first sub-queue, most first."""

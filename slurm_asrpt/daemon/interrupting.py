@@ -1,0 +1,128 @@
+"""Interruptions of running jobs that a policy decides: signal, checkpoint, requeue.
+
+A job runs; is told (``Tracked.interruption``, saved before the signal is sent); has reported a checkpoint, or had its
+time for one; is requeued, which Slurm shows as a new submit time; waits as any other. Whoever dies in between: the job
+runs on, as it must be able to after a checkpoint, and a new daemon sends the signal again and waits again. Slurm is
+asked to requeue only what has not ended, and answers that a job which requeued itself waits already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run
+from slurm_asrpt.daemon.intake import unpinned
+from slurm_asrpt.daemon.placing import held
+from slurm_asrpt.daemon.tracked import Interruption, Place, Tracked
+from slurm_asrpt.daemon.world import World
+from slurm_asrpt.errors import SlurmError, one_line
+from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.spool import checkpoint_mark
+
+GIVEN_UP = 3
+"""After so many times ``interrupt.grace_s`` a Slurm that refuses has refused."""
+
+
+class Interrupter:
+    """Tells a policy that interrupts what runs, and carries out what it decides. ``carry_out`` raises nothing."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.parts, self.settings = world, world.parts, world.settings.interrupt
+        self._partitions = frozenset(self.settings.partitions or world.settings.slurm.partitions)
+        self._ours: dict[str, tuple[float, bool]] = {}  # by job id: a run, and whether it is one of asrptd's
+
+    def tell(self, now: float) -> None:
+        """Before a decision: what jobs have had, and who of them may be interrupted."""
+        policy = self.parts.policy
+        if not isinstance(policy, Interrupts):
+            return
+        tracked = self.world.tracked.values()
+        waiting = {JobId(t.record.job_id): t.service.past for t in tracked if t.service.past and not t.service.began}
+        policy.served(waiting, [self._run(t, now) for t in self._may_be_interrupted()], now)
+
+    def _run(self, tracked: Tracked, now: float) -> Run:
+        record, service = tracked.record, tracked.service
+        return Run(
+            job_id=JobId(record.job_id),
+            gpus=dict(record.gpus_by_node),
+            service=service.at(now),
+            rate=service.rate,
+            since=record.start_time,
+            interruptions=service.interruptions,
+            ending=tracked.interruption is not None,
+            held=held(record, sum(record.gpus_by_node.values())),
+        )
+
+    def _may_be_interrupted(self) -> Iterator[Tracked]:
+        """Only what has been decided is under way in modes shadow and order, and that is nothing."""
+        running = (t for t in self.world.tracked.values() if t.place is Place.RUNNING and t.record.gpus_by_node)
+        for tracked in running:
+            if tracked.interruption is not None or (self.world.enforcing and self._allowed(tracked)):
+                yield tracked
+
+    def _allowed(self, tracked: Tracked) -> bool:
+        """Whether its owner, the admin and Slurm let it be interrupted, and it is asrptd who would start it again."""
+        record = tracked.record
+        if tracked.tag is None or not tracked.tag.interrupt or not record.requeue or record.state != "RUNNING":
+            return False
+        run, ours = self._ours.get(record.job_id, (0.0, False))
+        if run != record.start_time:
+            ours = set(record.partition.split(",")) <= self._partitions and self._is_ours(tracked)
+            self._ours[record.job_id] = (record.start_time, ours)
+        return ours
+
+    def _is_ours(self, tracked: Tracked) -> bool:
+        if tracked.tag is None or tracked.tag.left:
+            return False
+        try:
+            read_ask(unpinned(tracked.record, tracked.original), self.world.nodes, self.world.settings.slurm.partitions)
+        except LeftToSlurm:
+            return False
+        return True
+
+    def intend(self, decision: Interrupt, now: float) -> None:
+        """Note an interruption, to be saved before anything is sent. It counts from now on, whatever becomes of it."""
+        tracked = self.world.tracked[decision.job_id]
+        service = replace(tracked.service, interruptions=tracked.service.interruptions + 1)
+        tracked.service, tracked.interruption = service, Interruption(now, decision.head.id)
+        told = {**decision.reason.facts, "gpu_s": service.at(now), "nth": service.interruptions}
+        self._record(tracked, "interrupt", now, **told)
+
+    def carry_out(self, now: float) -> None:
+        """The next step of each interruption. Outside of mode enforce none goes on."""
+        self._ours = {job_id: known for job_id, known in self._ours.items() if job_id in self.world.tracked}
+        for tracked in self.world.tracked.values():
+            if tracked.interruption is None:
+                continue
+            if not self.world.enforcing or tracked.record.state == PENDING:
+                tracked.interruption = None
+            elif tracked.record.state == "RUNNING":
+                self._step(tracked, tracked.interruption, now)
+
+    def _step(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
+        try:
+            if not under_way.sent:
+                self._signal(tracked, under_way, now)
+            elif (reported := self._mark(tracked) != under_way.mark) or now >= under_way.sent + self.settings.grace_s:
+                self.parts.client.requeue(tracked.record.job_id)
+                self._record(tracked, "requeued", now, reported=reported)
+        except SlurmError as error:
+            if now > (under_way.sent or under_way.at) + GIVEN_UP * self.settings.grace_s:
+                tracked.interruption = None
+                self._record(tracked, "interrupt-refused", now, error=one_line(error))
+
+    def _signal(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
+        assert tracked.tag is not None  # noqa: S101  (only tagged jobs are interrupted)
+        mark, name = self._mark(tracked), tracked.tag.interrupt
+        self.parts.client.signal(tracked.record.job_id, name.removeprefix("B:"), batch=name.startswith("B:"))
+        tracked.interruption = replace(under_way, sent=now, mark=mark)
+        self._record(tracked, "signalled", now, signal=name)
+
+    def _mark(self, tracked: Tracked) -> str:
+        return checkpoint_mark(self.parts.settings.paths.spool, str(tracked.record.number))
+
+    def _record(self, tracked: Tracked, event: str, now: float, **facts: object) -> None:
+        self.parts.audit.record(now, event, tracked.record.job_id, user=tracked.record.user, **facts)

@@ -1,0 +1,166 @@
+"""HLAS on a small cluster in memory: jobs of GPU-seconds come, run, are interrupted and go on where they were."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run, Start
+from slurm_asrpt.core.policies.hlas import Hlas
+from slurm_asrpt.core.policies.virtual_machine import id_key
+
+FABRIC = Fabric(1.25e9, 300e9)
+
+
+@dataclass
+class Life:
+    """One job. work, had: GPU-seconds. back: when it waits again, seconds. ran: its runs, each (begin, end)."""
+
+    job: Job
+    work: float
+    opted_in: bool = True
+    had: float = 0.0
+    began: float = math.nan
+    placement: Placement | None = None
+    stops: float = math.inf
+    back: float = 0.0
+    interruptions: int = 0
+    ran: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def ends(self) -> float:
+        return self.began + (self.work - self.had) / self.job.gpus
+
+    def run(self, now: float) -> Run:
+        assert self.placement is not None
+        attained = self.had + (now - self.began) * self.job.gpus
+        return Run(
+            self.job.id, self.placement.gpus, attained, self.job.gpus, self.began, self.interruptions,
+            ending=self.stops < math.inf, held=self.job.request,
+        )  # fmt: skip
+
+
+def life(job_id: str, gpus: int, work: float, submit: float = 0.0, opted_in: bool = True) -> Life:
+    return Life(Job(JobId(job_id), "ann", gpus, unprofiled(gpus), submit_time=submit), work, opted_in, back=submit)
+
+
+class HlasBench:
+    """grace_s: from the decision to the free GPUs. pause_s: after it, until the job waits again."""
+
+    def __init__(self, sizes: Sequence[int], grace_s: float = 1.0, pause_s: float = 2.0, **settings: float) -> None:
+        policy = make_policy("hlas", fabric=FABRIC, **settings)
+        assert isinstance(policy, Hlas)
+        assert isinstance(policy, Interrupts)
+        self.policy, self.grace_s, self.pause_s = policy, grace_s, pause_s
+        self.most = settings.get("max_interruptions", 3)
+        self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
+        self.policy.cluster_changed(self.view.nodes, 0.0)
+        self.coming: list[Life] = []
+        self.waiting: dict[JobId, Life] = {}
+        self.running: dict[JobId, Life] = {}
+        self.done: list[Life] = []
+        self.why: Counter[str] = Counter()
+        self.now = 0.0
+
+    def play(self, lives: Sequence[Life], until: float = math.inf) -> list[Life]:
+        """Everything that happens up to then; the jobs that have ended."""
+        self.coming += lives
+        while (now := self._next()) < min(until, math.inf):
+            self.now = now
+            self.step()
+        return self.done
+
+    def _next(self) -> float:
+        ends = (min(life.ends, life.stops) for life in self.running.values())
+        times = [*ends, *(life.back for life in self.coming)]
+        wake = self.policy.next_wakeup(self.now) if self.waiting else None
+        return min([*times, wake if wake is not None else math.inf], default=math.inf)
+
+    def step(self) -> None:
+        """All that is due now, then a decision, through JSON as after a restart."""
+        now = self.now
+        for each in [each for each in self.running.values() if min(each.ends, each.stops) <= now]:
+            self._stop(each)
+        due = [each for each in self.coming if each.back <= now]
+        self.coming = [each for each in self.coming if each.back > now]
+        self._tell({**self.waiting, **{each.job.id: each for each in due}})
+        for each in sorted(due, key=lambda each: (each.back, each.job.id)):
+            each.job = replace(each.job, submit_time=each.back)
+            self.waiting[each.job.id] = each
+            self.policy.submitted(each.job, now)
+        self.policy.load(json.loads(json.dumps(self.policy.dump())), {j: e.job for j, e in self.waiting.items()})
+        self._decide()
+
+    def _tell(self, waiting: dict[JobId, Life]) -> None:
+        runs = [each.run(self.now) for each in self.running.values() if each.opted_in]
+        self.policy.served({job_id: each.had for job_id, each in waiting.items() if each.had}, runs, self.now)
+
+    def _decide(self) -> None:
+        before = self.view.copy()
+        for each in self.running.values():
+            if each.stops < math.inf and each.placement is not None:
+                before.give(each.placement.gpus)
+        decisions = self.policy.decide(self.view, self.now)
+        for decision in decisions:
+            if isinstance(decision, Start):
+                before.take(decision.placement.gpus)
+                self._start(decision)
+        for head in {d.head.id: d.head for d in decisions if isinstance(d, Interrupt)}.values():
+            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Interrupt) and d.head == head])
+            self._check_room(before, head)
+        self.why.update(why.kind for _, why in self.policy.queue(self.now))
+
+    def _start(self, start: Start) -> None:
+        life = self.waiting.pop(start.job.id)
+        peers = [each.job for each in self.waiting.values() if self._peer(each, life)]
+        assert all(_place_in_line(life.job) < _place_in_line(peer) for peer in peers), "FIFO"
+        self.view.take(start.placement.gpus)
+        life.began, life.placement = self.now, start.placement
+        self.running[life.job.id] = life
+
+    def _peer(self, one: Life, other: Life) -> bool:
+        return one.job.gpus == other.job.gpus and self.policy.queue_of(one.had) == self.policy.queue_of(other.had)
+
+    def _interrupt(self, lives: Sequence[Life]) -> None:
+        for each in lives:
+            assert each.opted_in
+            assert each.stops == math.inf, "it is interrupted once"
+            assert each.interruptions < self.most
+            each.interruptions += 1
+            each.stops = min(self.now + self.grace_s, each.ends)
+
+    def _check_room(self, before: ClusterView, head: Job) -> None:
+        """Whoever is interrupted is of a queue behind that of who waits, and that one fits on what they give up."""
+        queue = self.policy.queue_of(self.waiting[head.id].had)
+        view = before.copy()
+        for each in self.running.values():
+            if each.stops == min(self.now + self.grace_s, each.ends) and each.placement is not None:
+                assert self.policy.queue_of(each.run(self.now).service) > queue
+                view.give({n: min(c, view.by_name[n].gpus - view.free[n]) for n, c in each.placement.gpus.items()})
+        assert place(view, head, Strategy.MOST_FREE, FABRIC) is not None
+
+    def _stop(self, life: Life) -> None:
+        assert life.placement is not None
+        ended = life.ends <= self.now
+        del self.running[life.job.id]
+        self.view.give(life.placement.gpus)
+        self.policy.finished(life.job.id, self.now)
+        life.ran.append((life.began, self.now))
+        life.had = life.work if ended else life.had + (self.now - life.began) * life.job.gpus
+        life.stops, life.placement = math.inf, None
+        if ended:
+            self.done.append(life)
+        else:
+            life.back = self.now + self.pause_s
+            self.coming.append(life)
+
+
+def _place_in_line(job: Job) -> tuple[float, object]:
+    return job.submit_time, id_key(job.id)

@@ -1,0 +1,42 @@
+"""What HLAS promises whatever comes: bounds, order, and that no work is lost or done twice."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hlas_bench import HlasBench, life
+
+JOBS = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(1, 60), st.integers(0, 40), st.booleans()), min_size=1, max_size=14
+)
+SIZES = st.lists(st.sampled_from([2, 4]), min_size=2, max_size=3)
+
+
+@given(SIZES, JOBS, st.integers(0, 3), st.sampled_from([0.0, 3.0]), st.sampled_from([0.5, 4.0]))
+def test_bounds_hold_and_all_work_is_done_once(sizes, rows, most, min_run_s, grace_s):
+    """The bench checks each start (FIFO in a queue) and each interruption (a job of a queue before it that fits)."""
+    bench = HlasBench(
+        sizes, grace_s, queues=4, first_gpu_s=8.0, factor=3.0, max_interruptions=most, min_run_s=min_run_s
+    )
+    lives = [
+        life(str(n), min(gpus, sum(sizes)), float(gpus * seconds), float(submit), opted_in)
+        for n, (gpus, seconds, submit, opted_in) in enumerate(rows)
+    ]
+    done = bench.play(lives)
+    assert {each.job.id for each in done} == {each.job.id for each in lives}
+    assert bench.view.total_free == sum(sizes)
+    for each in lives:
+        assert each.interruptions <= (most if each.opted_in else 0)
+        served = sum(end - begin for begin, end in each.ran) * each.job.gpus
+        assert abs(served - each.work) < 1e-6, "attained service is the work, over all runs together"
+        assert len(each.ran) <= each.interruptions + 1
+        assert all(end - begin >= min_run_s - 1e-9 for begin, end in each.ran[:-1])
+
+
+@given(SIZES, JOBS)
+def test_without_anybody_who_opted_in_it_is_first_come_first_served(sizes, rows):
+    def ends(policy_most: int, first_gpu_s: float) -> dict[str, float]:
+        bench = HlasBench(sizes, first_gpu_s=first_gpu_s, max_interruptions=policy_most)
+        lives = [life(str(n), min(g, sum(sizes)), float(g * s), float(t), False) for n, (g, s, t, _) in enumerate(rows)]
+        return {str(each.job.id): each.ran[-1][1] for each in bench.play(lives)}
+
+    assert ends(3, 1.0) == ends(0, 1e9)
