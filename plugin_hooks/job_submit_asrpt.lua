@@ -24,9 +24,9 @@ local MAX_CONF_BYTES, LIKELY_CONF_BYTES = 65536, 512 -- of hook.conf, and of its
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
 local PART_BYTES = 2048 -- what counts of a script at either end
-local LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 192, 384 -- and of one over LONG
+local LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512 -- and of one over LONG
 local PART_LINES = 500 -- how far it is looked for
-local HEAD_BYTES, TAIL_BYTES, LIKELY_TAIL_BYTES = 32768, 8192, 1024
+local HEAD_BYTES, TAIL_BYTES, LIKELY_TAIL_BYTES = 32768, 8192, 2048
 local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
 local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 

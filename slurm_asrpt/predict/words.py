@@ -16,7 +16,7 @@ from slurm_asrpt.predict.wordrules import FIRST, IGNORED, SILENT, START, Launche
 PART_BYTES = 2048
 """What counts of a script: so many bytes of its lines that count from the front, and as many from the back."""
 
-LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 192, 384
+LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512
 """What counts of a script over LONG bytes; more from the back, where most start what they are for."""
 
 LINE_COST = 16
