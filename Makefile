@@ -75,7 +75,7 @@ test-profile: setup ## Measuring models on the CPU: puts torch into .venv, 0.7 G
 
 test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
 	@$(PYTHON) -m venv build/integrations
-	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest
+	build/integrations/bin/python -m pip install --quiet '$(TORCH)' '.[lightning,transformers]' pytest hypothesis
 	build/integrations/bin/python -m pytest tests/integration
 
 lint: setup ## Style, types and the architecture

@@ -409,6 +409,7 @@ end
 -- Gives the lines that count from the front to take; returns how many bytes it has passed.
 local function head_lines(text, left, rules, take)
   local pos, size, walked, strip = 1, math.min(#text, HEAD_BYTES), 0, rules.strip_comments
+  local plain = #rules.ignore_lines == 0
   while left > 0 and walked < PART_LINES do
     pos = past_blanks(text, pos)
     if pos > size then
@@ -419,7 +420,7 @@ local function head_lines(text, left, rules, take)
     -- most comments are told here, without a copy
     if not (strip and byte(text, pos) == 35) then
       local line = sub(text, pos, stop - 1)
-      if counts(line, rules) then
+      if plain or counts(line, rules) then
         line = #line > left and sub(line, 1, left) or line
         line = byte(line, #line) > 32 and line or match(line, "^.*%S")
         left = left - #line - LINE_COST
@@ -692,13 +693,13 @@ function M.parse_conf(text, state)
     if hash(rest) ~= rules_hash then
       error("hook.conf is damaged (check sum of the rules)", 0)
     end
-    state.rules, state.rules_hash = parse_rules(rest), rules_hash
+    state.rules, state.rules_hash, state.rules_line = parse_rules(rest), rules_hash, "\nrules=" .. rules_hash .. "\n"
   end
   return conf, state.rules
 end
 
 local function knows_rules(state, text)
-  return state.rules_hash and find(text, "\n#\n", 1, true) and find(text, "\nrules=" .. state.rules_hash .. "\n", 1, true)
+  return state.rules_line and find(text, state.rules_line, 1, true) and find(text, "\n#\n", 1, true)
 end
 
 local function read_conf(state)
@@ -709,11 +710,13 @@ local function read_conf(state)
   file:setvbuf("no")
   local text = file:read(LIKELY_CONF_BYTES) or ""
   local same = text == state.conf_text
-  local rest = not (same or knows_rules(state, text)) and file:read(MAX_CONF_BYTES) or ""
+  local enough = same or knows_rules(state, text)
+  local whole = enough and text or text .. (file:read(MAX_CONF_BYTES) or "")
   file:close()
   if not same then
-    state.conf = M.parse_conf(text .. rest, state)
-    state.conf_text = knows_rules(state, text) and text
+    state.conf_text = nil
+    state.conf = M.parse_conf(whole, state)
+    state.conf_text = enough and text
   end
   return state.conf, state.rules
 end
@@ -815,7 +818,7 @@ end
 
 -- Items look like gres:gpu:2, gres:gpu:a100:2 (22.05), gres/gpu:2, gres/gpu=2 (24.11).
 local function scan_tres(text, found, times)
-  for item in gmatch(text, "[^,]+") do
+  for item in gmatch(given(text) and text or "", "[^,]+") do
     local plain, prefixed = gsub(item, "^gres[:/]", "")
     local name = match(plain, "^[^:=]*")
     local count = match(plain, "[:=]([0-9]+)[A-Za-z]?$")
@@ -841,12 +844,10 @@ local function gpu_request(desc)
   local nodes = counted(desc.min_nodes) or 1
   local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
   local found = { gpus = 0 }
-  for field, times in pairs({ tres_per_job = 1, tres_per_node = nodes, tres_per_socket = nodes, tres_per_task = tasks }) do
-    local text = desc[field]
-    if given(text) then
-      scan_tres(text, found, times)
-    end
-  end
+  scan_tres(desc.tres_per_job, found, 1)
+  scan_tres(desc.tres_per_node, found, nodes)
+  scan_tres(desc.tres_per_socket, found, nodes)
+  scan_tres(desc.tres_per_task, found, tasks)
   return found
 end
 
@@ -860,12 +861,13 @@ local function default_partition(part_list)
 end
 
 -- Whether a job comes with a tag that we have not written. Slurm lets no user set the field; should it ever, we do not.
-local function forged(desc)
-  return given(desc.admin_comment) and find(desc.admin_comment, "^asrpt1:") ~= nil
+local function forged(comment)
+  return given(comment) and find(comment, "^asrpt1:") ~= nil
 end
 
 local function managed(desc, part_list, partitions)
-  local names = given(desc.partition) and desc.partition or default_partition(part_list)
+  local names = desc.partition
+  names = given(names) and names or default_partition(part_list)
   local any = false
   for name in gmatch(names, "[^,]+") do
     any = true
@@ -927,6 +929,8 @@ function M.parse_comment(comment)
   end
   return hints
 end
+
+local NO_HINTS = M.parse_comment("")
 
 local function put(fields, key, value)
   if value and value ~= "" then
@@ -1011,15 +1015,18 @@ end
 -- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
 local function decide(state, desc, part_list, uid, now)
   local conf, rules = read_conf(state)
-  if (given(desc.admin_comment) and not forged(desc)) or not managed(desc, part_list, conf.partitions) then
+  local written = desc.admin_comment
+  if (given(written) and not forged(written)) or not managed(desc, part_list, conf.partitions) then
     return nil
   end
   local found = gpu_request(desc)
   if not (found.gpu or found.shared) then
     return nil
   end
-  local hints = M.parse_comment(given(desc.comment) and desc.comment or "")
-  local user = number_given(desc.user_id) and desc.user_id or uid
+  local comment = desc.comment
+  local hints = given(comment) and M.parse_comment(comment) or NO_HINTS
+  local user = desc.user_id
+  user = number_given(user) and user or uid
   local script = desc.script or "" -- once: each reading of a field copies it
   local name = desc.name or ""
   local job = M.describe(user, name, script, arguments_of(desc), hints.dataset, rules)
@@ -1036,7 +1043,7 @@ end
 local function submit(state, desc, part_list, uid)
   local tag, start, complaints, trouble = decide(state, desc, part_list, uid, os.time())
   if not tag then
-    if forged(desc) then
+    if forged(desc.admin_comment) then
       desc.admin_comment = ""
     end
     return
