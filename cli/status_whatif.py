@@ -26,6 +26,7 @@ from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
+from slurm_asrpt.forecast.span import Span
 from slurm_asrpt.predict import table
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -118,7 +119,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     if held:
         return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
-        newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha), BUDGET_S, told)
+        newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
 
 
@@ -129,8 +130,8 @@ def _note(settings: Settings, trouble: str) -> str:
     return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
-def _span(tag: Tag, alpha: float) -> Any:
-    return span_of(tag.iterations, tag.low, tag.high, alpha)
+def _span(tag: Tag, alpha: float, unknown: Span) -> Span:
+    return span_of(tag.iterations, tag.low, tag.high, alpha, unknown)
 
 
 def _published(settings: Settings) -> tuple[Status, Snapshot]:
