@@ -109,12 +109,13 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     )
     try:
         status, snapshot = _published(settings)
-        job = _admitted(settings, record, tag, status)
+        job, unused = _admitted(settings, record, tag, status)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
     known["gpus"] = job.gpus
+    known["note"] = "; ".join(text for text in (known["note"], unused) if text)
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
@@ -164,14 +165,15 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     }
 
 
-def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> Job:
-    """As asrptd would take it. Raises LeftToSlurm."""
+def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str]:
+    """As asrptd would take it, and why its profile does not count. Raises LeftToSlurm."""
     nodes = [
         NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    return admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    job = admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    return job, "" if job.profiled else profiles.problems.get(tag.profile, "")
 
 
 def _waits_for_slurm(record: JobRecord) -> str:
