@@ -173,10 +173,12 @@ def with_margins(told: Sequence[Told]) -> list[Told]:
     shown: list[Told] = []
     waiting: list[tuple[float, int]] = []  # starts to come, and whose
     margins = Margins()
-    for made, found, began in sorted(told, key=lambda each: each[0]):
+    ordered = sorted(told, key=lambda each: each[0])
+    for made, found, began in ordered:
         while waiting and waiting[0][0] <= made:
             start, number = heapq.heappop(waiting)
-            margins = margins.judged(shown[number][1], start)
+            made_then, simulated, _ = ordered[number]
+            margins = margins.judged(simulated, shown[number][1], made_then, start)
         heapq.heappush(waiting, (began, len(shown)))
         shown.append((made, margins.around(found, made), began))
     return shown

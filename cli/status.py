@@ -93,6 +93,8 @@ def status(
         print(json.dumps(full(shown)))
     else:
         _print(shown, long, parsable, header=not no_header)
+        if not shown.jobs and sys.stdout.isatty():  # bare titles look as if something were missing
+            print("no such jobs", file=sys.stderr)
 
 
 def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:

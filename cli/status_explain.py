@@ -12,7 +12,7 @@ from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, print_facts, safe, slurm
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.explain import Ahead, Ending, Explanation, explain
-from slurm_asrpt.status import JobStatus, Status
+from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, Status
 
 Facts = list[tuple[str, str]]
 
@@ -76,7 +76,7 @@ def _ends(ends: Sequence[Ending]) -> str:
 def _record(job: JobStatus) -> Facts:
     """All else that is known of the job."""
     lines = [
-        ("GPUs", f"{job.gpus}, profile {safe(job.profile)}"),
+        ("GPUs", _gpus(job)),
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
@@ -106,7 +106,14 @@ def _service(job: JobStatus) -> str:
 def _facts(job: JobStatus) -> Facts:
     """What the reason rests on, as far as the words above do not say it."""
     said = {"need", "free", "runs", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
+    said.add(UNUSED_PROFILE)
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
+
+
+def _gpus(job: JobStatus) -> str:
+    unused = job.facts.get(UNUSED_PROFILE)
+    named = f"profile {safe(job.profile)}" if job.profile else "no profile"
+    return f"{job.gpus}, {named}" if unused is None else f"{job.gpus}; {named} is not used: {safe(str(unused))}"
 
 
 def _nodes_label(job: JobStatus) -> str:

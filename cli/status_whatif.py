@@ -26,6 +26,7 @@ from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
+from slurm_asrpt.forecast.span import Span
 from slurm_asrpt.predict import table
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -108,17 +109,18 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     )
     try:
         status, snapshot = _published(settings)
-        job = _admitted(settings, record, tag, status)
+        job, unused = _admitted(settings, record, tag, status)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
     known["gpus"] = job.gpus
+    known["note"] = "; ".join(text for text in (known["note"], unused) if text)
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
-        newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha), BUDGET_S, told)
+        newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
 
 
@@ -129,8 +131,8 @@ def _note(settings: Settings, trouble: str) -> str:
     return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
-def _span(tag: Tag, alpha: float) -> Any:
-    return span_of(tag.iterations, tag.low, tag.high, alpha)
+def _span(tag: Tag, alpha: float, unknown: Span) -> Span:
+    return span_of(tag.iterations, tag.low, tag.high, alpha, unknown)
 
 
 def _published(settings: Settings) -> tuple[Status, Snapshot]:
@@ -163,14 +165,15 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     }
 
 
-def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> Job:
-    """As asrptd would take it. Raises LeftToSlurm."""
+def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str]:
+    """As asrptd would take it, and why its profile does not count. Raises LeftToSlurm."""
     nodes = [
         NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    return admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    job = admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    return job, "" if job.profiled else profiles.problems.get(tag.profile, "")
 
 
 def _waits_for_slurm(record: JobRecord) -> str:

@@ -16,6 +16,8 @@ from typing import Annotated, Any, TypeVar
 from slurm_asrpt.errors import AsrptError
 
 SCHEMA = 1
+UNUSED_PROFILE = "unused_profile"
+"""The fact that says why the profile that a job names does not count."""
 FILE_NAME = "status.json"
 _JOBS = b'"jobs": [\n'
 _RUNS = b'"state": "running", '

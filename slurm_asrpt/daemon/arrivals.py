@@ -1,16 +1,18 @@
-"""What has lately come: forecasts draw from it who will come next."""
+"""What has lately come, and how long it ran: forecasts draw from it who comes next, and how long jobs usually run."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.forecast.snapshot import Waiting
-from slurm_asrpt.forecast.span import Span
+from slurm_asrpt.forecast.span import UNKNOWN_S, Span
+from slurm_asrpt.forecast.usual import usual
 from slurm_asrpt.predict.history import Run
 
 WINDOW_S = 86400.0
@@ -19,34 +21,71 @@ MOST = 2000
 """Of more an even part is told."""
 KEPT = 10_000
 """Of more in a day only the latest count, and as all that came: a burst is no rate that goes on."""
+ENDED = 100
+"""So many of the latest runs say what is usual."""
+
+
+@dataclass(frozen=True)
+class _Came:
+    """span: its iterations, None where nothing is predicted; each takes alpha seconds in the best placement."""
+
+    job: Job
+    span: Span | None
+    alpha: float
+
+    def waiting(self, unknown: Span) -> Waiting:
+        return Waiting(self.job, self.span or unknown.times(1 / self.alpha))
 
 
 class Arrivals:
-    """Jobs that became eligible in the last WINDOW_S seconds. runs: those that the history tells of."""
+    """Jobs that became eligible in the last WINDOW_S seconds.
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        before = sorted(runs, key=lambda run: run.submit_time)
-        self._jobs = deque((_lately(run) for run in before if run.gpus > 0), KEPT)
+    runs: those that the history tells of. since: when one began to look, seconds since the epoch; of what was before
+    nothing is known, which does not mean that nobody came.
+    """
 
-    def came(self, job: Job, span: Span, now: float) -> None:
-        self._jobs.append(Waiting(replace(job, submit_time=now), span))
+    def __init__(self, runs: Iterable[Run] = (), since: float = -math.inf) -> None:
+        known = [run for run in runs if run.gpus > 0]
+        self._jobs = deque((_lately(run) for run in sorted(known, key=lambda run: run.submit_time)), KEPT)
+        self._since = min([since, *(run.submit_time for run in known)])
+        self._ended = deque[float](maxlen=ENDED)
+        for run in sorted(known, key=lambda run: run.end_time):
+            self.ended(run)
 
-    def recent(self, now: float) -> tuple[Sequence[Waiting], float]:
-        """They, and how long a time they came in, seconds: a part of them in the like part of the time."""
+    def came(self, job: Job, span: Span | None, alpha: float, now: float) -> None:
+        """Eligible at ``now``; span and alpha as in _Came."""
+        self._jobs.append(_Came(replace(job, submit_time=now), span, alpha))
+        self._since = min(self._since, now)
+
+    def ended(self, run: Run) -> None:
+        if run.start_time:
+            self._ended.append(float(run.end_time - run.start_time))
+
+    def usual(self, going_s: Sequence[float]) -> Span:
+        """Seconds that jobs run; going_s: how long those have run that do now."""
+        return usual(self._ended, going_s)
+
+    def recent(self, now: float, unknown: Span = UNKNOWN_S, least_s: float = 0.0) -> tuple[Sequence[Waiting], float]:
+        """They, and how long a time they came in, seconds: a part of them in the like part of the time.
+
+        unknown: seconds that one lasts of which nothing is predicted. least_s: the time is never taken to be shorter.
+        """
         while self._jobs and self._jobs[0].job.submit_time <= now - WINDOW_S:
             self._jobs.popleft()
-        part = tuple(islice(self._jobs, 0, None, 1 + len(self._jobs) // MOST))
+        window_s = min(WINDOW_S, max(now - self._since, least_s))
+        part = [came.waiting(unknown) for came in islice(self._jobs, 0, None, 1 + len(self._jobs) // MOST)]
         share = len(part) / max(len(self._jobs), 1)
-        return (part if share == 1 else tuple(_nearer(each, now, share) for each in part)), WINDOW_S * (share or 1)
+        return tuple(part if share == 1 else (_nearer(each, now, share) for each in part)), window_s * (share or 1)
 
 
 def _nearer(each: Waiting, now: float, share: float) -> Waiting:
     return replace(each, job=replace(each.job, submit_time=now - share * (now - each.job.submit_time)))
 
 
-def _lately(run: Run) -> Waiting:
+def _lately(run: Run) -> _Came:
     """A run of the history as a job. Its profile and shape are not known any more: only its length counts here."""
     job = Job(JobId(run.job_id), run.user, run.gpus, unprofiled(run.gpus), submit_time=float(run.submit_time))
     alpha = run.alpha or 1.0
-    span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high)
-    return Waiting(replace(job, predicted_iterations=run.predicted_iterations * alpha), span.times(alpha))
+    span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).times(alpha)
+    known = run.predicted_iterations > 0
+    return _Came(replace(job, predicted_iterations=run.predicted_iterations * alpha), span if known else None, 1.0)

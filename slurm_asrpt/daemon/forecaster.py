@@ -211,9 +211,8 @@ def _nameless(jobs: Sequence[Waiting]) -> tuple[Waiting, ...]:
 
 def _shown(times: Sequence[float | None], made: float, margins: Margins) -> Forecast:
     """What a computation has found, with the margins."""
-    earliest, median, latest = (math.inf if time is None else time for time in times)
-    start = margins.around(Start(earliest, median, latest), made)
-    return Forecast(made, start.earliest, _known(start.median), _known(start.latest))
+    start = margins.around(_start(times), made)
+    return Forecast(made, start.earliest, _known(start.median), _known(start.latest), tuple(times))
 
 
 def _known(time: float) -> float | None:
@@ -221,5 +220,10 @@ def _known(time: float) -> float | None:
 
 
 def _judged(margins: Margins, forecast: Forecast, began: float) -> Margins:
-    median, latest = (math.inf if time is None else time for time in (forecast.median, forecast.latest))
-    return margins.judged(Start(forecast.earliest, median, latest), began)
+    shown = (forecast.earliest, forecast.median, forecast.latest)
+    return margins.judged(_start(forecast.simulated or shown), _start(shown), forecast.made, began)
+
+
+def _start(times: Sequence[float | None]) -> Start:
+    earliest, median, latest = (math.inf if time is None else time for time in times)
+    return Start(earliest, median, latest)

@@ -7,23 +7,26 @@ from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span
 
 
-def span_of(iterations: float, low: float, high: float, alpha: float = 1.0) -> Span:
-    """Iterations from a prediction and its interval. Without one, so many as take UNKNOWN_S at alpha seconds each."""
-    return Span.around(iterations, low, high) if iterations > 0 else UNKNOWN_S.times(1 / alpha)
+def span_of(iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
+    """Iterations from a prediction and its interval. Without one, so many as take ``unknown`` at alpha seconds each."""
+    return Span.around(iterations, low, high) if iterations > 0 else unknown.times(1 / alpha)
 
 
-def iterations_of(tracked: Tracked, alpha: float = 1.0) -> Span:
+def iterations_of(tracked: Tracked, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
     tag = tracked.tag
-    return span_of(tag.iterations, tag.low, tag.high, alpha) if tag else span_of(0, 0, 0, alpha)
+    return span_of(tag.iterations, tag.low, tag.high, alpha, unknown) if tag else span_of(0, 0, 0, alpha, unknown)
 
 
-def run_of(tracked: Tracked, observed: Observed | None, best: float | None, ran_s: float) -> tuple[Span, float]:
+def run_of(
+    tracked: Tracked, observed: Observed | None, best: float | None, ran_s: float, unknown: Span = UNKNOWN_S
+) -> tuple[Span, float]:
     """The whole run of a running job in seconds, and how much of it is over.
 
-    best: α̃_min, for one whose placement is not known. A total that it reports leaves but the speed to chance.
+    best: α̃_min, for one whose placement is not known. unknown: seconds that a job lasts of which nothing is predicted.
+    A total that it reports leaves but the speed to chance.
     """
     alpha = (tracked.real.alpha if tracked.real else None) or best or 1.0
-    span = iterations_of(tracked, alpha)
+    span = iterations_of(tracked, alpha, unknown)
     if observed is None or tracked.job is None or not tracked.job.profiled:  # others count seconds, not iterations
         return span.times(alpha), ran_s
     progress, pace = observed.progress, observed.alpha or alpha

@@ -121,12 +121,13 @@ class Daemon:
     def _arrivals(self, now: float) -> Arrivals:
         """Who came in the last day, as far as the history knows. It cannot keep the daemon from its work."""
         try:
-            return Arrivals(
-                self.recorder.reach().runs_where("end_time >= ? AND submit_time >= ?", [int(now - WINDOW_S)] * 2)
-            )
+            history, first = self.recorder.reach(), int(now - WINDOW_S)
+            known = history.count("submit_time BETWEEN 1 AND ?", (first,))
+            runs = history.runs_where("end_time >= ? AND submit_time >= ?", [first] * 2)
+            return Arrivals(runs, first if known else now)
         except HistoryError as error:
             LOG.error("%s", one_line(error))
-            return Arrivals()
+            return Arrivals(since=now)
 
     def _quickest_client(self, config: SlurmConfig) -> SlurmClient:
         """pyslurm where it may be used and can be, else the one that has just answered."""

@@ -14,6 +14,10 @@ from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
+from slurm_asrpt.forecast.span import Span
+
+LEAST_PERIODS = 10
+"""Times ``forecast_s``: who came in less says nothing of a rate."""
 
 
 def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
@@ -21,10 +25,11 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     world, settings = scheduler.world, scheduler.settings
     holding = [t for t in world.tracked.values() if t.place in (Place.RUNNING, Place.PINNED)]
     seen = scheduler.parts.watch.look(world.begun())
-    running = [_running(t, scheduler, seen.get(str(t.record.number)), now) for t in holding]
+    unknown = scheduler.parts.arrivals.usual([now - t.record.start_time for t in holding if t.place is Place.RUNNING])
+    running = [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding]
     first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
-    waiting = [Waiting(t.job, iterations_of(t, world.best_alpha(t.job) or 1.0)) for t in first if t.job]
-    recent, window_s = scheduler.parts.arrivals.recent(now)
+    waiting = [Waiting(t.job, iterations_of(t, world.best_alpha(t.job) or 1.0, unknown)) for t in first if t.job]
+    recent, window_s = scheduler.parts.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
     view = world.view
     return Snapshot(
         now=now,
@@ -41,6 +46,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         recent=tuple(recent),
         window_s=window_s,
         margins=scheduler.parts.margins,
+        unknown=unknown,
     )
 
 
@@ -54,13 +60,14 @@ def _free(scheduler: Scheduler, running: list[Running]) -> dict[str, int]:
     return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
 
 
-def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, now: float) -> Running:
+def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, unknown: Span, now: float) -> Running:
     """A job that runs, or one that Slurm is about to start."""
     record, pin, world = tracked.record, tracked.pin, scheduler.world
     begun = tracked.place is Place.RUNNING
     gpus = record.gpus_by_node if begun else pin.gpus if pin else {}
     ran_s = max(0.0, now - record.start_time) if begun else 0.0
-    span, over_s = run_of(tracked, observed, world.best_alpha(tracked.job) if tracked.job else None, ran_s)
+    best = world.best_alpha(tracked.job) if tracked.job else None
+    span, over_s = run_of(tracked, observed, best, ran_s, unknown)
     return Running(
         job_id=JobId(record.job_id),
         gpus={name: count for name, count in gpus.items() if name in world.view.by_name},

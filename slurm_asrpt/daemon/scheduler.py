@@ -7,12 +7,14 @@ needs is saved before Slurm is touched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import asdict
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
 from slurm_asrpt.daemon import facts, placing, rankmap, snapshots, witness
 from slurm_asrpt.daemon.clock import STEP_S
@@ -26,6 +28,8 @@ from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
 from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.slurm import writeback
+
+_MARGINS = TypeAdapter(Margins)
 
 
 class Scheduler:
@@ -104,10 +108,14 @@ class Scheduler:
             else:
                 since = min(now, tracked.job.submit_time) if self._cold else now
                 self.policy.submitted(tracked.job, since)
-                self.parts.arrivals.came(tracked.job, iterations_of(tracked), since)
+                self._came(tracked, tracked.job, since)
             tracked.place, tracked.why = Place.QUEUED, None
             self.parts.audit.record(now, "queued", tracked.record.job_id, **facts.queued_facts(tracked, tracked.job))
         self._first = False
+
+    def _came(self, tracked: Tracked, job: Job, since: float) -> None:
+        span = iterations_of(tracked) if job.predicted_iterations > 0 else None
+        self.parts.arrivals.came(job, span, self.world.best_alpha(job) or 1.0, since)
 
     def _resume(self, eligible: list[Tracked], now: float) -> None:
         jobs = {t.job.id: t.job for t in eligible if t.job is not None}
@@ -199,7 +207,7 @@ class Scheduler:
             {
                 "policy_name": self.settings.policy.name,
                 "policy": self.policy.dump(),
-                "forecast_margins": astuple(self.parts.margins),
+                "forecast_margins": asdict(self.parts.margins),
             },
             jobs,
             now,
@@ -209,7 +217,6 @@ class Scheduler:
 def _margins(saved: Any) -> Margins:
     """Those of the daemon before us; none where it had none, or what stands there is nothing."""
     try:
-        before, after = saved
-        return Margins(float(before), float(after))
-    except (TypeError, ValueError):
+        return _MARGINS.validate_python(saved)
+    except ValueError:
         return Margins()

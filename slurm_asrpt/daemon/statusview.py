@@ -17,7 +17,7 @@ from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import Tag
-from slurm_asrpt.status import JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 
 
 def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:
@@ -105,7 +105,7 @@ def _row(
         state=str(why.phase),
         reason=why.kind,
         text=why.text if why.kind != "running" else "",
-        facts=dict(why.facts),
+        facts={**why.facts, **_unused_profile(scheduler, tracked)},
         rank=ranks.get(record.job_id),
         nodes=_nodes(tracked, why) or (dict(here.gpus) if here else {}),
         alpha=alpha,
@@ -163,6 +163,13 @@ def _add_progress(row: JobStatus, tracked: Tracked, observed: Observed | None, n
     row.remaining_s = expected
     row.remaining_low_s = low if low is None or expected is None else min(low, expected)
     row.remaining_high_s = high if high is None or expected is None else max(high, expected)
+
+
+def _unused_profile(scheduler: Scheduler, tracked: Tracked) -> dict[str, str]:
+    """Why the profile that a job names does not count, where it does not."""
+    if tracked.tag is None or not tracked.tag.profile or tracked.job is None or tracked.job.profiled:
+        return {}
+    return {UNUSED_PROFILE: scheduler.parts.profiles.problems.get(tracked.tag.profile, "")}
 
 
 def _remaining_interval(

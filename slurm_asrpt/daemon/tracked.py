@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -44,12 +44,16 @@ class Pin:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a waiting job will start: with 10, 50 and 90% by then, None beyond the horizon; made: when. Seconds."""
+    """When a waiting job will start: with 10, 50 and 90% by then, None beyond the horizon; made: when. Seconds.
+
+    simulated: the three before the margins, by which these learn; empty where a former release made it.
+    """
 
     made: float
     earliest: float
     median: float | None
     latest: float | None
+    simulated: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,13 +204,17 @@ class Saved:
             "lease_until": float(raw["lease_until"]),
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
-            "forecast": Forecast(*forecast) if forecast else None,
+            "forecast": _forecast(*forecast) if forecast else None,
             "service": Service(*raw.get("service", ())),
             # nobody knows whether the job still waits for what was to follow the signal: it is sent anew
             "interruption": Interruption(*interruption[:2]) if interruption else None,
             "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
+
+
+def _forecast(made: float, earliest: float, median: Any, latest: Any, simulated: Sequence[Any] = ()) -> Forecast:
+    return Forecast(made, earliest, median, latest, tuple(simulated))
 
 
 def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:

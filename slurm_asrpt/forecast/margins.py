@@ -1,20 +1,32 @@
-"""Intervals of starts, moved by how often they have held.
+"""Intervals of starts, moved by how those of the latest starts have missed.
 
-Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So both ends of each interval are
-moved, in logarithms of the wait, by margins that every start beyond them widens and every other one narrows a little,
-until one in ten lies beyond either (adaptive conformal inference: Gibbs and Candès 2021). An interval without an upper
-end cannot be wrong there: to count it as one that held would make those with one too narrow.
+Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So every start leaves behind by
+what factor its wait missed each end of what the simulation had said, and an end is moved by a quantile of the latest
+of these misses (split conformal prediction on quantiles: Romano et al. 2019). Which quantile is itself learned from
+what was shown: a start beyond an end moves that end's level outwards, the others move it a little inwards, so that one
+in ten lies beyond (adaptive conformal inference: Gibbs and Candès 2021, equation 2). However late starts become known,
+no end is moved further than by one of those misses; and after KEPT starts older predictions are forgotten.
+
+An interval without an upper end cannot be wrong there: to count it as one that held would make others too narrow.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-STEP = 0.1
+import numpy as np
+
 TAIL = 0.1
-LEAST, MOST = -1.0, 4.0
-"""Of a margin: from about a third of the wait to fifty times as long."""
+STEP = 0.02
+"""Of a level after a start, times how far what happened is from TAIL. Half of it or the double does as well."""
+KEPT = 50
+"""So many starts are remembered."""
+DOUBTS = 2
+"""So many more are taken to have missed nothing: one start alone says little."""
+SHORTEST_S = 1.0
+"""Of a wait: Slurm's starts are whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +39,52 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open."""
+
+    earliest: float
+    median: float | None
+    latest: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Margins:
-    before: float = 0.0
-    after: float = 0.0
+    """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end."""
+
+    misses: tuple[Miss, ...] = ()
+    low: float = TAIL
+    high: float = 1 - TAIL
 
     def around(self, start: Start, made: float) -> Start:
-        """The estimate, made at ``made`` seconds, with both ends moved, but never beyond its median."""
-        earliest = made + (start.earliest - made) * math.exp(-self.before)
-        latest = made + (start.latest - made) * math.exp(self.after)
-        return Start(min(earliest, start.median), start.median, max(latest, start.median))
+        """What the simulation says at ``made`` seconds, with all three moved, and in order."""
+        earliest = _moved(start.earliest, made, (miss.earliest for miss in self.misses), self.low)
+        median = _moved(start.median, made, (miss.median for miss in self.misses), 0.5)
+        latest = _moved(start.latest, made, (miss.latest for miss in self.misses), self.high)
+        return Start(*sorted((earliest, median, latest)))
 
-    def judged(self, shown: Start, began: float) -> Margins:
-        """After a start at ``began``, of which ``shown`` was said."""
-        after = _moved(self.after, began > shown.latest) if shown.latest < math.inf else self.after
-        return Margins(_moved(self.before, began < shown.earliest), after)
+    def judged(self, simulated: Start, shown: Start, made: float, began: float) -> Margins:
+        """After a start at ``began``, of which ``simulated`` was found at ``made`` and ``shown`` was said."""
+        closed = shown.latest < math.inf
+        return Margins(
+            (*self.misses, _miss(simulated, made, began))[-KEPT:],
+            _level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
+            _level(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
+        )
 
 
-def _moved(margin: float, beyond: bool) -> float:
-    return min(max(margin + STEP * (beyond - TAIL), LEAST), MOST)
+def _moved(time: float, made: float, misses: Iterable[float | None], level: float) -> float:
+    known = [miss for miss in misses if miss is not None]
+    return made + (time - made) * math.exp(np.quantile([*known, *DOUBTS * [0.0]], level))
+
+
+def _miss(simulated: Start, made: float, began: float) -> Miss:
+    wait = max(began - made, SHORTEST_S)
+    earliest, median, latest = (
+        math.log(wait / max(time - made, SHORTEST_S)) if time < math.inf else None
+        for time in (simulated.earliest, simulated.median, simulated.latest)
+    )
+    return Miss(earliest or 0.0, median, latest)  # the earliest is always known: without it there is no estimate
+
+
+def _level(level: float, by: float) -> float:
+    return min(max(level + by, 0.0), 1.0)

@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
 from slurm_asrpt.forecast.margins import Margins
-from slurm_asrpt.forecast.span import Span
+from slurm_asrpt.forecast.span import UNKNOWN_S, Span
 
 PUBLISHED = "forecast.json"
 """In the run folder, for asrpt-status --what-if."""
@@ -45,6 +45,7 @@ class Snapshot(Moment):
 
     recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
     margins: what estimates are moved by before anybody sees them.
+    unknown: seconds that a job runs of which nothing is predicted.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
@@ -54,6 +55,7 @@ class Snapshot(Moment):
     recent: tuple[Waiting, ...] = ()
     window_s: float = 0.0
     margins: Margins = field(default_factory=Margins)
+    unknown: Span = UNKNOWN_S
 
     def make_policy(self) -> Policy:
         """Raises ValueError for a state that is none."""

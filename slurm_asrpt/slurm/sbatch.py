@@ -39,6 +39,7 @@ _LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.spli
 _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
+_GPUS = re.compile(r"(?:[^:,=]+:)?[0-9]+")
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 
@@ -76,7 +77,7 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
     low, high = _nodes(options.get("nodes", ""))
     per_node = _whole(options, "ntasks-per-node")
     tasks = _whole(options, "ntasks") or (per_node or 1) * low
-    gpus = {key: _tres(options.get(f"gpus{key}", "")) for key in ("", "-per-node", "-per-task", "-per-socket")}
+    gpus = {key: _gpus(options, f"gpus{key}") for key in ("", "-per-node", "-per-task", "-per-socket")}
     return JobRecord(
         job_id="", name="", user=user, uid=uid, state=PENDING, reason="None", submit_time=now,
         partition=options.get("partition", partition),
@@ -96,8 +97,13 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
     )  # fmt: skip
 
 
-def _tres(text: str) -> str:
-    return ",".join(f"gres:gpu:{part}" for part in text.split(",")) if text else ""
+def _gpus(options: Mapping[str, str], key: str) -> str:
+    """Raises InputError."""
+    parts = options[key].split(",") if options.get(key) else []
+    for part in parts:
+        if not _GPUS.fullmatch(part):
+            raise InputError(f"--{key}: {part!r} is no number of GPUs; write for example 8 or h100:8")
+    return ",".join(f"gres:gpu:{part}" for part in parts)
 
 
 def _gres(text: str) -> str:

@@ -58,6 +58,7 @@ def test_words_are_completed(shell: Terminal) -> None:
         ("asrpt-admin shad", "asrpt-admin shadow-report"),
         ("asrpt-status --state waiting,delay", "--state waiting,delayed"),
         ("asrpt-status --explain 47", "--explain 4711_3"),
+        ("asrpt-report 5 --to", "5 --total"),
     ):
         shell.press(f"{typed}\t")
         shell.until(has(whole))
@@ -72,15 +73,15 @@ def has(words: str) -> Callable[[str], bool]:
 @pytest.mark.parametrize("name", completion.FILES)
 def test_each_command_has_a_script_for_each_shell(name: str) -> None:
     found = {path.name for path in (SCRIPTS / name).iterdir()}
-    assert found == {completion.FILES[name].format(tool) for tool in completion.TOOLS}
-    for tool in completion.TOOLS:
+    assert found == {completion.FILES[name].format(tool) for tool in completion.NAMES}
+    for tool in completion.NAMES:
         assert tool in (SCRIPTS / name / completion.FILES[name].format(tool)).read_text()
 
 
 def test_the_generator_writes_them(tmp_path: Path) -> None:
     """Not compared: the scripts are Typer's, and another release may have others that do as well."""
     completion.write(tmp_path)
-    assert len(list((tmp_path / "completion").rglob("*asrpt*"))) == 3 * len(completion.TOOLS)
+    assert len(list((tmp_path / "completion").rglob("*asrpt*"))) == 3 * len(completion.NAMES)
 
 
 @given(st.lists(st.text()), st.text())

@@ -15,9 +15,10 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
 from slurm_asrpt.forecast.estimate import forecast
-from slurm_asrpt.forecast.margins import Margins, Start
+from slurm_asrpt.forecast.margins import KEPT, Margins, Miss, Start
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
-from slurm_asrpt.forecast.span import Span, Spans, left
+from slurm_asrpt.forecast.span import UNKNOWN_S, Span, Spans, left
+from slurm_asrpt.forecast.usual import LEAST, usual
 
 FABRIC = Fabric(1.25e9, 300e9)
 NODES = (Node("n1", 2), Node("n2", 2, 1))
@@ -158,21 +159,58 @@ def test_a_process_that_fails_says_why() -> None:
 def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
     rng, margins, beyond = np.random.default_rng(0), Margins(), []
     for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
-        shown = margins.around(Start(190.0, 200.0, 210.0), 100.0)
+        simulated = Start(190.0, 200.0, 210.0)
+        shown = margins.around(simulated, 100.0)
         beyond.append((100 + wait < shown.earliest, 100 + wait > shown.latest))
-        margins = margins.judged(shown, 100 + wait)
+        margins = margins.judged(simulated, shown, 100.0, 100 + wait)
     assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
 
 
 def test_an_interval_without_an_end_teaches_nothing_of_the_end() -> None:
-    margins = Margins(0.5, 0.5).judged(Start(100.0, 200.0, math.inf), 300.0)
-    assert margins.before < 0.5
-    assert margins.after == 0.5
+    start = Start(100.0, 200.0, math.inf)
+    margins = Margins().judged(start, start, 0.0, 300.0)
+    assert margins.low > Margins().low
+    assert margins.high == Margins().high
+    assert margins.misses[0].latest is None
 
 
-@given(st.floats(-1, 4), st.floats(-1, 4), st.floats(1, 1e6), FACTOR, FACTOR)
-def test_margins_keep_the_order(before: float, after: float, wait: float, low: float, high: float) -> None:
-    start = Start(wait / low, wait, wait * high)
-    moved = Margins(before, after).around(start, 0.0)
-    assert 0 < moved.earliest <= moved.median == wait <= moved.latest
-    assert Margins(before, after).around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf
+MISSES = st.lists(st.builds(Miss, *[st.floats(-5, 5)] * 3), max_size=60)
+
+
+@given(MISSES, st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e6), FACTOR, FACTOR)
+def test_margins_keep_the_order(
+    misses: list[Miss], down: float, up: float, wait: float, low: float, high: float
+) -> None:
+    start, margins = Start(wait / low, wait, wait * high), Margins(tuple(misses), down, up)
+    moved = margins.around(start, 0.0)
+    assert 0 < moved.earliest <= moved.median <= moved.latest < math.inf
+    assert margins.around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf
+
+
+def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
+    """A wait is an hour and a second in turn of what was said: as many starts as are remembered later, none is left."""
+    margins = Margins()
+    for factor in [50.0] * 200 + [1.0] * (KEPT + 20):
+        simulated = Start(90.0, 100.0, 110.0)
+        margins = margins.judged(simulated, margins.around(simulated, 0.0), 0.0, 100.0 * factor)
+    assert margins.around(simulated, 0.0).latest < 120.0
+
+
+def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_missed() -> None:
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(300):
+        margins = margins.judged(simulated, simulated, 0.0, 220.0)
+    assert margins.around(simulated, 0.0).latest <= 220.0 + 1e-6
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=LEAST, max_size=80))
+def test_what_is_usual_lies_among_what_was(runs: list[float]) -> None:
+    found = usual(runs, [])
+    assert min(runs) <= found.low <= found.middle <= found.high <= max(runs)
+    assert found.middle == sorted(runs)[(len(runs) - 1) // 2]
+
+
+def test_those_that_go_on_count_as_long_ones() -> None:
+    ended = [float(n) for n in range(1, 21)]
+    assert usual(ended, [50.0] * 10).middle > usual(ended, []).middle
+    assert usual(ended, [50.0] * 100) == usual(ended[: LEAST - 1], []) == UNKNOWN_S

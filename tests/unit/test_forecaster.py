@@ -292,13 +292,15 @@ def test_a_real_queue_through_the_real_process(bench_gated):
 
 def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     begin = watched.slurm.now
-    watched.tell(waiting, begin + 80, begin + 100, begin + 120)
+    made = watched.tell(waiting, begin + 80, begin + 100, begin + 120)
     watched.slurm.end("1")  # far earlier than foretold
     watched.cycle()
     watched.cycle()
     watched.cycle()
     margins = watched.bench.scheduler.parts.margins
-    assert margins == Margins().judged(Start(begin + 80, begin + 100, begin + 120), begin + 1)
+    told = Start(begin + 80, begin + 100, begin + 120)
+    assert margins == Margins().judged(told, told, made, watched.bench.job(waiting).record.start_time)
+    assert margins.misses
     watched.bench.restart()
     watched.start()
     watched.cycle()

@@ -1,0 +1,145 @@
+"""Whether start times hold on a real Slurm: python -m benchmarks.calibration --json
+
+Jobs of `pai-like`, run times divided by ``--compress``, come to a lab at ``--load``. asrptd, in mode enforce, begins
+with nothing to predict from; when half of the jobs have come the predictor is trained, once. The first estimate of each
+job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs submitted before the
+training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` told;
+``open`` have no upper end. ``width_s`` is the median of the others' widths, ``wait_s`` of the waits from the estimate
+on, seconds of the lab. Needs root; ten minutes or so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.busylab import big_lab
+from slurm_asrpt.config import DEFAULT_POLICY, load_settings
+from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.demo import SLURM_CONF, asrptd
+from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.predict.history import FILE_NAME, History, Run
+from slurm_asrpt.sim.sources import load_trace
+from slurm_asrpt.sim.traces import Trace
+
+SHORTEST_S = 2.0
+LONGEST_H = 3.0
+"""Of the trace's time: longer runs count as so long, or one would outlast all others."""
+DAY_JOBS = 1500
+PATIENCE_S = 600.0
+MODE = "enforce"
+
+
+def workload(options: argparse.Namespace, gpus: int) -> Trace:
+    """Jobs that fit half of the lab, with its run times, and submitted so that they make the load."""
+    trace = load_trace(f"pai-like:{2 * options.jobs}:{options.jobs / DAY_JOBS:g}", options.seed)
+    jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(options.jobs).reset_index(drop=True)
+    run = (jobs["duration_s"].clip(upper=3600 * LONGEST_H) / options.compress).clip(lower=SHORTEST_S).round()
+    span = float((run * jobs["gpus"]).sum()) / gpus / options.load
+    came = jobs["submit_s"] - jobs["submit_s"].iloc[0]
+    return replace(trace, jobs=jobs.assign(duration_s=run, submit_s=came * span / came.iloc[-1]))
+
+
+def submit(lab: Lab, job: Any) -> None:
+    """The same script for each run of a group; how long it runs is not in it."""
+    script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
+    minutes = max(2, math.ceil(2 * job.duration_s / 60))
+    command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
+    command += ["--gpus-per-task=1", f"--job-name={job.group}", f"--export=ALL,RUN_S={job.duration_s:.0f}"]
+    users = lab.spec.user_names
+    lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script)
+
+
+def play(lab: Lab, trace: Trace, progress: Progress) -> float:
+    """Submit all, train when half have come, wait until all have ended; when it was trained, by the clock."""
+    admin = [str(Path(sys.executable).parent / "asrpt-admin"), "retrain"]
+    task, trained = progress.add_task("jobs", total=len(trace)), 0.0
+    training = threading.Thread(target=lab.run, args=(admin,), kwargs={"timeout_s": 300.0})
+    began = time.monotonic()
+    for number, job in enumerate(trace.jobs.itertuples()):
+        if number == len(trace) // 2:
+            training.start()
+            trained = time.time()
+        time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
+        submit(lab, job)
+        progress.advance(task)
+    training.join()
+    until = time.monotonic() + PATIENCE_S
+    while lab.job_states().keys() & {"pending", "running", "completing"} and time.monotonic() < until:
+        time.sleep(1.0)
+    return trained
+
+
+def figures(runs: Sequence[Run]) -> dict[str, Any]:
+    told = [run for run in runs if run.forecast_made]
+    early = sum(run.start_time < run.forecast_low for run in told)
+    late = sum(0 < run.forecast_high < run.start_time for run in told)
+    widths = [run.forecast_high - run.forecast_low for run in told if run.forecast_high]
+    return {
+        "jobs": len(told),
+        **{name: round(count / max(len(told), 1), 4) for name, count in _named(len(told), early, late).items()},
+        "open": len(told) - len(widths),
+        "width_s": median(widths) if widths else None,
+        "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
+    }
+
+
+def _named(jobs: int, early: int, late: int) -> dict[str, int]:
+    return {"inside": jobs - early - late, "early": early, "late": late}
+
+
+def replay(options: argparse.Namespace) -> dict[str, Any]:
+    spec = LabSpec(
+        nodes=options.nodes,
+        base_port=options.port,
+        users=4,
+        slurm_conf_extra=SLURM_CONF,
+        settings={"daemon": {"interval_s": 1.0, "lease_s": 60, "forecast_s": options.forecast}},
+    )
+    trace = workload(options, sum(node.gpus for node in spec.node_list))
+    console = Console(stderr=True)
+    with big_lab(spec) as lab:
+        with Progress(console=console, disable=not console.is_terminal) as progress, asrptd(lab, MODE, DEFAULT_POLICY):
+            trained = play(lab, trace, progress)
+        with History(load_settings(lab.settings_path).paths.state / FILE_NAME) as history:
+            runs = history.runs_where("end_time > ?", [0])
+    return {
+        "seed": options.seed,
+        "load": options.load,
+        "played": len(trace),
+        "ended": len(runs),
+        "cold": figures([run for run in runs if run.submit_time < trained]),
+        "trained": figures([run for run in runs if run.submit_time >= trained]),
+        "all": figures(runs),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--nodes", default="4x4")
+    parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--compress", type=float, default=300.0, help="a run of so many seconds takes one")
+    parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--port", type=int, default=23000, help="the lab takes this one and those after it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    options = parser.parse_args()
+    print(json.dumps(replay(options), indent=None if options.json else 2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
