@@ -243,7 +243,7 @@ class Arena(Cluster):
         self.lab.run(["scontrol", "release", record.job_id], check=False)
 
     def _cancel_ghosts(self, records: Iterable[JobRecord]) -> None:
-        """As an admin does: a slurmctld that has forgotten the end of jobs lets them hold GPUs for half an hour.
+        """As an admin does: a slurmctld that has forgotten the end of jobs lets them hold GPUs for minutes.
 
         Of rounds before, too: it comes back with them each time.
         """
