@@ -83,6 +83,7 @@ class Log:
 
     def __init__(self, lab: Lab) -> None:
         self.path = lab.paths.log / f"asrptd-enforce-{DEFAULT_POLICY}.log"
+        self.path.touch()  # before asrptd has begun it
 
     def cycles(self) -> list[dict[str, float]]:
         text = self.path.read_text(encoding="utf-8", errors="replace")

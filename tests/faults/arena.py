@@ -196,10 +196,10 @@ class Arena(Cluster):
 
     def look(self) -> None:
         """Note what Slurm says of each of our jobs now. Raises SlurmError."""
-        now = time.time()
         if self.lost_state:
             self._resume_drained()
         found = {record.name: record for record in self.client.jobs()}
+        now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
         if self.lost_state:
             self._cancel_ghosts(found.values())
         for ticket in list(self.tickets):
