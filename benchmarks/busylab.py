@@ -30,7 +30,7 @@ from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.records import PENDING
+from slurm_asrpt.slurm.records import PENDING, Update
 from slurm_asrpt.slurm.tag import parse_tag
 
 T = TypeVar("T")
@@ -130,10 +130,20 @@ def _each(action: Callable[[T], object], items: Sequence[T], title: str) -> None
 
 def lease_all(lab: Lab, daemon: DaemonSettings) -> float:
     """Leases whose ends are spread as those of a daemon that has run for long; seconds that writing them took."""
-    draw, slurm, lease_s, renewal_s = random.Random(4), client(lab), daemon.lease_s, daemon.renewal_s
+    draw, lease_s, renewal_s = random.Random(4), daemon.lease_s, daemon.renewal_s
+    return _update_all(lab, lambda job_id: writeback.lease(job_id, draw.uniform(renewal_s, lease_s)))
+
+
+def hand_over_all(lab: Lab) -> float:
+    """No leases: plain Slurm may start what it likes; seconds that writing it took."""
+    return _update_all(lab, writeback.hand_over)
+
+
+def _update_all(lab: Lab, change: Callable[[str], Update]) -> float:
+    slurm = client(lab)
     waiting = [job.job_id for job in slurm.jobs() if job.state == PENDING]
     began = time.perf_counter()
-    slurm.update([writeback.lease(job_id, draw.uniform(renewal_s, lease_s)) for job_id in waiting])
+    slurm.update([change(job_id) for job_id in waiting])
     return time.perf_counter() - began
 
 

@@ -1,9 +1,10 @@
 """asrptd's cycle beside sched/backfill's on the same queue: python -m benchmarks.cycle --pending 2300 --json
 
 One lab of 250 nodes with 8 GPUs, all taken by running jobs, and ``--pending`` jobs of Table I's models behind them.
-First plain Slurm has the queue for ``--seconds``, then asrptd in mode enforce, with leases as of a daemon that has been
-there for long. Meanwhile a user submits, looks at the queue and cancels, and every other second a running job ends, so
-that there is something to start.
+Plain Slurm has the queue for a while, then asrptd in mode enforce, with leases as of a daemon that has been there for
+long, then plain Slurm again, ``--turns`` times each and ``--seconds`` in all: a machine has its moods, and what is
+compared shall have the same. Meanwhile a user submits, looks at the queue and cancels, and every other second a running
+job ends, so that there is something to start.
 
 ``cycle_s``: median of asrptd's cycles, which are ``read_s`` (squeue, scontrol and their parsing), ``decide_s`` and
 ``write_s`` (state, starts, leases renewed); ``whole_s``: with what comes after them, ``show_s`` (status.json,
@@ -12,8 +13,9 @@ of what is done in the pause after that, as no decision waits for it (state save
 ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it, ``whole_ratio``: ``whole_s`` over it.
 ``rpc_per_cycle``: what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed
 time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under
-asrptd over that under plain Slurm. ``--cycles``: asrptd goes on until it has done so many cycles, one after the other:
-``rss_mb`` after a tenth of them, at the end and at most. Needs root.
+asrptd over that under plain Slurm just before, the median of the turns, which ``_ratios`` has. ``--cycles``: after the
+last turn asrptd goes on until it has done so many cycles, one after the other: ``rss_mb`` after a tenth of them, at the
+end and at most. Needs root.
 """
 
 from __future__ import annotations
@@ -26,15 +28,20 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.busylab import Bystander, big_lab, cpu_s, lease_all, occupy, rss_mb
+from benchmarks.busylab import Bystander, big_lab, cpu_s, hand_over_all, lease_all, occupy, rss_mb
 from slurm_asrpt.config import DEFAULT_POLICY, DaemonSettings
+from slurm_asrpt.daemon.store import FILE_NAME as STATE
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.lab.spec import LabSpec
 
 LEASE_S = 600
+UNIT = Path(__file__).parents[1] / "etc" / "systemd" / "asrptd.service"
+NICE = int(UNIT.read_text(encoding="utf-8").partition("\nNice=")[2].partition("\n")[0])
+"""As systemd starts asrptd."""
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
 BETWEEN = re.compile(r"between cycles ([\d.]+) s")
@@ -76,6 +83,7 @@ class Log:
 
     def __init__(self, lab: Lab) -> None:
         self.path = lab.paths.log / f"asrptd-enforce-{DEFAULT_POLICY}.log"
+        self.path.touch()  # before asrptd has begun it
 
     def cycles(self) -> list[dict[str, float]]:
         text = self.path.read_text(encoding="utf-8", errors="replace")
@@ -96,33 +104,63 @@ def _parts(text: str) -> dict[str, float]:
     return {name: float(seconds) for name, _, seconds in (part.partition(" ") for part in text.split(", "))}
 
 
+@dataclass
+class Turn:
+    """Plain Slurm and asrptd after it. cpu_s: of asrptd and its commands. memory: after the last turn."""
+
+    plain: Phase
+    ours: Phase
+    cycles: list[dict[str, float]]
+    between: list[float]
+    cpu_s: float
+    lease_s: float
+    memory: dict[str, float]
+
+
+def take_turn(lab: Lab, seconds: float, cycles: int) -> Turn:
+    hand_over_all(lab)
+    plain = observe(lab, seconds)
+    lease_s, log = lease_all(lab, DaemonSettings(lease_s=LEASE_S)), Log(lab)
+    # one that remembers takes leases that it has not written for begin times of the jobs' owners
+    (lab.paths.asrpt / "state" / STATE).unlink(missing_ok=True)
+    old = len(log.cycles())
+    with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        log.wait(old + 2, 120.0)  # the first ones tell the policy of all jobs
+        before, cpu = len(log.cycles()), cpu_s(pid, children=True)
+        ours = observe(lab, seconds)
+        done, between, cpu = log.cycles()[before:], log.between()[before:], cpu_s(pid, children=True) - cpu
+        return Turn(plain, ours, done, between, cpu, lease_s, _memory(log, pid, cycles))
+
+
 def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
     occupy(lab, options.pending)
-    plain = observe(lab, options.seconds)
-    lease_s = lease_all(lab, DaemonSettings(lease_s=LEASE_S))
-    log = Log(lab)
-    with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
-        log.wait(2, 120.0)  # the first ones tell the policy of all jobs
-        before, cpu = len(log.cycles()), cpu_s(pid, children=True)
-        ours = observe(lab, options.seconds)
-        cycles, cpu = log.cycles()[before:], cpu_s(pid, children=True) - cpu
-        memory = _memory(log, pid, options.cycles)
+    seconds, last = options.seconds / options.turns, options.turns - 1
+    turns = [take_turn(lab, seconds, options.cycles if n == last else 0) for n in range(options.turns)]
+    cycles = [cycle for turn in turns for cycle in turn.cycles]
     if not cycles:
-        raise MachineError(f"asrptd did no cycle in {options.seconds:g} s; give --seconds more")
-    found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(log.between()[before:] or [0.0]), 4)}
-    found |= {"cpu_s_per_cycle": round(cpu / len(cycles), 3), **_slurm_figures(plain, ours)}
-    backfill = plain.backfill("Mean cycle")
-    asked = sum(ours.rpcs(kind) for kind in (*ASKED, "REQUEST_UPDATE_JOB")) - len(ours.squeue)
+        raise MachineError(f"asrptd did no cycle in {seconds:g} s; give --seconds more")
+    between = [seconds for turn in turns for seconds in turn.between]
+    found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(between or [0.0]), 4)}
+    found |= {"cpu_s_per_cycle": round(sum(turn.cpu_s for turn in turns) / len(cycles), 3), **_slurm_figures(turns)}
+    backfill = found["slurm_backfill_cycle_s"]
+    asked = sum(_asked(turn.ours) for turn in turns)
     return {
         "pending": options.pending,
         **found,
+        **_latencies(turns),
         "ratio": round(found["cycle_s"] / backfill, 3) if backfill else None,
         "whole_ratio": round(found["whole_s"] / backfill, 3) if backfill else None,
         "rpc_per_cycle": round(asked / len(cycles), 1),
-        "lease_all_s": round(lease_s, 2),
-        **memory,
+        "lease_all_s": round(statistics.median(turn.lease_s for turn in turns), 2),
+        **turns[-1].memory,
         "load_average": round(os.getloadavg()[0], 1),
     }
+
+
+def _asked(phase: Phase) -> int:
+    """RPCs of asrptd."""
+    return sum(phase.rpcs(kind) for kind in (*ASKED, "REQUEST_UPDATE_JOB")) - len(phase.squeue)
 
 
 def _cycle_figures(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -131,20 +169,29 @@ def _cycle_figures(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in found.items()} | {"cycle_max_s": worst, "cycles": len(cycles)}
 
 
-def _slurm_figures(plain: Phase, ours: Phase) -> dict[str, float]:
-    """What Slurm's own statistics and its users saw of both; latencies in milliseconds."""
+def _slurm_figures(turns: Sequence[Turn]) -> dict[str, float]:
+    """What Slurm's own statistics say, as means over the turns."""
+    phases = [turn.plain for turn in turns if turn.plain.backfill("Total cycles")]
+    names = {"cycle_s": "Mean cycle", "last_s": "Last cycle", "cycles": "Total cycles", "depth": "Depth Mean"}
     found = {
-        "slurm_backfill_cycle_s": plain.backfill("Mean cycle"),
-        "slurm_backfill_last_s": plain.backfill("Last cycle"),
-        "slurm_backfill_cycles": plain.backfill("Total cycles"),
-        "slurm_backfill_depth": plain.backfill("Depth Mean"),
-        "slurmctld_cpu_share": ours.slurmctld_cpu_share,
-        "slurmctld_cpu_share_plain": plain.slurmctld_cpu_share,
+        f"slurm_backfill_{key}": statistics.fmean([phase.backfill(name) for phase in phases] or [0.0])
+        for key, name in names.items()
     }
-    for name in ("sbatch", "squeue"):
-        with_us, without = (statistics.median(getattr(phase, name)) for phase in (ours, plain))
-        found |= {f"{name}_ms": 1e3 * with_us, f"{name}_plain_ms": 1e3 * without, f"{name}_ratio": with_us / without}
+    found["slurmctld_cpu_share"] = statistics.fmean(turn.ours.slurmctld_cpu_share for turn in turns)
+    found["slurmctld_cpu_share_plain"] = statistics.fmean(turn.plain.slurmctld_cpu_share for turn in turns)
     return {name: round(value, 3) for name, value in found.items()}
+
+
+def _latencies(turns: Sequence[Turn]) -> dict[str, float | list[float]]:
+    """What users saw of both, in milliseconds."""
+    found: dict[str, float | list[float]] = {}
+    for name in ("sbatch", "squeue"):
+        pairs = [[statistics.median(getattr(phase, name)) for phase in (turn.ours, turn.plain)] for turn in turns]
+        with_us, without = (1e3 * statistics.median(side) for side in zip(*pairs, strict=True))
+        ratios = [round(ours / plain, 3) for ours, plain in pairs]
+        found |= {f"{name}_ms": round(with_us, 1), f"{name}_plain_ms": round(without, 1)}
+        found |= {f"{name}_ratio": round(statistics.median(ratios), 3), f"{name}_ratios": ratios}
+    return found
 
 
 def _memory(log: Log, pid: int, cycles: int) -> dict[str, float]:
@@ -168,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pending", type=int, default=2300)
     parser.add_argument("--nodes", default="250x8")
     parser.add_argument("--seconds", type=float, default=100.0, help="for each of the two")
+    parser.add_argument("--turns", type=int, default=4, help="they take turns, so many each")
     parser.add_argument("--interval", type=float, default=5.0, help="daemon.interval_s")
     parser.add_argument("--cycles", type=int, default=0, help="then go on to so many cycles and look at the memory")
     parser.add_argument("--scheduler-parameters", default="bf_interval=30", help="of slurm.conf; this is the default")

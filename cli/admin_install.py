@@ -143,7 +143,9 @@ def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path,
 def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
     conf = site.slurm / "slurm.conf"
     if not site.config:
-        print(f"\nSlurm was not asked; etc/slurm.conf.snippet has the lines that {conf} needs.")
+        snippet = "etc/slurm.conf.snippet of the source"
+        todo = f"take the lines of {snippet} out of {conf}" if take else f"{snippet} has the lines that {conf} needs"
+        print(f"\nSlurm was not asked; {todo}.")
         return
     shown = [line for line in wanted if (line.state is State.PRESENT) == take]
     ours = [line for line in shown if not take or str(site.settings.paths.scripts) in line.text]

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -196,10 +196,12 @@ class Arena(Cluster):
 
     def look(self) -> None:
         """Note what Slurm says of each of our jobs now. Raises SlurmError."""
-        now = time.time()
         if self.lost_state:
             self._resume_drained()
         found = {record.name: record for record in self.client.jobs()}
+        now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
+        if self.lost_state:
+            self._cancel_ghosts(found.values())
         for ticket in list(self.tickets):
             record = found.get(ticket.token)
             if record is not None:
@@ -239,6 +241,17 @@ class Arena(Cluster):
         """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""
         self.held.add(record.name)
         self.lab.run(["scontrol", "release", record.job_id], check=False)
+
+    def _cancel_ghosts(self, records: Iterable[JobRecord]) -> None:
+        """As an admin does: a slurmctld that has forgotten the end of jobs lets them hold GPUs for minutes.
+
+        Of rounds before, too: it comes back with them each time.
+        """
+        gone = ghosts(self.controller_log())
+        for record in records:
+            if record.state in RUNNING_STATES and record.job_id in gone:
+                self.held.add(record.name)
+                self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
         """Tokens of jobs that must end and have not, by the last look."""
@@ -282,7 +295,7 @@ class Arena(Cluster):
             slurm_lost_state=self.lost_state,
             recovered=recovered(self._controller_said()) if self.lost_state else (),
             completed=self._completed(),
-            held=sorted(self.held),
+            held=sorted(self.held & {ticket.token for ticket in self.tickets}),
         )
         found = check(facts)
         found.other += sorted(set(self.long_leases))
@@ -303,6 +316,12 @@ class Arena(Cluster):
             said
             + self.lab.run(["sacct", "-D", "-P", "-j", ",".join(ids), "-o", fields], check=False).stdout.splitlines()
         )
+
+    def as_slurm_shows_it(self) -> list[str]:
+        """Nodes and queue: why jobs wait for ever may stand at neither of them."""
+        nodes = ["sinfo", "-N", "-O", "NodeList,StateLong,Gres,GresUsed:30,Reason:30"]
+        jobs = ["squeue", "-a", "-t", "all", "-o", "%i %j %T %r %S %D %N %p"]
+        return [line for ask in (nodes, jobs) for line in self.lab.run(ask, check=False).stdout.splitlines()]
 
     def _controller_said(self) -> str:
         return self.controller_log()[self._controller_began :]
@@ -359,3 +378,17 @@ def recovered(log: str) -> set[str]:
             again |= {job_id} if begun.get(job_id) else set()
             begun[job_id] = False
     return again
+
+
+def ghosts(log: str) -> set[str]:
+    """Ids of jobs that slurmctld has seen to their end, and has called running again since it came back."""
+    over: dict[str, bool] = {}  # whether it has come back since the end
+    events = r"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) JobId=(\d+)( Assoc| done)?"
+    for what, job_id, more in re.findall(events, log):
+        if more == " done":
+            over[job_id] = False
+        elif what == "Recovered" and job_id in over:
+            over[job_id] = True
+        elif what in ("submit_batch_job:", "Allocate", "Started"):  # another job, or another run
+            over.pop(job_id, None)
+    return {job_id for job_id, back in over.items() if back}

@@ -37,6 +37,7 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
     for kind in ("lost", "stuck", "twice", "other"):
         counts.failures += [f"{seed}: {kind}: {_tell(arena, text)}" for text in getattr(found, kind)[:5]]
     counts.evidence += [line for token in (found.lost + found.stuck + found.twice)[:5] for line in arena.said_of(token)]
+    counts.evidence += arena.as_slurm_shows_it() if found.stuck else []
     arena.tidy()
     counts.seconds = time.monotonic() - began
     return counts

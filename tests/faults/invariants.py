@@ -56,7 +56,7 @@ class Facts:
     slurm_lost_state: slurmctld was killed; it forgets what it has not written down yet, whoever schedules.
     recovered: job ids that it knew as waiting after that, though it had started them before.
     completed: job ids that it had seen to their end before.
-    held: tokens of jobs that it has held by itself and an admin has released.
+    held: tokens of jobs that an admin had to release, as it held them by itself, or to cancel, as it forgot their end.
     """
 
     tickets: Sequence[Ticket]

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_asrpt.slurm.records import JobRecord
 from tests.faults.__main__ import known_table
-from tests.faults.arena import recovered
+from tests.faults.arena import ghosts, recovered
 from tests.faults.counts import LEDGER, Counts, keep, load, of, table
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check
 
@@ -120,6 +120,16 @@ def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
         assert recovered("\n".join([first, back, allocate])) == {"7"}
     assert recovered("\n".join([back, allocate, allocate])) == set()
     assert recovered("\n".join([allocate, back])) == set()
+
+
+def test_a_ghost_is_a_job_that_has_ended_and_is_there_again():
+    start, done = "sched: Allocate JobId=7 NodeList=n1", "_job_complete: JobId=7 done"
+    back, submitted = "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4", "_slurm_rpc_submit_batch_job: JobId=7 "
+    assert ghosts("\n".join([start, done, back, back])) == {"7"}
+    assert ghosts("\n".join([start, done, back, done])) == set()
+    assert ghosts("\n".join([start, done, submitted, back])) == set()  # its number was given anew
+    assert ghosts("\n".join([start, done, back, start])) == set()  # and it runs again
+    assert ghosts("\n".join([start, back])) == set()
 
 
 def test_counts_add_up_over_runs(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab import debian, root
-from tests.compat import counts, with_rows
+from tests.compat import counts, total, with_rows
 
 PAGE = """# Releases
 
@@ -27,6 +27,10 @@ def test_a_test_that_could_not_be_set_up_has_failed(tmp_path):
     report = tmp_path / "r.xml"
     report.write_text('<testsuites><testsuite tests="10" failures="2" errors="1" skipped="3"/></testsuites>')
     assert counts(report) == (4, 3, 3)
+
+
+def test_a_release_is_tested_in_pieces():
+    assert total([(4, 1, 0), (3, 0, 2)]) == (7, 1, 2)
 
 
 def test_nothing_that_names_this_machine_goes_into_another_root():
