@@ -70,6 +70,12 @@ def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
     return tuple(mask for _, mask in sorted(found.items(), key=lambda item: (-item[0][1], item[0][0])))
 
 
+def spread(counts: Sequence[int]) -> list[int]:
+    """So many places of each number, one after another as evenly as they go: who is blind must not gain by places."""
+    places = [((n + 0.5) / count, number) for number, count in enumerate(counts) for n in range(count)]
+    return [number for _, number in sorted(places)]
+
+
 def capacity(nodes: Iterable[Node]) -> float:
     """How many reference GPUs would do as much."""
     return float(sum([node.gpus * node.speed for node in nodes]))

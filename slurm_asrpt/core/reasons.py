@@ -79,11 +79,6 @@ WORDS = {
         "the first job that cannot start has the servers reserved that are free soonest",
         "the jobs that run there must end",
     ),
-    "faster": Wording(
-        "waits for {wanted} GPUs, {when}: it ends about {sooner_s:.0f} s sooner there, alpha is {ratio:.1f} times here",
-        "a job waits for a faster type of GPU only where it is predicted to end sooner so",
-        "jobs on the faster GPUs must end; --gres with another type (gpu:TYPE:N) has it start on that one",
-    ),
     "reservation": Wording(
         "would delay job {head}, which has {need} GPUs reserved {when}",
         "nobody puts off the reservation of the first job in line",

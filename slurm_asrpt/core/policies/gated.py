@@ -15,9 +15,9 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
    of any job. Each of them waits for what runs on its servers, and for nothing that came later
    (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
 
-5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job gets the kind with the least α on which it
-   can start now; if that is beyond the gate of a faster kind, it waits for the faster one where it is predicted to end
-   sooner so, with a reservation as by rule 3 (docs/decisions/0017).
+5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. Of the kinds on which a job can start now it gets
+   that with the least α̃^min, and does not wait for a faster one, unless it would outlive its time limit. What it gets
+   reserved is the kind on which it is predicted to end first (docs/decisions/0017).
 
 Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
 or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
@@ -35,7 +35,7 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
 from slurm_asrpt.core.policies.baselines import no_room
-from slurm_asrpt.core.policies.gatedkinds import Choice, Choices, covering
+from slurm_asrpt.core.policies.gatedkinds import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gatedplacing import Placing
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Reservation, Servers, bits
@@ -74,7 +74,6 @@ class Gated:
         self._returns = 0
         self.reservation: Reservation | None = None  # after the last decision
         self._waits: dict[JobId, Wait] = {}  # told by the last decision
-        self._aside: Waiting | None = None  # during a decision: who waits for a faster kind
         self._free = 0
 
     # events
@@ -147,7 +146,10 @@ class Gated:
         seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
         number = id_key(job.id)
         key = (rank, job.gpus * seconds * to_reference, job.submit_time, number, job.id)
-        self._queue.enter(Waiting(job, key, seconds, choices, self._kind(job, rank), (since, number, job.id)))
+        if len(choices) > 1 and job.predicted_iterations:
+            choices = within_limit(choices, job)
+        kind = (len(choices), self._kind(job, rank)) if len(choices) > 1 else self._kind(job, rank)
+        self._queue.enter(Waiting(job, key, seconds, choices, kind, (since, number, job.id)))
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
@@ -169,12 +171,11 @@ class Gated:
         self._waits.clear()
         servers, starts = Servers(cluster, self._occupancy), list[Decision]()
         for entry in self._in_order(now, servers):
-            placement = self._decide(entry, servers, kept, now)
+            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
+            if placement is None and self.reservation is None:
+                placement = self._reserve(entry, servers, kept, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
-        if self._aside is not None:
-            self._queue.enter(self._aside)
-            self._aside = None
         self._free = servers.free
         return [*starts, *self._waits.values()] if self._waits else starts
 
@@ -224,15 +225,6 @@ class Gated:
 
     # where to start
 
-    def _decide(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
-        """The placement with which a job starts now; None if it waits, with a reservation if nobody else has one."""
-        placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
-        if self.reservation is not None:
-            return placement
-        if placement is None:
-            return self._reserve(entry, servers, kept, now)
-        return None if self._waits_for_faster(entry, placement, servers, now) else placement
-
     def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
         """The best placement with which a job may start now, or None."""
         job, reserved = entry.job, self.reservation is not None
@@ -253,34 +245,6 @@ class Gated:
     def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
         """On servers that are the job's, whatever alpha is there."""
         return self._placing.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
-
-    def _waits_for_faster(self, entry: Waiting, found: Placement, servers: Servers, now: float) -> bool:
-        """Whether a job ends sooner on servers of a faster kind, which it gets reserved, than on those it could have.
-
-        Those behind it may start where it could: of all jobs one waits so.
-        """
-        better = [choice for choice in entry.choices if found.alpha > self.gate * choice.best]
-        if not better or self._is_late(entry, now):
-            return False
-        self._occupancy.look_at(now)
-        over, choice, held = self._soonest(entry, better, servers, now)
-        sooner = now + entry.lasts(found.alpha) - over
-        if sooner <= 0:
-            return False
-        why = reason(
-            Phase.WAITING,
-            "faster",
-            need=entry.job.gpus,
-            in_s=self._until(held, now),
-            sooner_s=sooner,
-            wanted=choice.group.name,
-            ratio=found.alpha / choice.best,
-            nodes=dict(found.gpus),
-        )
-        self._waits[entry.job.id] = Wait(entry.job, why, held.time)
-        self.reservation, self._aside = held, entry
-        self._queue.leave(entry.job.id)
-        return True
 
     # reservations
 
@@ -318,21 +282,12 @@ class Gated:
         job, late = entry.job, self._is_late(entry, now)
         if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
             return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
-        return replace(self._soonest(entry, entry.choices, servers, now)[2], alone=late)
+        found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
+        return Reservation(job, mask, time, late)
 
     def _is_late(self, entry: Waiting, now: float) -> bool:
         return entry.age[0] + self.patience_s <= now
-
-    def _soonest(
-        self, entry: Waiting, choices: Sequence[Choice], servers: Servers, now: float
-    ) -> tuple[float, Choice, Reservation]:
-        """The choice on which a job is predicted to end first: when that is, and what to reserve for it."""
-        ends = []
-        for number, choice in enumerate(choices):
-            mask, time = choice.group.forecast.soonest(entry.job, servers, now)
-            ends.append((time + entry.lasts(choice.best), number, mask, time))
-        over, number, mask, time = min(ends)
-        return over, choices[number], Reservation(entry.job, mask, time, alone=False)
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job loses its patience."""

@@ -76,6 +76,12 @@ class Choices:
         return tuple(choices), self._alpha(job, self._alike) / best if best else 1.0
 
 
+def within_limit(choices: Sequence[Choice], job: Job) -> tuple[Choice, ...]:
+    """Those on which it is predicted to end within its time limit; the first if there is none."""
+    found = [choice for choice in choices if job.predicted_iterations * choice.best <= job.time_limit]
+    return tuple(found) or (choices[0],)
+
+
 def covering(choices: Sequence[Choice], mask: int) -> Choice:
     """The first choice that has all these servers; the last if there is none."""
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
