@@ -16,7 +16,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.sizes import NO_SIZES, Sizes
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.shape import cut_for
-from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
@@ -156,6 +156,17 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
         priority=before.priority if record.priority else 0,  # 0: held since
         required_nodes="",
     )
+
+
+def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
+    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
+
+    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
+    time.
+    """
+    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
+        return record
+    return dataclasses.replace(record, start_time=before.start_time, restarts=before.restarts)
 
 
 _PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority")

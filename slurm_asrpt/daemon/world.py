@@ -10,10 +10,10 @@ from typing import Any
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.daemon import facts, placing, rankmap
-from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
+from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, still_its_run, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked
@@ -39,9 +39,10 @@ class World:
         self.tracked: dict[str, Tracked] = {}
         self.site = AdminRules(parts)
         self.nodes: list[NodeRecord] = []
+        self.servers: list[Node] = []  # the same as policies see nodes
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
-        self._best: dict[Any, float | None] = {}
+        self._best: dict[Any, Mapping[str, float]] = {}
         self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
         self._requests: dict[Request, Request] = {}
         self._done: set[tuple[str, float]] = set()
@@ -86,7 +87,9 @@ class World:
         self.nodes = records
         managed = set(self.settings.slurm.partitions)
         ours = [n for n in records if n.usable and _is_ours(n, managed)]
-        nodes = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in ours]
+        self.servers = [placing.server(n, self.settings.gpu.speeds) for n in records]
+        names = {n.name for n in ours}
+        nodes = [node for node in self.servers if node.name in names]
         table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
         if tuple(nodes) != self.view.nodes or self._table is None:
             self.policy.cluster_changed(nodes, now)
@@ -108,17 +111,21 @@ class World:
 
     def best_alpha(self, job: Job) -> float | None:
         """α̃_min of a job on the present nodes, None if they cannot hold it."""
+        return min(self.alpha_by_type(job).values(), default=None)
+
+    def alpha_by_type(self, job: Job) -> Mapping[str, float]:
+        """The same for each type of GPU that holds it alone, or for all together; empty if they cannot."""
         key = (job.profile, job.request)
         if key not in self._best:
             nodes = self.view.nodes
-            self._best[key] = best_alpha(job, nodes, self.fabric) if fits(job, nodes) else None
+            self._best[key] = alpha_by_type(job, nodes, self.fabric) if fits(job, nodes) else {}
         return self._best[key]
 
     def _best_of(self, tracked: Tracked) -> float | None:
         return None if tracked.job is None else self.best_alpha(tracked.job)
 
     def _end_of(self, tracked: Tracked, run: Run) -> dict[str, Any]:
-        block = placing.block_alpha(tracked, self.nodes, self.fabric, self.parts.profiles)
+        block = placing.block_alpha(tracked, self.servers, self.fabric, self.parts.profiles)
         return facts.ended_facts(run, self._best_of(tracked), block)
 
     # jobs that come and go
@@ -142,7 +149,7 @@ class World:
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
         if tracked is not None:
-            record = _still_its_run(record, tracked.record)
+            record = still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
         if tracked is not None and (requeued_at or record.state == PENDING):
             self._cut(tracked, requeued_at or now, now)
@@ -366,7 +373,7 @@ class World:
         if not record.gpus_by_node:
             return
         tracked.read = record.gpus_by_node
-        tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
+        tracked.real = placing.real_placement(tracked, self.servers, self.fabric, self.parts.profiles)
         shadow = not self.enforcing and tracked.place in (Place.QUEUED, Place.PINNED)
         told = facts.running_facts(tracked, self._best_of(tracked), shadow)
         self.parts.audit.record(now, "running", record.job_id, **told)
@@ -376,17 +383,6 @@ class World:
 
 def _is_ours(node: NodeRecord, managed: set[str]) -> bool:
     return bool(node.gpus and node.partitions & managed and not node.other_gres)
-
-
-def _still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
-    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
-
-    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
-    time.
-    """
-    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
-        return record
-    return replace(record, start_time=before.start_time, restarts=before.restarts)
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:

@@ -249,6 +249,15 @@ def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
     return min(packed_alpha(job, some, fabric) for some in nodes_by_kind(job, nodes))
 
 
+def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, float]:
+    """α̃_min on each type of GPU that holds the job alone, by its name; on all, by their names with +, if none does."""
+    found: dict[str, float] = {}
+    for some in nodes_by_kind(job, nodes):
+        name = "+".join(dict.fromkeys(node.gpu_type for node in some))
+        found[name] = min(found.get(name, float("inf")), packed_alpha(job, some, fabric))
+    return found
+
+
 def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:
     """The nodes of each kind of GPU that holds the job alone, the fastest first; all nodes if none does."""
     kinds = kinds_of(nodes)

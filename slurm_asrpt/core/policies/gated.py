@@ -15,9 +15,9 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
    of any job. Each of them waits for what runs on its servers, and for nothing that came later
    (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
 
-5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. Of the kinds on which a job can start now it gets
-   that with the least α̃^min, and does not wait for a faster one, unless it would outlive its time limit. What it gets
-   reserved is the kind on which it is predicted to end first (docs/decisions/0017).
+5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
+   (``gatedkinds``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+   kind on which it is predicted to end first (docs/decisions/0017).
 
 Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
 or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
@@ -67,7 +67,7 @@ class Gated:
         self._size = 0  # GPUs of every server, 0 if they differ
         self._placing = Placing((), fabric, gate, self._neighbours)
         self._occupancy = Occupancy(())
-        self._choices = Choices((), self._occupancy, self._alpha)
+        self._choices = Choices((), self._occupancy, self._alpha, gate)
         self._queue = Waitlist(patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
@@ -90,7 +90,7 @@ class Gated:
 
     def _take_up(self, runs: Mapping[JobId, Run]) -> None:
         self._occupancy = Occupancy(self._nodes, runs)
-        self._choices = Choices(self._nodes, self._occupancy, self._alpha)
+        self._choices = Choices(self._nodes, self._occupancy, self._alpha, self.gate)
         if self._neighbours is not None:
             for job_id, run in runs.items():
                 self._neighbours.seen(job_id, run.gpus)

@@ -41,13 +41,16 @@ class Choice:
 
 
 class Choices:
-    """For each job the groups that could hold it, the least α̃_min first; on equal GPUs that is one group or none.
+    """For each job the groups that could hold it, the best first; on equal GPUs that is one group or none.
+
+    Those with an α̃_min within the gate are good enough, and the slowest of them comes first: it leaves the faster GPUs
+    to jobs that gain more by them. The others follow by α̃_min.
 
     A job that needs several servers may have some of each kind, at the speed of the slowest, if nothing else will do.
     """
 
-    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, alpha: Alpha) -> None:
-        self._alpha, self._alike = alpha, all_alike(nodes)
+    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, alpha: Alpha, gate: float) -> None:
+        self._alpha, self._alike, self._gate = alpha, all_alike(nodes), gate
         kinds = kinds_of(nodes)
         self._all = _group(nodes, (1 << len(nodes)) - 1, occupancy)
         self._groups = [_group(nodes, mask, occupancy) for mask in kinds] if len(kinds) > 1 else []
@@ -71,9 +74,18 @@ class Choices:
         groups = [group for group in self._groups if fits(job, group.nodes)]
         if not groups or whole.forecast.needs(job).servers > 1:
             groups.append(whole)
-        choices = sorted((Choice(g, self._alpha(job, g.nodes)) for g in groups), key=lambda choice: choice.best)
+        choices = self._ordered([Choice(group, self._alpha(job, group.nodes)) for group in groups])
         best = choices[0].best  # 0 for a profile that takes no time
         return tuple(choices), self._alpha(job, self._alike) / best if best else 1.0
+
+    def _ordered(self, choices: Sequence[Choice]) -> list[Choice]:
+        enough = self._gate * min([choice.best for choice in choices])
+
+        def key(choice: Choice) -> tuple[bool, bool, float]:
+            good = choice.best <= enough
+            return not good, choice.group is self._all, -choice.best if good else choice.best
+
+        return sorted(choices, key=key)
 
 
 def within_limit(choices: Sequence[Choice], job: Job) -> tuple[Choice, ...]:
