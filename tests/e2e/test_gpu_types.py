@@ -41,22 +41,15 @@ def test_typed_requests_land_on_their_type_and_others_on_the_fastest_one_that_is
     lab.cancel(first, second)
 
 
-def explained(lab: Cluster, job_id: str) -> dict[str, str]:
-    text = lab.lab.run(
-        [COMMANDS / "asrpt-status", "--explain", job_id], check=False
-    ).stdout  # it may not know the job yet
-    return {line[:18].strip(): line[18:].strip() for line in text.splitlines()}
-
-
 def test_a_job_on_slower_gpus_is_told_so_and_learned_from_by_their_speed(lab: Cluster):
     blockers = [lab.block(name, 1) for name in ("n3", "n4")]
     job_id = lab.submit("--gpus=4", "--comment", PROFILE, script="sleep 20")
     assert lab.wait(job_id, "RUNNING").nodes in ("n1", "n2")
-    wait_for(lambda: "alpha" in explained(lab, job_id).get("Iteration", ""), "its speed is known", SOON_S)
-    said = explained(lab, job_id)
-    assert said["By type of GPU"].startswith("h100 ")
-    assert "a100" in said["By type of GPU"]
-    assert said["Iteration"].endswith(" times")
+    wait_for(lambda: lab.state_of(job_id) == "running", "asrptd has seen it start", SOON_S)
+    by_type = lab.status()[job_id]["alpha_by_type"]
+    assert by_type["h100"] < by_type["a100"]
+    said = lab.lab.run([COMMANDS / "asrpt-status", "--explain", job_id]).stdout
+    assert f"h100 {by_type['h100']:.4g} s, a100 {by_type['a100']:.4g} s an iteration" in " ".join(said.split())
     lab.cancel(*blockers)
     ended = lab.wait(job_id, "COMPLETED")
     wait_for(lambda: lab.audit(job_id, "ended"), "the run is in the history", SOON_S)
