@@ -152,7 +152,13 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     with History(config.parent / "state" / "history.sqlite") as history:
         history.record(
             Run(
-                str(job), job, state="COMPLETED", group_id=found["group"], iterations=459 + job, user="al\x1b[2Jice", uid=1234
+                str(job),
+                job,
+                state="COMPLETED",
+                group_id=found["group"],
+                iterations=459 + job,
+                user="al\x1b[2Jice",
+                uid=1234,
             )
             for job in (41, 42)
         )
