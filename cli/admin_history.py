@@ -72,8 +72,8 @@ def import_(
     ] = None,
     jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines, as export writes them.")] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A trace of any kind that asrpt-sim reads.")
-    ] = None,
+        str, typer.Option(metavar="WHAT", help="A trace that asrpt-sim reads, or a sample of it, e.g. philly.")
+    ] = "",
     fmt: Annotated[
         str, seldom("--format", metavar="NAME", help="Kind of the trace; asrpt-sim formats lists them.")
     ] = "auto",
@@ -122,7 +122,7 @@ def _rows(
     dump: Path | None,
     csv: Path | None,
     jsonl: Path | None,
-    trace: Path | None,
+    trace: str,
     columns: dict[str, str],
     fmt: str,
     processors_as_gpus: bool,
@@ -130,6 +130,7 @@ def _rows(
 ) -> Iterable[Row]:
     """The rows of the file that was named; it is opened when they are taken."""
     from slurm_asrpt.predict import historyimport, historyio
+    from slurm_asrpt.sim.sources import path_of
 
     if dump:
         return historyimport.dumped_rows(dump)
@@ -137,7 +138,7 @@ def _rows(
         return historyio.read_csv(csv, columns)
     if jsonl:
         return historyio.read_json_lines(jsonl)
-    return historyimport.traced_rows(trace, fmt, processors_as_gpus, begin) if trace else ()
+    return historyimport.traced_rows(path_of(trace), fmt, processors_as_gpus, begin) if trace else ()
 
 
 def _one_of(**sources: Any) -> None:
@@ -331,6 +332,8 @@ def forget(
     name, uid = _whose(user)
     with read_history(settings) as history:
         count = historycare.count_of(history, name, uid)
+    if not count and not yes:
+        raise InputError(f"{printable(user)[:60]}: the history has no run of that user")
     if not yes:
         typer.confirm(f"Remove {count:,} run(s) of {printable(user)}?", abort=True, err=True)
     with _writing(settings) as history:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from dataclasses import asdict, dataclass
@@ -280,7 +281,7 @@ def _entry(entry: table.Entry | None) -> str:
     if entry is None:
         return UNKNOWN
     unit = {"e": " an epoch", "s": " a step"}.get(entry.unit, "")
-    return f"{entry.iterations:.0f}{unit}"
+    return f"{math.floor(entry.iterations + 0.5)}{unit}"  # halves go up, as where the hook rounds
 
 
 def _show_runs(runs: tuple[Run, ...]) -> None:

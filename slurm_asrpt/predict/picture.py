@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ POINTS = 200
 AHEAD = 3.0
 """How far ahead a fitted curve is drawn at most, in iterations done: an end far away would hide all the rest."""
 _BLUE, _RED, _GREEN = COLOURS[:3]
+_DAY = timedelta(days=1)
 _COUNT = FuncFormatter(lambda value, _: f"{value:,.10g}")
 
 
@@ -59,6 +60,8 @@ def _loss(axis: Axes, loss: Convergence) -> None:
 def _runs(axis: Axes, answer: Answer, runs: Sequence[Run]) -> None:
     if runs:
         ends = [datetime.fromtimestamp(run.end_time) for run in runs]  # local time, as Slurm prints it
+        if len(set(ends)) == 1:  # else the axis would span years
+            axis.set_xlim(ends[0] - _DAY, ends[0] + _DAY)  # type: ignore[arg-type,unused-ignore]
         axis.plot(ends, [run.iterations for run in runs], "o", color=_BLUE, markersize=4, label="past runs")  # type: ignore[arg-type,unused-ignore]
     if answer.iterations:
         axis.axhline(answer.iterations, color=_GREEN, label=f"predicted: {answer.iterations:,}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_asrpt.predict.evidence import Subject, evidence
 from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.picture import draw
 from slurm_asrpt.predict.table import Entry
 
 GROUP, OTHER, PROGRAM = "a" * 16, "b" * 16, "c" * 16
@@ -78,3 +80,12 @@ def test_an_entry_per_epoch_is_passed_over_where_epochs_are_not_said(history: Hi
     assert evidence(SUBJECT, entries, history).answer.iterations == 180
     plain = Subject(GROUP, PROGRAM, 1000, 4)
     assert evidence(plain, entries, history).answer.level == "user"
+
+
+def test_one_run_is_drawn_on_its_days_and_not_over_years(tmp_path: Path, history: History) -> None:
+    found = evidence(SUBJECT, {}, history)
+    lone = replace(found, runs=(run(1, end_time=1_800_000_000),))  # in January 2027
+    draw("one run", lone, None, tmp_path / "run.svg")
+    written = (tmp_path / "run.svg").read_text()
+    assert "<!-- one run -->" in written
+    assert "<!-- 2026-" not in written

@@ -161,6 +161,18 @@ def test_forget_asks_unless_told_not_to(state: Path) -> None:
     assert json.loads(history(state, "forget", "--yes", "--json", "ann").stdout)["removed"] == 0
 
 
+def test_nobodys_runs_are_not_asked_about(state: Path) -> None:
+    fill(state, RUN)
+    done = history(state, "forget", "nobody")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "asrpt-admin: nobody: the history has no run of that user\n"
+
+
+def test_a_shipped_trace_goes_by_its_name_as_elsewhere(state: Path) -> None:
+    done = history(state, "import", "--trace", "philly", "--dry-run", "--json")
+    assert json.loads(done.stdout)["added"] > 0
+
+
 def test_check(state: Path) -> None:
     fill(state, *(Run(str(i), 1) for i in range(2000)))
     assert "sound, 2,000 run(s)" in history(state, "check").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -151,18 +152,25 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     with History(config.parent / "state" / "history.sqlite") as history:
         history.record(
             Run(
-                str(job), job, state="COMPLETED", group_id=found["group"], iterations=500, user="al\x1b[2Jice", uid=1234
+                str(job),
+                job,
+                state="COMPLETED",
+                group_id=found["group"],
+                iterations=459 + job,
+                user="al\x1b[2Jice",
+                uid=1234,
             )
             for job in (41, 42)
         )
     assert admin("retrain", "--config", config).returncode == 0
     done = admin("explain-prediction", "--config", config, "--user", "1234", config.parent / "job.sh")
     assert done.returncode == 0, done.stderr
-    assert "predicted iterations: 500" in done.stdout
+    assert "predicted iterations: 501" in done.stdout
+    assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
     assert "2 past run(s) of this " in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
-    assert told["answer"]["iterations"] == 500
+    assert told["answer"]["iterations"] == 501
     assert {run["job_id"] for run in told["runs"]} == {"41", "42"}
     assert told["loss"] is None
     spool = config.parent / "spool" / "progress" / "42"
