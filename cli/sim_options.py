@@ -17,7 +17,7 @@ from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slur
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
-from slurm_asrpt.sim.scenario import Scenario, make_scenario, seconds
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds
 from slurm_asrpt.sim.traces import AUTO, formats
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
 
@@ -64,6 +64,9 @@ def _scenario(
     ] = None,
     servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = Cluster.servers,
     gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs of each server.")] = Cluster.gpus,
+    gpu_types: Annotated[
+        str, seldom("--gpu-types", metavar="SPEC", help="Mixed GPUs: SERVERS:TYPE:SPEED,..., not --servers.")
+    ] = "",
     predictor: Annotated[str, seldom(metavar="PREDICTOR", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
     models: Annotated[
@@ -73,7 +76,16 @@ def _scenario(
     seed: Annotated[int, seldom(min=0, metavar="N", help="For all that is random.")] = DEFAULTS.seed,
 ) -> Scenario:
     """The workload of these options; the policy is still to be named. Raises InputError."""
-    cluster = {"servers": servers, "gpus": gpus, "nic_gbit": nic, "intra_gbyte": intra, "contention": contention}
+    types = parse_types(gpu_types) if gpu_types else ()
+    servers = sum(count for count, _, _ in types) or servers
+    cluster = {
+        "servers": servers,
+        "gpus": gpus,
+        "nic_gbit": nic,
+        "intra_gbyte": intra,
+        "contention": contention,
+        "types": types,
+    }
     options = {
         "models": models,
         "single_gpu": single_gpu,

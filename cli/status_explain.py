@@ -83,6 +83,7 @@ def _record(job: JobStatus) -> Facts:
         *_expected_start(job),
         ("Prediction", _prediction(job)),
         ("Iteration", _iteration(job)),
+        ("By type of GPU", _by_type(job)),
     ]
     if job.band is not None:
         lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
@@ -164,6 +165,14 @@ def _iteration(job: JobStatus) -> str:
         return UNKNOWN
     times = job.alpha / job.alpha_min
     return f"alpha {job.alpha:.4g} s on these nodes, {job.alpha_min:.4g} s at best (alpha~min): {times:.2f} times"
+
+
+def _by_type(job: JobStatus) -> str:
+    """alpha on each type that could hold the job alone, the fastest first."""
+    if not job.alpha_by_type:
+        return UNKNOWN
+    found = sorted(job.alpha_by_type.items(), key=lambda item: item[1])
+    return ", ".join(f"{safe(name)} {alpha:.4g} s" for name, alpha in found) + " an iteration"
 
 
 def _value(value: Any) -> str:

@@ -201,6 +201,17 @@ class FabricSettings(Section):
     )
 
 
+class GpuSettings(Section):
+    """Types of GPU, where the nodes differ."""
+
+    speeds: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
+        default={},
+        description="How many times as fast each type computes as the GPU that the profiles' seconds are for (an A100 "
+        "for those that are shipped), by its name in slurm.conf: { h100 = 2.3, v100 = 0.42 }. A type that is not named "
+        "counts as 1. What a profile itself says of a type goes first.",
+    )
+
+
 class PredictSettings(Section):
     """Learning iterations from history."""
 
@@ -279,6 +290,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     interrupt: InterruptSettings = InterruptSettings()
     fabric: FabricSettings = FabricSettings()
+    gpu: GpuSettings = GpuSettings()
     predict: PredictSettings = PredictSettings()
     audit: AuditSettings = AuditSettings()
     group: GroupSettings = GroupSettings()

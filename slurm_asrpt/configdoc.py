@@ -21,7 +21,14 @@ WIDTH, MOST_ROFF = 100, 80
 
 # A setting's unit is the end of its name.
 UNITS = {"_bytes_per_s": "bytes per second", "_s": "seconds"}
-TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "array": "list"}
+TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "table of numbers by name",
+}
 BOUNDS = {
     "minimum": "at least {:.12g}",
     "exclusiveMinimum": "above {:.12g}",
@@ -149,6 +156,8 @@ def _toml(value: Any) -> str:
         return json.dumps(value.value)
     if isinstance(value, float):
         return f"{value:g}" if value >= 1e6 else str(value)
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }" if value else "{}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

@@ -50,6 +50,9 @@ class JobStatus:
     iterations_done: Annotated[int | None, "As the job reports them, from the beginning of its training."] = None
     alpha: Annotated[float | None, "Seconds per iteration on those nodes."] = None
     alpha_min: Annotated[float | None, "Seconds per iteration in the best placement."] = None
+    alpha_by_type: Annotated[
+        dict[str, float] | None, "The same on each type of GPU alone that could hold it; null where there is one type."
+    ] = None
     iterations_total: Annotated[int | None, "Of the whole training: reported, else predicted."] = None
     alpha_observed: Annotated[float | None, "Seconds per iteration between its reports."] = None
     remaining_s: Annotated[float | None, "What a running job still takes, by its reports, else as predicted."] = None

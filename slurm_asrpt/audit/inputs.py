@@ -86,7 +86,9 @@ def _numbered(values: Iterable[T]) -> tuple[tuple[T, ...], dict[int, int]]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    return {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
+    """Without what most nodes do not have."""
+    whole = {"name": node.name, "gpus": node.gpus, "index": node.index, "gpu_type": node.gpu_type}
+    return whole if node.speed == 1.0 else {**whole, "speed": node.speed}
 
 
 def _row(job: Job, profile: int, request: int) -> list[Any]:

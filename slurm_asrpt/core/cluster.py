@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
@@ -23,12 +23,22 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server. ``index`` is its place in Slurm's node table, which decides how Slurm splits GPUs."""
+    """One server. ``index`` is its place in Slurm's node table, which decides how Slurm splits GPUs.
+
+    speed: of its GPUs, over that of the reference GPU, where a job's profile does not say better.
+
+    Raises ValueError for a speed that is none.
+    """
 
     name: str
     gpus: int
     index: int = 0
     gpu_type: str = ""
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.speed < float("inf"):
+            raise ValueError(f"{self.name}: the speed of a GPU is a finite number above 0, not {self.speed}")
 
 
 @dataclass(slots=True)  # not frozen: a simulation makes one for each job on several servers, at half the price
@@ -38,15 +48,42 @@ class Placement:
     gpus: GPUs per node, in node-table order.
     ranks: the node of each replica, len(ranks) = sum of gpus.
     alpha: seconds per iteration in this placement (7).
+    speed: of its slowest GPU for this job, over that of the reference GPU.
     """
 
     gpus: Mapping[str, int]
     ranks: tuple[str, ...]
     alpha: float
+    speed: float = 1.0
 
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(self.gpus)
+
+
+def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
+    """The servers of each kind of GPU, the fastest kind first: masks of places in ``nodes``."""
+    found: dict[tuple[str, float], int] = {}
+    for place, node in enumerate(nodes):
+        kind = (node.gpu_type, node.speed)
+        found[kind] = found.get(kind, 0) | 1 << place
+    return tuple(mask for _, mask in sorted(found.items(), key=lambda item: (-item[0][1], item[0][0])))
+
+
+def spread(counts: Sequence[int]) -> list[int]:
+    """So many places of each number, one after another as evenly as they go: who is blind must not gain by places."""
+    places = [((n + 0.5) / count, number) for number, count in enumerate(counts) for n in range(count)]
+    return [number for _, number in sorted(places)]
+
+
+def capacity(nodes: Iterable[Node]) -> float:
+    """How many reference GPUs would do as much."""
+    return float(sum([node.gpus * node.speed for node in nodes]))
+
+
+def all_alike(nodes: Iterable[Node]) -> list[Node]:
+    """The same servers with reference GPUs."""
+    return [replace(node, gpu_type="", speed=1.0) for node in nodes]
 
 
 class ClusterView:
@@ -54,6 +91,7 @@ class ClusterView:
 
     masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
         masks[f] is set if the i-th node of the table has f GPUs free. bits: the bit of each node.
+    kinds: as ``kinds_of`` says; empty where all GPUs are of one.
     overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
     version: counts the changes; the same view with the same version is the same state.
 
@@ -69,6 +107,8 @@ class ClusterView:
     ) -> None:
         self.nodes = tuple(sorted(nodes, key=lambda n: n.index))
         self.by_name = {node.name: node for node in self.nodes}
+        kinds = kinds_of(self.nodes)
+        self.kinds = kinds if len(kinds) > 1 else ()
         if len(self.by_name) != len(self.nodes):
             raise ValueError("two nodes have the same name")
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, least_alpha, offers, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
 Chosen = list[tuple[int, int]]
@@ -107,6 +107,19 @@ def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric)
 
 def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
+    if not view.kinds:
+        return _among(view, masks, job, strategy, fabric)
+    alone = ([mask & kind for mask in masks] for kind in view.kinds)
+    enough = [some for some in alone if _free(some) >= job.gpus]
+    return least_alpha([_among(view, some, job, strategy, fabric) for some in (*enough, masks)])
+
+
+def _free(masks: list[int]) -> int:
+    """Free GPUs on the servers of these masks."""
+    return sum([free * mask.bit_count() for free, mask in enumerate(masks)])
+
+
+def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     bit = _one_server(masks, job.gpus, strategy)
     if bit:
         return _on_one_node(view, bit, job.profile, fabric)

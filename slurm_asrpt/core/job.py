@@ -97,6 +97,7 @@ class JobProfile:
     tensor: GPUs that share each replica (tensor-parallel slices, the same number in every stage, as in
         Megatron-LM); they must be on one server.
     micro_batches: pieces of a mini-batch in a synchronous pipeline.
+    speeds: of types of GPU, over that of the GPU that the stages' seconds are for.
     """
 
     name: str
@@ -106,8 +107,11 @@ class JobProfile:
     pipeline: Pipeline = Pipeline.ASYNCHRONOUS
     micro_batches: int = 1
     overlap: Overlap = Overlap()
+    speeds: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        if not all(0 < speed < float("inf") for _, speed in self.speeds):
+            raise ValueError(f"the speed of a GPU is a finite number above 0, not {dict(self.speeds)}")
         if not self.stages:
             raise ValueError("a profile needs at least one stage")
         if self.tensor < 1 or self.micro_batches < 1:

@@ -8,20 +8,29 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import JobProfile, Request
 from slurm_asrpt.core.placement.selection import placement_on
 from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.timing.speed import at_speed, slowest
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.rankmap import block_order
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 
 
-def _servers(gpus: Mapping[str, int], nodes: Sequence[NodeRecord]) -> list[Node]:
+def is_ours(record: NodeRecord, managed: set[str]) -> bool:
+    """Whether jobs of these partitions may be placed there. Whose GPUs are split or shared is Slurm's alone."""
+    return bool(record.gpus and record.partitions & managed and not record.other_gres)
+
+
+def server(record: NodeRecord, speeds: Mapping[str, float]) -> Node:
+    """A node as policies see it. speeds: of types of GPU, as the site says."""
+    return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0))
+
+
+def _servers(gpus: Mapping[str, int], nodes: Sequence[Node]) -> list[Node]:
     """The nodes of an allocation in node-table order."""
-    return [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in gpus]
+    return [node for node in nodes if node.name in gpus]
 
 
-def placement_of(
-    tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[NodeRecord], fabric: Fabric
-) -> Placement | None:
+def placement_of(tracked: Tracked, gpus: Mapping[str, int], nodes: Sequence[Node], fabric: Fabric) -> Placement | None:
     """Heavy-Edge on the GPUs that were really given to a job of ours; None where Slurm has parted tensor slices."""
     assert tracked.job is not None  # noqa: S101  (only admitted jobs are pinned)
     servers = _servers(gpus, nodes)
@@ -40,9 +49,7 @@ def could_be(tracked: Tracked, gpus: Mapping[str, int]) -> bool:
     return tracked.pin is not None and gpus.keys() == tracked.pin.gpus.keys() and sum(gpus.values()) == tracked.job.gpus
 
 
-def real_placement(
-    tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles
-) -> Placement | None:
+def real_placement(tracked: Tracked, nodes: Sequence[Node], fabric: Fabric, profiles: Profiles) -> Placement | None:
     """Where a running job is and its alpha there; None where its nodes are no longer known, or no alpha is.
 
     A job with a rank map runs as Heavy-Edge says; any other has its ranks in Slurm's block order.
@@ -57,10 +64,11 @@ def real_placement(
     counts = {n.name: gpus[n.name] for n in servers}
     if tracked.mapped:
         return placement_on(servers, tuple(counts.values()), profile, fabric)
-    return Placement(counts, block_order(counts), _block_alpha(profile, servers, counts, fabric))
+    alpha = _block_alpha(profile, servers, counts, fabric)
+    return Placement(counts, block_order(counts), alpha, slowest(profile, servers))
 
 
-def block_alpha(tracked: Tracked, nodes: Sequence[NodeRecord], fabric: Fabric, profiles: Profiles) -> float | None:
+def block_alpha(tracked: Tracked, nodes: Sequence[Node], fabric: Fabric, profiles: Profiles) -> float | None:
     """Of a job with a rank map: its alpha on the same GPUs with the ranks in Slurm's own order."""
     if not tracked.mapped or tracked.real is None:
         return None
@@ -80,7 +88,7 @@ def _profile(tracked: Tracked, gpus: int, profiles: Profiles) -> JobProfile:
 
 def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:
     ranks = [server for server, node in enumerate(servers) for _ in range(counts[node.name])]
-    return iteration_time(profile, ranks, [node.gpus for node in servers], fabric)
+    return iteration_time(at_speed(profile, slowest(profile, servers)), ranks, [node.gpus for node in servers], fabric)
 
 
 def reserve(view: ClusterView, tracked: Tracked) -> None:

@@ -146,12 +146,12 @@ class Recorder:
     def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.
 
-        A job without a profile counts one iteration a second whatever it reports: its prediction is only ever
-        used together with that stand-in profile.
+        A job without a profile counts one iteration a second of the reference GPU whatever it reports: its prediction
+        is only ever used together with that stand-in profile.
         """
         elapsed = tracked.record.end_time - tracked.record.start_time
         if self._profile(tracked).name == UNPROFILED:
-            return max(1, round(elapsed)), Source.ELAPSED
+            return max(1, round(elapsed / (tracked.real.alpha if tracked.real else 1.0))), Source.ELAPSED
         if reported is not None and reported.ran and _believable(reported.ran, elapsed, tracked):
             return reported.ran, Source.REPORTED
         if tracked.real is not None and tracked.real.alpha > 0:

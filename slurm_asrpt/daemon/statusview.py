@@ -110,6 +110,7 @@ def _row(
         nodes=_nodes(tracked, why) or (dict(here.gpus) if here else {}),
         alpha=alpha,
         alpha_min=best,
+        alpha_by_type=dict(scheduler.world.alpha_by_type(job)) if job and scheduler.world.view.kinds else None,
         band=job.band + 1 if job and scheduler.settings.policy.fairshare_bands > 1 else None,
     )
 

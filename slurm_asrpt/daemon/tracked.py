@@ -127,6 +127,10 @@ class Tracked:
         """The owner's own begin time; 0 for none."""
         return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
 
+    def begins(self, rate: float) -> None:
+        """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
+        self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
+
     def dump(self) -> str:
         """What a restart must not lose, as JSON text; of most jobs it is the same from cycle to cycle."""
         facts = _saved_of(self)

@@ -10,7 +10,7 @@ from typing import Any
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.core.policies.hlas import service_rate
 from slurm_asrpt.daemon import facts, placing, rankmap
@@ -40,9 +40,10 @@ class World:
         self.tracked: dict[str, Tracked] = {}
         self.site = AdminRules(parts)
         self.nodes: list[NodeRecord] = []
+        self.servers: list[Node] = []  # the same as policies see nodes
         self.view = ClusterView(())
         self._table: tuple[Any, ...] | None = None
-        self._best: dict[Any, float | None] = {}
+        self._best: dict[Any, Mapping[str, float]] = {}
         self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
         self._requests: dict[Request, Request] = {}
         self._done: set[tuple[str, float]] = set()
@@ -86,8 +87,10 @@ class World:
         """Tell the policy when the nodes that may serve our jobs have changed."""
         self.nodes = records
         managed = set(self.settings.slurm.partitions)
-        ours = [n for n in records if n.usable and _is_ours(n, managed)]
-        nodes = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in ours]
+        ours = [n for n in records if n.usable and placing.is_ours(n, managed)]
+        self.servers = [placing.server(n, self.settings.gpu.speeds) for n in records]
+        names = {n.name for n in ours}
+        nodes = [node for node in self.servers if node.name in names]
         table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
         if tuple(nodes) != self.view.nodes or self._table is None:
             self.policy.cluster_changed(nodes, now)
@@ -95,7 +98,7 @@ class World:
             self._best.clear()
         if table != self._table:  # what jobs may use depends on it: they are admitted anew
             self._table = table
-            self._able = frozenset(n.name for n in records if _is_ours(n, managed))
+            self._able = frozenset(n.name for n in records if placing.is_ours(n, managed))
             self._requests.clear()
             for tracked in self.tracked.values():
                 tracked.admitted = () if tracked.admitted is not None else None
@@ -109,17 +112,21 @@ class World:
 
     def best_alpha(self, job: Job) -> float | None:
         """α̃_min of a job on the present nodes, None if they cannot hold it."""
+        return min(self.alpha_by_type(job).values(), default=None)
+
+    def alpha_by_type(self, job: Job) -> Mapping[str, float]:
+        """The same for each type of GPU that holds it alone, or for all together; empty if they cannot."""
         key = (job.profile, job.request)
         if key not in self._best:
             nodes = self.view.nodes
-            self._best[key] = best_alpha(job, nodes, self.fabric) if fits(job, nodes) else None
+            self._best[key] = alpha_by_type(job, nodes, self.fabric) if fits(job, nodes) else {}
         return self._best[key]
 
     def _best_of(self, tracked: Tracked) -> float | None:
         return None if tracked.job is None else self.best_alpha(tracked.job)
 
     def _end_of(self, tracked: Tracked, run: Run) -> dict[str, Any]:
-        block = placing.block_alpha(tracked, self.nodes, self.fabric, self.parts.profiles)
+        block = placing.block_alpha(tracked, self.servers, self.fabric, self.parts.profiles)
         return facts.ended_facts(run, self._best_of(tracked), block)
 
     # jobs that come and go
@@ -354,8 +361,7 @@ class World:
             self._read_back(tracked, now)
             self._tell_running(tracked, now)
         if tracked.service.began != record.start_time and record.gpus_by_node:
-            rate = service_rate(record.gpus_by_node, self.view.by_name, {})
-            tracked.service = replace(tracked.service, began=record.start_time, rate=rate, head="")
+            tracked.begins(service_rate(record.gpus_by_node, self.view.by_name))
         tracked.place, tracked.why = Place.RUNNING, None
 
     def tell_all_running(self, now: float) -> None:
@@ -376,16 +382,12 @@ class World:
         if not record.gpus_by_node:
             return
         tracked.read = record.gpus_by_node
-        tracked.real = placing.real_placement(tracked, self.nodes, self.fabric, self.parts.profiles)
+        tracked.real = placing.real_placement(tracked, self.servers, self.fabric, self.parts.profiles)
         shadow = not self.enforcing and tracked.place in (Place.QUEUED, Place.PINNED)
         told = facts.running_facts(tracked, self._best_of(tracked), shadow)
         self.parts.audit.record(now, "running", record.job_id, **told)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
-
-
-def _is_ours(node: NodeRecord, managed: set[str]) -> bool:
-    return bool(node.gpus and node.partitions & managed and not node.other_gres)
 
 
 def waits_for_slurm(record: JobRecord) -> Reason | None:

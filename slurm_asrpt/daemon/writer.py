@@ -90,7 +90,7 @@ class Writer:
     def _write_rank_map(self, tracked: Tracked, gpus: Mapping[str, int]) -> None:
         if not placing.could_be(tracked, gpus):
             return  # read back once it runs
-        placement = placing.placement_of(tracked, gpus, self.world.nodes, self.world.fabric)
+        placement = placing.placement_of(tracked, gpus, self.world.servers, self.world.fabric)
         if placement is None:
             rankmap.withdraw(self.settings.paths.spool, tracked.record.number)
         else:

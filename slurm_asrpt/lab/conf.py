@@ -192,7 +192,14 @@ def toml(tables: Sections) -> str:
 
 
 def _table(name: str, values: Mapping[str, Any]) -> Iterable[str]:
-    return [f"[{name}]", *(f"{key} = {json.dumps(value, default=str)}" for key, value in values.items()), ""]
+    return [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in values.items()), ""]
+
+
+def _value(value: object) -> str:
+    """JSON is TOML but for tables."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(part)}" for key, part in value.items()) + " }"
+    return json.dumps(value, default=str)
 
 
 def _quoted(path: Path) -> str:

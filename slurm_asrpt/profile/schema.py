@@ -34,6 +34,11 @@ Optional, with these defaults (paper, sections III-B and VI):
     backward = 1
     allreduce = 1
 
+    [[gpu_type]]                     # once per type of GPU, as slurm.conf calls it
+    name = "h100"
+    speed = 2.3                      # times as fast as the device above: seconds of computation are divided by it
+    origin = "where that comes from"
+
     [[stage]]                        # beside the keys above
     tensor_bytes = 0                 # bytes that each tensor slice of a replica all-reduces an iteration
     routed_bytes = 0                 # bytes of tokens that one replica sends to experts an iteration, one way
@@ -48,8 +53,9 @@ k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EPERM
 from pathlib import Path
 
@@ -71,9 +77,11 @@ CUT_TOLERANCE = 1e-3
 
 MAX_MICRO_BATCHES = 1_000_000
 MAX_OVERLAP = 10.0
+MAX_SPEED = 1000.0
 
 _TOP_KEYS = ("allreduce", "stage")
-_MORE_TOP_KEYS = ("tensor", "pipeline", "micro_batches", "overlap")
+_MORE_TOP_KEYS = ("tensor", "pipeline", "micro_batches", "overlap", "gpu_type")
+_TYPE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OVERLAP_KEYS = ("backward", "allreduce")
 _STAGE_KEYS = ("replicas", "forward_s", "backward_s", "bytes_in", "bytes_out", "param_bytes")
 _MORE_STAGE_KEYS = ("tensor_bytes", "routed_bytes", "routing")
@@ -81,10 +89,14 @@ _MORE_STAGE_KEYS = ("tensor_bytes", "routed_bytes", "routing")
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """A whole profile file: the stages that the scheduler uses, and what a reader should know of them."""
+    """A whole profile file: the stages that the scheduler uses, and what a reader should know of them.
+
+    origins: where the profile's speeds come from, one by one.
+    """
 
     profile: JobProfile
     head: Head
+    origins: tuple[str, ...] = ()
 
 
 def parse_profile(text: str, source: str) -> JobProfile:
@@ -103,7 +115,9 @@ def read_stages(table: Table) -> ProfileFile:
         raise table.error("block", "this is a model that is not cut yet; cut it with asrpt-profile plan or convert")
     table.only((*HEAD_KEYS, *_TOP_KEYS, *_MORE_TOP_KEYS))
     head = read_head(table)
-    return ProfileFile(_profile(table, head.name), head)
+    tables = table.children("gpu_type") if "gpu_type" in table else []
+    profile = replace(_profile(table, head.name), speeds=_speeds(tables))
+    return ProfileFile(profile, head, tuple(entry.text("origin") for entry in tables))
 
 
 def format_profile(document: ProfileFile, comment: str = "") -> str:
@@ -112,6 +126,8 @@ def format_profile(document: ProfileFile, comment: str = "") -> str:
     top = format_head(document.head, _format_options(profile), comment)
     if profile.overlap != Overlap():
         top += ["", "[overlap]", *(f"{key} = {getattr(profile.overlap, key):.9g}" for key in _OVERLAP_KEYS)]
+    for (name, speed), origin in zip(profile.speeds, document.origins, strict=True):
+        top += ["", "[[gpu_type]]", f"name = {quote(name)}", f"speed = {speed:.9g}", f"origin = {quote(origin)}"]
     for stage in profile.stages:
         top += ["", "[[stage]]", *(f"{key} = {getattr(stage, key):.9g}" for key in _STAGE_KEYS)]
         top += [f"{key} = {getattr(stage, key):.9g}" for key in ("tensor_bytes", "routed_bytes") if getattr(stage, key)]
@@ -227,6 +243,19 @@ def _overlap(table: Table) -> Overlap:
         if factor > MAX_OVERLAP:
             raise inner.error(key, f"must be a factor of at most {MAX_OVERLAP:g}, found {short(factor)}")
     return Overlap(**factors)
+
+
+def _speeds(tables: Sequence[Table]) -> tuple[tuple[str, float], ...]:
+    found: dict[str, float] = {}
+    for table in tables:
+        table.only(("name", "speed", "origin"))
+        name, speed = table.text("name"), table.number("speed")
+        if not _TYPE_NAME.fullmatch(name) or name in found:
+            raise table.error("name", f"must be a type of GPU as slurm.conf calls it, each once, found {short(name)}")
+        if not 0 < speed <= MAX_SPEED:
+            raise table.error("speed", f"must be above 0 and at most {MAX_SPEED:g}, found {short(speed)}")
+        found[name] = speed
+    return tuple(found.items())
 
 
 def _stage(table: Table, tensor: int) -> Stage:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import Fabric, Node, capacity
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.jobtable import Floats, JobTable
 
@@ -67,11 +68,21 @@ def latest_starts(result: Result, patience_s: float) -> Floats:
 
 
 def _columns(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> tuple[Floats, Floats, Floats]:
-    """r_i, l_i and p_i of the jobs that these nodes can run."""
-    alone = table.iterations * table.best_alphas(nodes, fabric)
+    """r_i, l_i and p_i of the jobs that these nodes can run.
+
+    Where GPUs differ, p_i is that on the best kind, as if all servers had it; G is the sum of the speeds, and a GPU of
+    speed v that a job holds for a second takes v of it: l_i is the least of v g_i n_i α̃_i^min / G over the kinds.
+    """
+    kinds = {(node.gpu_type, node.speed) for node in nodes} or {("", 1.0)}
+    alphas = {
+        kind: table.best_alphas([replace(node, gpu_type=kind[0], speed=kind[1]) for node in nodes], fabric)
+        for kind in kinds
+    }
+    alone = table.iterations * np.min(list(alphas.values()), axis=0)
+    taken = table.iterations * np.min([speed * found for (_, speed), found in alphas.items()], axis=0)
     can_run = ~np.isnan(alone)
-    share = table.gpus / max(1, sum(node.gpus for node in nodes))
-    return table.submit[can_run], (share * alone)[can_run], alone[can_run]
+    share = table.gpus / (capacity(nodes) or 1.0)
+    return table.submit[can_run], (share * taken)[can_run], alone[can_run]
 
 
 def srpt(release: Floats, length: Floats) -> Floats:

@@ -158,6 +158,17 @@ def make_scenario(
     return Scenario(name, text, made, opts, fmt, source, processors_as_gpus, tuple(columns))
 
 
+_TYPE = re.compile(r"([0-9]{1,6}):([A-Za-z][A-Za-z0-9_.-]{0,31}):([0-9]+(?:\.[0-9]*)?)")
+
+
+def parse_types(text: str) -> tuple[tuple[int, str, float], ...]:
+    """Servers by type of GPU from ``125:h100:2.3,125:a100:1``: count, type, speed. Raises InputError."""
+    found = [_TYPE.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
+    if not found or None in found:
+        raise InputError(f"--gpu-types {text!r}: write SERVERS:TYPE:SPEED,..., for example 125:h100:2.3,125:a100:1")
+    return tuple((int(match[1]), match[2], float(match[3])) for match in found if match)
+
+
 def seconds(text: str) -> float:
     """``90``, ``30min``, ``1h`` or ``1d`` in seconds. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([a-z]*)", text.strip())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.cluster import Fabric, Node, all_alike, capacity, spread
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.frames import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
@@ -30,7 +30,9 @@ class Cluster:
 
     node_gpus: the GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the most.
     contention: a, if each of k jobs that leave a server has 1/(k + a (k-1)) of its NIC; None: its GPUs' share of it.
-    Raises ValueError for a list that is not of ``servers`` servers with at most ``gpus`` GPUs, or contention below 0.
+    types: where GPUs differ, for each type how many servers have it, its name, and its speed over the reference GPU's.
+    Raises ValueError for lists that are not of ``servers`` servers with at most ``gpus`` GPUs, speeds that are none, or
+    contention below 0.
     """
 
     servers: int = 250
@@ -39,9 +41,16 @@ class Cluster:
     intra_gbyte: float = 300.0
     node_gpus: tuple[int, ...] = ()
     contention: float | None = None
+    types: tuple[tuple[int, str, float], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "node_gpus", tuple(self.node_gpus))  # JSON has lists
+        object.__setattr__(self, "types", tuple((int(n), str(name), float(v)) for n, name, v in self.types))
+        counts = [count for count, _, _ in self.types]
+        if counts and (sum(counts) != self.servers or min(counts) < 1):
+            raise ValueError(f"{sum(counts)} servers have a type of GPU, not {self.servers}")
+        if not all(0 < speed < float("inf") for _, _, speed in self.types):
+            raise ValueError(f"the speed of a GPU is a finite number above 0, not {self.types}")
         if self.contention is not None and not 0 <= self.contention < float("inf"):
             raise ValueError(f"contention must be a finite number of at least 0, not {self.contention:g}")
         sizes = self.node_gpus
@@ -59,7 +68,10 @@ class Cluster:
     @property
     def nodes(self) -> tuple[Node, ...]:
         sizes = self.node_gpus or (self.gpus,) * self.servers
-        return tuple(Node(f"n{i:04}", gpus, i) for i, gpus in enumerate(sizes))
+        if not self.types:
+            return tuple(Node(f"n{i:04}", gpus, i) for i, gpus in enumerate(sizes))
+        kinds = [self.types[number][1:] for number in spread([count for count, _, _ in self.types])]
+        return tuple(Node(f"n{i:04}", gpus, i, *kind) for i, (gpus, kind) in enumerate(zip(sizes, kinds, strict=True)))
 
     @property
     def total_gpus(self) -> int:
@@ -67,7 +79,9 @@ class Cluster:
 
     @property
     def text(self) -> str:
-        """``10 x 8 + 4 x 4 GPUs``."""
+        """``10 x 8 + 4 x 4 GPUs``, ``5 x 8 h100 + 5 x 8 a100 GPUs``."""
+        if self.types and not self.node_gpus:
+            return " + ".join(f"{count} x {self.gpus} {name}" for count, name, _ in self.types) + " GPUs"
         sizes = Counter(self.node_gpus) or {self.gpus: self.servers}
         return " + ".join(f"{count} x {gpus}" for gpus, count in sorted(sizes.items(), reverse=True)) + " GPUs"
 
@@ -127,7 +141,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     gpus = _sizes(jobs, key, options.single_gpu, rng)
     profiles, profile, moved = _models(key, gpus, options, rng)
     draft = JobTable(profiles, jobs["submit_s"].to_numpy(), profile, np.ones(len(jobs)), np.zeros(len(jobs)))
-    alpha = draft.best_alphas(cluster.nodes, cluster.fabric)
+    alpha = draft.best_alphas(all_alike(cluster.nodes), cluster.fabric)  # the trace's seconds: of reference GPUs
     # a job that the cluster cannot hold stays in the table: policies must say "capacity" and go on
     iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
     first = int(len(jobs) * options.history)
@@ -167,11 +181,15 @@ def recurrence_key(jobs: pd.DataFrame) -> pd.Series:
 
 
 def offered_load(table: JobTable, cluster: Cluster) -> float:
-    """GPU-seconds of all jobs in their best placement, over GPUs times the span of the submissions."""
-    work = table.gpus * table.iterations * np.nan_to_num(table.best_alphas(cluster.nodes, cluster.fabric))
+    """GPU-seconds of all jobs in their best placement, over GPUs times the span of the submissions.
+
+    Both are of reference GPUs: a GPU twice as fast counts twice.
+    """
+    alphas = table.best_alphas(all_alike(cluster.nodes), cluster.fabric)
+    work = table.gpus * table.iterations * np.nan_to_num(alphas)
     span = float(table.submit[-1] - table.submit[0]) if len(table) else 0.0
-    capacity = cluster.total_gpus * span
-    return float(work.sum() / capacity) if capacity > 0 else float("inf")
+    available = capacity(cluster.nodes) * span
+    return float(work.sum() / available) if available > 0 else float("inf")
 
 
 def _past(jobs: pd.DataFrame, first: int) -> Ints:

@@ -19,13 +19,13 @@ def bench(*sizes: int, **settings: float) -> HlasBench:
 
 
 def test_service_counts_gpus_by_their_speed_and_a_job_runs_at_its_slowest():
-    nodes = {name: Node(name, 4, gpu_type=kind) for name, kind in (("a", "h100"), ("b", "t4"), ("c", ""))}
-    speeds = {"h100": 1.0, "t4": 0.25}
-    assert service_rate({"a": 4}, nodes, speeds) == 4.0
-    assert service_rate({"b": 4}, nodes, speeds) == 1.0
-    assert service_rate({"a": 2, "b": 2}, nodes, speeds) == 1.0
-    assert service_rate({"c": 3, "gone": 1}, nodes, speeds) == 4.0
-    assert service_rate({"a": 4}, nodes, {}) == 4.0
+    speeds = {"h100": 1.0, "t4": 0.25, "": 1.0}
+    kinds = {"a": "h100", "b": "t4", "c": ""}
+    nodes = {name: Node(name, 4, gpu_type=kind, speed=speeds[kind]) for name, kind in kinds.items()}
+    assert service_rate({"a": 4}, nodes) == 4.0
+    assert service_rate({"b": 4}, nodes) == 1.0
+    assert service_rate({"a": 2, "b": 2}, nodes) == 1.0
+    assert service_rate({"c": 3, "gone": 1}, nodes) == 4.0
 
 
 def test_the_queues_begin_where_the_ends_are_reached():

@@ -8,11 +8,12 @@ from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, kinds_of
 from slurm_asrpt.core.job import Job, JobProfile, Request
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import even_split, slurm_split
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
+from slurm_asrpt.core.timing.speed import at_speed, fastest, slowest
 
 
 class Strategy(StrEnum):
@@ -50,7 +51,24 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
 
 
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now."""
+    """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now.
+
+    Of servers with several kinds of GPU: those of one kind or all, whatever has the least alpha.
+    """
+    if not view.kinds:
+        return _place(view, job, strategy, fabric)
+    names = [node.name for node, _ in offers(view, job.request)]
+    kinds = [frozenset([name for name in names if view.bits[name] & kind]) for kind in view.kinds]
+    alone = (replace(job, request=replace(job.request, candidates=kind)) for kind in kinds if kind)
+    return least_alpha([_place(view, one, strategy, fabric) for one in (*alone, job)])
+
+
+def least_alpha(found: Iterable[Placement | None]) -> Placement | None:
+    """The placement with the least alpha, the first of equals; None if there is none."""
+    return min([one for one in found if one is not None], key=attrgetter("alpha"), default=None)
+
+
+def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     if job.request.step:
         groups = _split_groups(view, job, strategy)
         return None if groups is None else placement_on(*groups, job.profile, fabric)
@@ -90,9 +108,10 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
     """Heavy-Edge on exactly these GPUs per node."""
-    names = tuple(map(_NAME, nodes))
-    ranks, alpha = _mapped(profile, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
-    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha)
+    names, speed = tuple(map(_NAME, nodes)), slowest(profile, nodes)
+    here = profile if speed == 1.0 else at_speed(profile, speed)
+    ranks, alpha = _mapped(here, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
+    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
 
 
 _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
@@ -223,13 +242,41 @@ def fits(job: Job, nodes: Sequence[Node]) -> bool:
 
 
 def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α̃_min: Heavy-Edge on the fewest servers that the request allows. Raises ValueError if the job does not fit."""
+    """α̃_min: Heavy-Edge on the fewest servers that the request allows, of the kind of GPU where that is least.
+
+    A job that no kind holds alone has it on all together. Raises ValueError if the job does not fit.
+    """
+    return min(packed_alpha(job, some, fabric) for some in nodes_by_kind(job, nodes))
+
+
+def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, float]:
+    """α̃_min on each type of GPU that holds the job alone, by its name; on all, by their names with +, if none does."""
+    found: dict[str, float] = {}
+    for some in nodes_by_kind(job, nodes):
+        name = "+".join(dict.fromkeys(node.gpu_type for node in some))
+        found[name] = min(found.get(name, float("inf")), packed_alpha(job, some, fabric))
+    return found
+
+
+def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:
+    """The nodes of each kind of GPU that holds the job alone, the fastest first; all nodes if none does."""
+    kinds = kinds_of(nodes)
+    if len(kinds) < 2:
+        return [nodes]
+    alone = [[node for at, node in enumerate(nodes) if kind >> at & 1] for kind in kinds]
+    return [some for some in alone if fits(job, some)] or [nodes]
+
+
+def packed_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """α on the fewest servers at the speed of the slowest that may serve the job."""
     servers = candidate_nodes(nodes, job.request)
     counts = _best_counts(job, servers)
-    return _mapped(job.profile, counts, tuple(n.gpus for n in servers[: len(counts)]), fabric.inter, fabric.intra)[1]
+    profile = at_speed(job.profile, slowest(job.profile, servers))
+    return _mapped(profile, counts, tuple(map(_GPUS, servers[: len(counts)])), fabric.inter, fabric.intra)[1]
 
 
 def worst_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
-    """α_max: each replica alone on a server of the largest kind, B_inter/g for itself."""
+    """α_max: each replica alone on a server of the largest size, B_inter/g for itself; GPUs of the fastest kind."""
     servers = candidate_nodes(nodes, job.request)
-    return worst_iteration_time(job.profile, max((n.gpus for n in servers), default=1), fabric)
+    profile = at_speed(job.profile, fastest(job.profile, servers))
+    return worst_iteration_time(profile, max((n.gpus for n in servers), default=1), fabric)

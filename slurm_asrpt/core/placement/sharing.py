@@ -15,6 +15,7 @@ from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.ring import Degradation
+from slurm_asrpt.core.timing.speed import at_speed
 
 
 class SharedTimes:
@@ -33,7 +34,8 @@ class SharedTimes:
             alpha = placement.alpha
             return lambda rings: alpha
         at = {name: number for number, name in enumerate(placement.gpus)}
-        return self._paces(profile, tuple([at[name] for name in placement.ranks]), tuple(placement.gpus.values()))
+        ranks, counts = tuple([at[name] for name in placement.ranks]), tuple(placement.gpus.values())
+        return self._paces(at_speed(profile, placement.speed), ranks, counts)
 
     def on(self, counts: tuple[int, ...], profile: JobProfile) -> Pace:
         """The same for GPUs on each of several servers, placed by Heavy-Edge."""

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_alike, capacity
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
@@ -34,7 +34,8 @@ class Delay:
 class Kind:
     """What jobs of one profile and form of request have in common on the present nodes.
 
-    best, worst: α̃_min and α_max, seconds per iteration. fits: whether the nodes can hold such a job at all.
+    best, worst: α̃_min and α_max, seconds per iteration; reference: α̃_min if all GPUs were reference GPUs.
+    fits: whether the nodes can hold such a job at all.
     heavy: communication-heavy (line 8). strategy: in which order servers are considered.
     profile: one of those that are equal.
     placement, state: the placement that was found in that state of the cluster, counted by the policy.
@@ -42,6 +43,7 @@ class Kind:
 
     best: float
     worst: float
+    reference: float
     fits: bool
     heavy: bool
     strategy: Strategy
@@ -73,6 +75,7 @@ class ASrpt:
         self._neighbours = Neighbours(fabric) if contention else None
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
+        self._alike: Sequence[Node] = ()  # the same with reference GPUs
         self._jobs: dict[JobId, tuple[Job, Kind]] = {}
         self._kinds: dict[Hashable, Kind] = {}
         self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
@@ -94,8 +97,8 @@ class ASrpt:
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._advance(now)
-        self._nodes = tuple(nodes)
-        self._machine.speed = float(max(1, sum(node.gpus for node in nodes)))
+        self._nodes, self._alike = tuple(nodes), all_alike(nodes)
+        self._machine.speed = capacity(nodes) or 1.0
         self._clear_kinds()
         self._jobs = {job_id: (job, self._kind(job)) for job_id, (job, _) in self._jobs.items()}
         self._look_again()
@@ -106,7 +109,7 @@ class ASrpt:
             self._advance(now)
         kind = self._kind(job)
         self._jobs[job.id] = job, kind
-        machine.add(job.id, job.gpus * job.predicted_iterations * kind.best, job.submit_time, now)
+        machine.add(job.id, job.gpus * job.predicted_iterations * kind.reference, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
         return bool(self._stuck)  # it will join the FIFO behind the job that blocks
@@ -176,13 +179,19 @@ class ASrpt:
     def _worked_out(self, job: Job) -> Kind:
         there = fits(job, self._nodes)
         whom = (job, self._nodes) if there else _imagined(job, self._nodes)
-        best = best_alpha(*whom, self.fabric) if self._neighbours is None else self._neighbours.best_alpha(*whom)
+        best = self._best(*whom)
+        reference = self._best(job, self._alike) if there else best
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
         if not job.profiled:  # nothing is known of what it sends
-            return Kind(best, worst, there, False, Strategy.TIGHTEST, job.profile)
+            return Kind(best, worst, reference, there, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
         strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
-        return Kind(best, worst, there, heavy, strategy, job.profile)
+        return Kind(best, worst, reference, there, heavy, strategy, job.profile)
+
+    def _best(self, job: Job, nodes: Sequence[Node]) -> float:
+        return (
+            best_alpha(job, nodes, self.fabric) if self._neighbours is None else self._neighbours.best_alpha(job, nodes)
+        )
 
     # decisions
 
@@ -296,7 +305,7 @@ class ASrpt:
 
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
         """Lines 15-20: a job waits for better servers than it would get at its first turn."""
-        alone = job.gpus * job.predicted_iterations * kind.best / self._machine.speed
+        alone = job.gpus * job.predicted_iterations * kind.reference / self._machine.speed
         delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
         heapq.heappush(self._deadlines, (delay.deadline, job.id))
         return delay

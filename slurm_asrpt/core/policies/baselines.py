@@ -44,9 +44,6 @@ def by_submission(job: Job, alpha: float) -> float:
     return 0.0
 
 
-Best = Callable[[Job, Sequence[Node]], float]
-"""α̃_min of a job on these nodes, seconds per iteration."""
-
 _KINDS = 65536
 _MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
 _NEW = float("nan")  # stands for a kind not looked at yet
@@ -55,10 +52,8 @@ _NEW = float("nan")  # stands for a kind not looked at yet
 class Alone:
     """α̃_min by profile and form of request: one look over all nodes per kind of job instead of one per job."""
 
-    def __init__(self, nodes: Sequence[Node], fabric: Fabric, best: Best | None = None) -> None:
-        """best: α̃_min where bandwidth is not reserved; None where it is."""
-        self._nodes = tuple(nodes)
-        self._best: Best = best or (lambda job, nodes: best_alpha(job, nodes, fabric))
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
+        self._nodes, self._fabric = tuple(nodes), fabric
         self._known: dict[Hashable, float | None] = {}
 
     def alpha(self, job: Job) -> float | None:
@@ -70,7 +65,7 @@ class Alone:
             if len(self._known) >= _KINDS:  # a daemon runs for years
                 self._known.clear()
             can = fits(job, self._nodes)
-            found = self._known[key] = self._best(job, self._nodes) if can else None
+            found = self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
         return found
 
     def fits(self, job: Job) -> bool:

@@ -3,7 +3,7 @@
 It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release rule:
 
 1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
-   first. An unseen job counts as long as unseen jobs have lasted on average.
+   first; α̃_i^min on reference GPUs. An unseen job counts as long as unseen jobs have lasted on average.
 2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
    chosen by when they will be free, so that jobs that end together run together. (With ``contention`` a job on several
    servers takes more where that is faster and nobody else waits: docs/decisions/0013.)
@@ -14,6 +14,10 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
    however wrong the predictions: k jobs submitted before it still waited when its patience ended, L is the longest run
    of any job. Each of them waits for what runs on its servers, and for nothing that came later
    (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
+
+5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
+   (``gatedkinds``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+   kind on which it is predicted to end first (docs/decisions/0017).
 
 Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
 or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
@@ -27,11 +31,12 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
-from slurm_asrpt.core.policies.baselines import Alone, no_room
-from slurm_asrpt.core.policies.gatedforecast import Forecast
+from slurm_asrpt.core.policies.baselines import no_room
+from slurm_asrpt.core.policies.gatedkinds import Choices, covering, within_limit
+from slurm_asrpt.core.policies.gatedplacing import Placing
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
 from slurm_asrpt.core.policies.gatedservers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.gatedstate import Queued, State, held_again, kept_of, read_state
@@ -42,7 +47,6 @@ from slurm_asrpt.core.policies.virtual_machine import id_key
 DAY = 86400.0
 FIRST_GUESS_S = 3600.0
 """How long an unseen job is taken to last before any has ended."""
-_SINGLES = 65536
 _INF = float("inf")
 
 
@@ -61,10 +65,9 @@ class Gated:
         self._neighbours = Neighbours(fabric) if contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._alone = Alone((), fabric)
-        self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
+        self._placing = Placing((), fabric, gate, self._neighbours)
         self._occupancy = Occupancy(())
-        self._forecast = Forecast((), self._occupancy)
+        self._choices = Choices((), self._occupancy, self._alpha, gate)
         self._queue = Waitlist(patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
@@ -77,10 +80,9 @@ class Gated:
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
-        sizes = {node.gpus for node in nodes}
-        self._size = sizes.pop() if len(sizes) == 1 else 0
-        self._alone = Alone(nodes, self.fabric, None if self._neighbours is None else self._neighbours.best_alpha)
-        self._singles.clear()
+        alike = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
+        self._size = alike.pop()[0] if len(alike) == 1 else 0
+        self._placing = Placing(self._nodes, self.fabric, self.gate, self._neighbours)
         self._take_up(self._occupancy.runs)
         self.reservation = None
         for entry in self._queue.clear():
@@ -88,10 +90,14 @@ class Gated:
 
     def _take_up(self, runs: Mapping[JobId, Run]) -> None:
         self._occupancy = Occupancy(self._nodes, runs)
-        self._forecast = Forecast(self._nodes, self._occupancy)
+        self._choices = Choices(self._nodes, self._occupancy, self._alpha, self.gate)
         if self._neighbours is not None:
             for job_id, run in runs.items():
                 self._neighbours.seen(job_id, run.gpus)
+
+    def _alpha(self, job: Job, nodes: Sequence[Node]) -> float:
+        known = self._neighbours
+        return packed_alpha(job, nodes, self.fabric) if known is None else known.packed_alpha(job, nodes)
 
     def submitted(self, job: Job, now: float) -> bool:
         self._stop_running(job.id)  # requeued while the daemon was away
@@ -135,12 +141,15 @@ class Gated:
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
         """unseen_s: how long a job without a prediction is taken to last, where that has been said before."""
-        best = self._alone.alpha(job)
+        choices, to_reference = self._choices.of(job)
         unseen_s = unseen_s or self._unseen_s / self._unseen_runs
-        seconds = job.predicted_iterations * (best or 1.0) or unseen_s
+        seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
         number = id_key(job.id)
-        key = (rank, job.gpus * seconds, job.submit_time, number, job.id)
-        self._queue.enter(Waiting(job, key, seconds, best, self._kind(job, rank), (since, number, job.id)))
+        key = (rank, job.gpus * seconds * to_reference, job.submit_time, number, job.id)
+        if len(choices) > 1 and job.predicted_iterations:
+            choices = within_limit(choices, job)
+        kind = (len(choices), self._kind(job, rank)) if len(choices) > 1 else self._kind(job, rank)
+        self._queue.enter(Waiting(job, key, seconds, choices, kind, (since, number, job.id)))
 
     def _kind(self, job: Job, rank: int) -> Hashable:
         """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
@@ -203,7 +212,8 @@ class Gated:
 
     def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
         job = entry.job
-        slower = placement.alpha / entry.best if entry.best else 1.0
+        best = entry.choices[0].best
+        slower = placement.alpha / best if best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
         if self._neighbours is not None:
@@ -216,94 +226,25 @@ class Gated:
     # where to start
 
     def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
-        """The placement with which a job may start now, or None."""
-        end = now + entry.seconds
-        allowed = self._allowed(servers, end)
-        if self._size and servers.plain(entry.job):
-            found = self._packed(entry, servers, allowed, end)
-        else:
-            allowed = servers.free_later(allowed, end) if self.reservation is not None else allowed
-            found = self._general(entry, servers, self._nearest(entry.job, servers, allowed, end), self.gate)
-        if found is not None:
-            return self._wider(entry, servers, found)
-        own = kept is not None and kept.alone and kept.job.id == entry.job.id and self.reservation is None
-        return self._general(entry, servers, kept.mask, _INF) if own and kept is not None else None
-
-    def _wider(self, entry: Waiting, servers: Servers, found: Placement) -> Placement:
-        """On more servers where NICs are shared, that is faster, and nobody else waits."""
-        if self._neighbours is None or len(found.gpus) == 1 or len(self._queue.entries) > 1:
-            return found
-        return self._neighbours.wider(servers.view, entry.job, found)
+        """The best placement with which a job may start now, or None."""
+        job, reserved = entry.job, self.reservation is not None
+        for choice in entry.choices:
+            end = now + entry.lasts(choice.best)
+            found = self._placing.find(job, choice, servers, self._allowed(servers, end), end, reserved)
+            if found is not None:
+                alone = len(self._queue.entries) == 1
+                return self._placing.wider(job, servers, found) if alone else found
+        own = kept is not None and kept.alone and kept.job.id == job.id and not reserved
+        return self._on_kept(entry, servers, kept.mask) if own and kept is not None else None
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers that are not reserved at a time before this predicted end: a mask."""
         taken = self.reservation
         return servers.all if taken is None or (end <= taken.time and not taken.alone) else servers.all & ~taken.mask
 
-    def _packed(self, entry: Waiting, servers: Servers, allowed: int, end: float) -> Placement | None:
-        """A plain request on equal servers: one server, or whole ones and one for the rest."""
-        job, size, reserved = entry.job, self._size, self.reservation is not None
-        if job.gpus <= size:
-            at = servers.nearest(job.gpus, size, allowed, end, later_only=reserved)
-            return None if at is None else self._on_one(at, job.profile)
-        whole, rest = divmod(job.gpus, size)
-        if (servers.masks[size] & allowed).bit_count() < whole:
-            return None
-        for among in self._quiet_first(servers, servers.free_later(allowed, end) if reserved else allowed):
-            chosen = servers.several(whole, rest, size, among)
-            if chosen is not None:
-                found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self.fabric)
-                passed = self._through(self.gate, entry, found)
-                if passed is not None:
-                    return passed
-        return None
-
-    def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
-        """Where to look for several servers: rather among those that no other job leaves."""
-        crowded = 0 if self._neighbours is None else self._neighbours.crowded(servers.view) & among
-        yield from (among & ~crowded, among) if crowded else (among,)
-
-    def _through(self, gate: float, entry: Waiting, found: Placement) -> Placement | None:
-        """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""
-        if self._neighbours is not None:
-            found = self._neighbours.shared(found, entry.job.profile)
-            if gate < _INF and self._neighbours.slows(found) > gate:
-                return None
-        return found if found.alpha <= gate * (entry.best or found.alpha) else None
-
-    def _on_one(self, at: int, profile: JobProfile) -> Placement:
-        """Most jobs run on one server: each kind is mapped once per server."""
-        found = self._singles.get((profile, at))
-        if found is None:
-            if len(self._singles) >= _SINGLES:
-                self._singles.clear()
-            found = placement_on([self._nodes[at]], (profile.gpus,), profile, self.fabric)
-            self._singles[profile, at] = found
-        return found
-
-    def _nearest(self, job: Job, servers: Servers, allowed: int, end: float) -> int:
-        """For a job that one of equal servers holds, that which a plain request would get: a mask; else ``allowed``."""
-        if not self._size or self._forecast.needs(job).servers > 1:
-            return allowed
-        view = servers.view
-        able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
-        at = servers.nearest(job.gpus, self._size, sum(able) & allowed, end, later_only=False)
-        return 0 if at is None else 1 << at
-
-    def _general(self, entry: Waiting, servers: Servers, allowed: int, gate: float) -> Placement | None:
-        """Any request on any servers: on the fewest that could hold it, within the gate."""
-        job, wanted = entry.job, entry.job.request.candidates
-        for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
-            names = frozenset([self._nodes[at].name for at in bits(among)])
-            request = replace(job.request, candidates=names if wanted is None else names & wanted)
-            narrowed = replace(job, request=request)
-            for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
-                found = place(servers.view, narrowed, strategy, self.fabric)
-                few = found is not None and len(found.gpus) <= self._forecast.needs(job).servers
-                passed = self._through(gate, entry, found) if found is not None and few else None
-                if passed is not None:
-                    return passed
-        return None
+    def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
+        """On servers that are the job's, whatever alpha is there."""
+        return self._placing.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
 
     # reservations
 
@@ -316,7 +257,7 @@ class Gated:
         self._occupancy.look_at(now)
         job, held = entry.job, self._servers_for(entry, servers, kept, now)
         if self._idle(held.mask, servers):
-            placement = self._general(entry, servers, held.mask, _INF)
+            placement = self._on_kept(entry, servers, held.mask)
             if placement is None:
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
@@ -338,11 +279,15 @@ class Gated:
 
     def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
         """The servers that will be free soonest; for one who has waited too long those that are kept already."""
-        job, late = entry.job, entry.age[0] + self.patience_s <= now
+        job, late = entry.job, self._is_late(entry, now)
         if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
             return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
-        mask, time = self._forecast.soonest(job, servers, now)
+        found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
+
+    def _is_late(self, entry: Waiting, now: float) -> bool:
+        return entry.age[0] + self.patience_s <= now
 
     def next_wakeup(self, now: float) -> float | None:
         """When the next job loses its patience."""
@@ -355,12 +300,12 @@ class Gated:
         rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
         order = [*late, *(key[-1] for key in rest)]
         entries = self._queue.entries
-        head = next((job_id for job_id in order if entries[job_id].best is not None), None)
+        head = next((job_id for job_id in order if entries[job_id].choices), None)
         return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
 
     def _why(self, entry: Waiting, ahead: int, head: JobId | None, now: float) -> Reason:
         job, held = entry.job, self.reservation
-        if entry.best is None:
+        if not entry.choices:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if job.id in self._waits:
             return self._waits[job.id].reason

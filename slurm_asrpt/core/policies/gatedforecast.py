@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
-from slurm_asrpt.core.policies.gatedservers import Servers
+from slurm_asrpt.core.policies.gatedservers import Servers, bits
 from slurm_asrpt.core.policies.occupancy import Occupancy
 
 SHORT_S = 86400.0
@@ -34,11 +34,12 @@ class Needs:
 class Forecast:
     """The servers of a cluster by when they can serve a job.
 
-    nodes: in node-table order. occupancy: what runs on them.
+    nodes: in node-table order. occupancy: what runs on them. among: the mask of those that count.
     """
 
-    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy) -> None:
+    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, among: int) -> None:
         self._nodes, self._occupancy = nodes, occupancy
+        self._among = [(at, nodes[at]) for at in bits(among)]
         self._known: dict[Hashable, Needs] = {}
 
     def soonest(self, job: Job, servers: Servers, now: float) -> tuple[int, float]:
@@ -65,10 +66,11 @@ class Forecast:
         return found
 
     def _look_up(self, job: Job) -> Needs:
-        number = fewest_servers(job, self._nodes)
+        nodes = [node for _, node in self._among]
+        number = fewest_servers(job, nodes)
         least = job.gpus if number == 1 else 1
-        names = {node.name for node in candidate_nodes(self._nodes, job.request)}
-        places = tuple(at for at, node in enumerate(self._nodes) if node.name in names and node.gpus >= least)
+        names = {node.name for node in candidate_nodes(nodes, job.request)}
+        places = tuple(at for at, node in self._among if node.name in names and node.gpus >= least)
         sizes = [self._nodes[at].gpus for at in places]
         even = number == 1 or job.request.per_node is not None
         return Needs(number, max(sizes), places, tuple([0 if even else max(sizes) - size for size in sizes]))

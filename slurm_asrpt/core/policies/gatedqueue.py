@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.gatedkinds import Choice
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
 """Rank (the band, or negative: handed back), predicted GPU-seconds, submission, numeric id, id: least first."""
@@ -20,8 +21,9 @@ _INF = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job in the queue. seconds: its predicted run time in the best placement. best: α̃_min, None if it never fits.
+    """A job in the queue. seconds: its predicted run time in the best placement, α̃_min being that of choices[0].
 
+    choices: where it could run, none if the cluster can never hold it.
     kind: jobs of one kind can start on the same servers, so that one that cannot start stands for all that last as
     long or longer.
     """
@@ -29,9 +31,14 @@ class Waiting:
     job: Job
     key: Key
     seconds: float
-    best: float | None
+    choices: tuple[Choice, ...]
     kind: Hashable
     age: Age
+
+    def lasts(self, alpha: float) -> float:
+        """Its predicted run time, seconds, at so many seconds an iteration."""
+        best = self.choices[0].best
+        return self.seconds * (alpha / best) if best else self.seconds
 
 
 class Waitlist:
@@ -55,7 +62,7 @@ class Waitlist:
         """A job waits from now on; an older entry of the same job is forgotten."""
         self.leave(entry.job.id)
         self.entries[entry.job.id] = entry
-        if entry.best is not None:
+        if entry.choices:
             shelf = self._shelves.setdefault(entry.kind, [])
             heapq.heappush(shelf, entry.key)
             self.heads[entry.kind] = shelf[0]
@@ -64,7 +71,7 @@ class Waitlist:
     def leave(self, job_id: JobId) -> Waiting | None:
         """A job waits no more; its entry, or None for an unknown one."""
         entry = self.entries.pop(job_id, None)
-        if entry is None or entry.best is None:
+        if entry is None or not entry.choices:
             return entry
         at = bisect_left(self._late, entry.age)
         if at < len(self._late) and self._late[at] == entry.age:
@@ -98,7 +105,7 @@ class Waitlist:
         """Rid the heaps of what has left: a daemon runs for years, and an old job may keep its place at the top."""
         late = set(self._late)
         shelves: dict[Hashable, list[Key]] = {}
-        fitting = [entry for entry in self.entries.values() if entry.best is not None]
+        fitting = [entry for entry in self.entries.values() if entry.choices]
         for entry in fitting:
             shelves.setdefault(entry.kind, []).append(entry.key)
         for shelf in shelves.values():
@@ -113,7 +120,7 @@ class Waitlist:
         young = self._young
         while young:
             entry = self.entries.get(young[0][-1])
-            if entry is not None and entry.best is not None and entry.age == young[0]:
+            if entry is not None and entry.choices and entry.age == young[0]:
                 return young[0]  # one that has changed so that it fits nowhere may still be here
             heapq.heappop(young)
         return None

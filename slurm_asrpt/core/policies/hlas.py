@@ -28,13 +28,9 @@ FIRST_GPU_S = 3600.0
 FACTOR = 4.0
 
 
-def service_rate(gpus: Mapping[str, int], nodes: Mapping[str, Node], speeds: Mapping[str, float]) -> float:
-    """GPU-seconds of the reference type that a job attains in a second: a synchronous one runs at its slowest GPU.
-
-    speeds: of each GPU type, the reference's is 1, as is that of types that are not named.
-    """
-    types = [nodes[name].gpu_type for name in gpus if name in nodes]
-    return sum(gpus.values()) * min((speeds.get(kind, 1.0) for kind in types), default=1.0)
+def service_rate(gpus: Mapping[str, int], nodes: Mapping[str, Node]) -> float:
+    """GPU-seconds of the reference type that a job attains in a second: a synchronous one runs at its slowest GPU."""
+    return sum(gpus.values()) * min((nodes[name].speed for name in gpus if name in nodes), default=1.0)
 
 
 @register("hlas", key=("rank", "queue", "submitted"))

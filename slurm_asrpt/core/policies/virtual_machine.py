@@ -18,7 +18,8 @@ class VirtualMachine:
     """Preemptive shortest-remaining-processing-time-first on one machine.
 
     Work is in GPU-seconds (g_i ñ_i α̃_i^min) and the machine works at a speed of G GPU-seconds a second: the same
-    schedule as lengths (g_i/G) ñ_i α̃_i^min at speed 1, and it stays right when G changes under way.
+    schedule as lengths (g_i/G) ñ_i α̃_i^min at speed 1, and it stays right when G changes under way. Where GPUs differ
+    both are those of reference GPUs: α̃_i^min is taken on them, and G is the sum of the speeds.
 
     Only the job being served loses work, so that time costs nothing: its key keeps the work that was left when its
     turn began, and ``end`` says when it will complete. An arrival or a departure costs O(log n).

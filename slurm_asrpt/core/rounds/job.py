@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from slurm_asrpt.core.cluster import spread
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.rounds.losscurve import Curve
 
@@ -37,8 +38,7 @@ class Fleet:
         """
         if min(counts.values(), default=0) < 0 or not sum(counts.values()):
             raise ValueError(f"a fleet needs GPUs, not {dict(counts)}")
-        places = [((n + 0.5) / number, kind) for kind, number in enumerate(counts.values()) for n in range(number)]
-        return cls(tuple(counts), tuple(kind for _, kind in sorted(places)))
+        return cls(tuple(counts), tuple(spread(list(counts.values()))))
 
     @property
     def counts(self) -> tuple[int, ...]:
