@@ -89,9 +89,13 @@ class FakeSlurm:
         self.change(job_id, state=state, end_time=self.now)
 
     def requeue(self, job_id: str) -> None:
-        """Back to waiting under the same id; Slurm keeps node list and counts, and gives a new submit time."""
+        """As asrptd asks for it: Slurm may be away, or refuse."""
         self._answer()
         self._refuse(job_id)
+        self.requeued(job_id)
+
+    def requeued(self, job_id: str) -> None:
+        """Back to waiting under the same id; Slurm keeps node list and counts, and gives a new submit time."""
         self.change(
             job_id, state=PENDING, reason="BeginTime", submit_time=self.now, eligible_time=self.now + 120, nodes="",
             gpus_by_node={}, start_time=0.0, end_time=0.0, restarts=self.records[job_id].restarts + 1,

@@ -94,7 +94,7 @@ class Walk(RuleBasedStateMachine):
     @rule(pick=picks, refuses=st.booleans())
     def requeue(self, pick: int, refuses: bool) -> None:
         if job_id := self.choose(pick, "RUNNING"):
-            self.slurm.requeue(job_id)
+            self.slurm.requeued(job_id)
             if refuses:
                 self.slurm.errors[job_id] = "Slurm temporarily unable to accept job"
 
