@@ -33,7 +33,7 @@ def job(number: int, state: Phase = Phase.WAITING, user: str = "ann") -> JobStat
     return JobStatus(
         job_id=str(number), name=NAMES[number % 4], user=user, partition="gpu", gpus=number % 5 + 1, group="a1",
         profile="", predicted_iterations=10, submit_time=1000.0 + number, state=state, reason="gpus",
-        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 are free on nodes that it may use", facts={},
+        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 free on nodes that it may use", facts={},
         nodes={"n1": 1} if state is Phase.RUNNING else {}, rank=number if waits else None, predicted_run_s=60.0,
     )  # fmt: skip
 
