@@ -207,6 +207,17 @@ def test_colours_are_for_those_who_want_them(environment: dict[str, str], site: 
         assert (b"\x1b[" in terminal.sent) is (not environment)
 
 
+def test_who_looks_is_told_that_there_are_no_such_jobs_and_a_pipe_is_not(site: dict[str, str]) -> None:
+    with Terminal([COMMAND, "-u", "nobody-at-all"], site) as terminal:
+        assert terminal.ended() == 0
+        assert "no such jobs" in terminal.text
+    with Terminal([COMMAND, "-u", "ann"], site) as terminal:
+        assert terminal.ended() == 0
+        assert "no such jobs" not in terminal.text
+    piped = subprocess.run([COMMAND, "-u", "nobody-at-all"], env=site, capture_output=True, text=True, check=True)
+    assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
+
+
 def test_one_bad_status_while_watching_is_survived(site: dict[str, str], tmp_path: Path) -> None:
     with Terminal([COMMAND, "--watch"], site) as terminal:
         terminal.until(lambda text: "of 241" in text)
