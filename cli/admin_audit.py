@@ -17,11 +17,12 @@ import typer
 from rich.console import Console
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.tables import GAP, Column, fold_nodes, safe, slurm_time
+from slurm_asrpt_cli.tables import GAP, Column, fold_nodes, safe
 
 from slurm_asrpt.audit import page
 from slurm_asrpt.audit.trail import Entry, entries, size
 from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file

@@ -14,9 +14,10 @@ from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history,
 from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import Told, progress
 from slurm_asrpt_cli.sim_options import SeldomColumns, SeldomFormat, SeldomProcessors, retrain_seconds
-from slurm_asrpt_cli.tables import UNKNOWN, Column, slurm_time
+from slurm_asrpt_cli.tables import Column
 
 from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.evaluate import Case, Score, assess, cases_of
 from slurm_asrpt.predict.predictors import TEACHING, predictor_names

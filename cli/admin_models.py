@@ -12,9 +12,10 @@ import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.helping import App
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.tables import UNKNOWN, Column, safe
+from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.config import load_settings
+from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback

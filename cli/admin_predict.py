@@ -20,9 +20,10 @@ from slurm_asrpt_cli.admin_common import (
 )
 from slurm_asrpt_cli.common import with_options
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
-from slurm_asrpt_cli.tables import UNKNOWN, Column, safe, slurm_time
+from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence

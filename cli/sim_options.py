@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.text import Text
 from slurm_asrpt_cli.common import with_options
 from slurm_asrpt_cli.helping import seldom
-from slurm_asrpt_cli.tables import GAP, UNKNOWN, Column, print_table, safe, slurm_time, terminal_width
+from slurm_asrpt_cli.tables import GAP, Column, print_table, safe, terminal_width
 
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds

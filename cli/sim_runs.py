@@ -20,8 +20,9 @@ from slurm_asrpt_cli.sim_options import (
     say,
     with_scenario,
 )
-from slurm_asrpt_cli.tables import safe, slurm_time
+from slurm_asrpt_cli.tables import safe
 
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save

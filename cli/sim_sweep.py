@@ -11,8 +11,9 @@ from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
 from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
-from slurm_asrpt_cli.tables import UNKNOWN, safe
+from slurm_asrpt_cli.tables import safe
 
+from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.frames import pd

@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from slurm_asrpt_cli.sim_options import Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim_options import Trace as TraceName
-from slurm_asrpt_cli.tables import Column, print_table, safe, slurm_time, terminal_width
+from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
 
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.describe import statistics
 from slurm_asrpt.sim.generate import DAYS, pai_like

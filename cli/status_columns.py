@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from slurm_asrpt_cli.tables import (
-    GAP,
-    UNKNOWN,
-    Column,
-    clock_interval,
-    fold_nodes,
-    safe,
-    slurm_clock,
-    slurm_time,
-)
+from slurm_asrpt_cli.tables import GAP, Column, clock_interval, fold_nodes, safe, slurm_clock
 
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status import JobStatus
 

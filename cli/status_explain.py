@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from slurm_asrpt_cli.status_columns import attained, date, durations, share
-from slurm_asrpt_cli.tables import UNKNOWN, fold_nodes, print_facts, safe, slurm_time
+from slurm_asrpt_cli.tables import fold_nodes, print_facts, safe
 
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, Status

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_asrpt_cli.tables import slurm_time
-
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.status import (
     FILE_NAME,
     JobStatus,

@@ -15,9 +15,10 @@ from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.status_columns import date
 from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
-from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe, slurm_time
+from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
 
 from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
@@ -44,7 +45,7 @@ PROMISE = "no promise: jobs that come later may go first, predictions and nodes 
 class WhatIf:
     """What is known; None and "" where it is not. start_...: seconds since the epoch.
 
-    trouble: why there is no placement or start. note: what is wrong with the prediction.
+    trouble: why there is no placement or start. note: what is wrong with the prediction, or with the profile.
     """
 
     script: str
@@ -173,7 +174,7 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     job = admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
-    return job, "" if job.profiled else profiles.problems.get(tag.profile, "")
+    return job, "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
 
 
 def _waits_for_slurm(record: JobRecord) -> str:

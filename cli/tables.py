@@ -15,6 +15,7 @@ from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
 
+from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import printable
 from slurm_asrpt.slurm.nodelist import fold_gpus
 
@@ -24,7 +25,6 @@ Line = tuple[tuple[str, str], ...]
 
 GAP = "  "
 SEPARATOR = "|"
-UNKNOWN = "-"
 DAYS_BY_NAME = 6  # beyond, the same name would be another day
 
 
@@ -60,16 +60,6 @@ def _width(text: str) -> int:
 def safe(text: str) -> str:
     """``text`` on one line with nothing that could steer a terminal; ``-`` for none."""
     return printable(text) or UNKNOWN
-
-
-def slurm_time(seconds: float | None) -> str:
-    """A duration as Slurm writes it: [D-]HH:MM:SS; ``-`` where not known."""
-    if seconds is None or not 0 <= seconds < 1e12:
-        return UNKNOWN
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-" * bool(days) + f"{hour:02d}:{minute:02d}:{second:02d}"
 
 
 def slurm_clock(seconds: float, now: float) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from slurm_asrpt.core.durations import slurm_time
+
 
 class Phase(StrEnum):
     """Where a job stands; the words are what asrpt-status shows."""
@@ -45,44 +47,48 @@ class Wording:
     change: str = ""
 
 
+_COUNTED = (("GPU", "need"), ("job", "ahead"))
+"""Words that facts are the number of: the texts have ``{GPUs}`` and ``{jobs}``, right for one as well."""
+_DURATIONS = ("remaining_s", "work_s", "left_s")
+"""Facts in seconds: the texts have them without the ``_s``, as Slurm writes durations."""
 _SHORTER = "less predicted work goes first"
 _SPACE = "a job starts when all its GPUs are free at once"
 
 WORDS = {
     "virtual": Wording(
-        "shorter predicted work goes first ({remaining_s:.0f} s of {work_s:.0f} s left on the virtual machine)",
+        "shorter predicted work goes first ({remaining} of {work} left on the virtual machine)",
         f"{_SHORTER}: a job may start once it is through on the virtual machine (A-SRPT)",
         "it moves up by itself; a job with fewer GPUs or iterations is through earlier",
     ),
     "gpus": Wording(
-        "needs {need} GPUs, {free} are free on nodes that it may use",
+        "needs {GPUs}, {free} free on nodes that it may use",
         _SPACE,
         "jobs must end first; one that asks for fewer GPUs may fit earlier",
     ),
     "shape": Wording(
-        "{free} GPUs are free, but not in the shape asked for ({need} as {shape})",
+        "needs {GPUs} as {shape}, {free} free, but not in that shape",
         f"{_SPACE}, in the shape that it asks for",
         "a request that leaves the shape open (--gpus or --gpus-per-task, no -N) fits more often",
     ),
     "capacity": Wording(
-        "needs {need} GPUs; the nodes that may serve it have fewer, or not in that shape",
+        "needs {GPUs}; the nodes that may serve it have fewer, or not in that shape",
         "a job that the present nodes can never hold keeps nobody waiting",
         "nodes must come back, or the job ask for less: submit it anew",
     ),
     "behind": Wording(
-        "{ahead} job(s) ahead; job {head} is next",
+        "{jobs} ahead; job {head} is next",
         _SHORTER,
         "job {head} must start first",
     ),
     "service": Wording(
-        "{ahead} job(s) ahead that have had less service; job {head} is next",
+        "{jobs} with less service so far ahead; job {head} is next",
         "the queue of those who have had least GPU time goes first, in it who came first (HLAS)",
         "job {head} must start first",
     ),
     "room": Wording(
-        "{need} GPUs are being made free for it: {runs} is interrupted",
+        "interrupting {runs} to free {GPUs} for it",
         "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
-        "nothing: {runs} writes its checkpoint, then this job starts",
+        "nothing: this job starts after the checkpoint of {runs}",
     ),
     "interrupting": Wording(
         "it has been told to write a checkpoint, and makes room for job {head}",
@@ -95,12 +101,12 @@ WORDS = {
         "time; then it is its turn again by the GPU time that it has had",
     ),
     "reserved": Wording(
-        "{need} GPUs are reserved for it {when}",
+        "has {GPUs} reserved {when}",
         "the first job that cannot start has the servers reserved that are free soonest",
         "the jobs that run there must end",
     ),
     "reservation": Wording(
-        "would delay job {head}, which has {need} GPUs reserved {when}",
+        "would delay job {head}, which has {GPUs} reserved {when}",
         "nobody puts off the reservation of the first job in line",
         "job {head} must start; a job that is over before then may pass it",
     ),
@@ -110,9 +116,9 @@ WORDS = {
         "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
     ),
     "placement": Wording(
-        "waits up to {left_s:.0f} s for a better placement: alpha is {ratio:.1f} times its minimum here now",
+        "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
         "a job that talks much waits for servers closer together, but never beyond its deadline (A-SRPT)",
-        "GPUs must become free side by side; in {left_s:.0f} s it starts on what there is",
+        "GPUs must become free side by side; in {left} it starts on what there is",
     ),
     "dependency": Wording(
         "Slurm holds it for a dependency",
@@ -178,11 +184,13 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 
 
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
-    return text.format(**{**facts, "when": _when(facts.get("in_s"))})
+    counts = {f"{word}s": f"{facts[of]} {word}{'s' if facts[of] != 1 else ''}" for word, of in _COUNTED if of in facts}
+    times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
+    return text.format(**{**facts, **counts, **times, "when": _when(facts.get("in_s"))})
 
 
 def _when(in_s: float | None) -> str:
     """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
     if in_s is None or not math.isfinite(in_s):
         return "as soon as they are free (a job there has no time limit, so no end can be told)"
-    return f"at about {in_s:.0f} s from now"
+    return f"about {slurm_time(in_s)} from now"

@@ -34,7 +34,7 @@ class Profiles:
 
     def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
         self._load, self._most = load, most
-        self._known: OrderedDict[str, JobProfile | UncutFile | None] = OrderedDict()
+        self._known: OrderedDict[str, JobProfile | UncutFile | InputError] = OrderedDict()
         self._cut = lru_cache(most)(self._cut_now)
         self.problems: dict[str, str] = {}
 
@@ -44,17 +44,29 @@ class Profiles:
 
     def get(self, name: str, gpus: int, sizes: Sizes = NO_SIZES) -> JobProfile:
         """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
-        found = self._named(name) if name else None
-        if found is None:
+        try:
+            return self._use(name, gpus, sizes) if name else unprofiled(gpus)
+        except InputError as error:
+            self.problems[name] = str(error)
             return unprofiled(gpus)
+
+    def problem(self, tag: Tag, gpus: int) -> str:
+        """Why the profile that a job's tag names does not count; of jobs that name the same each may have its own."""
+        try:
+            self._use(tag.profile, gpus, tag.sizes)
+        except InputError as error:
+            return str(error)
+        return self.problems.get(tag.profile, "")
+
+    def _use(self, name: str, gpus: int, sizes: Sizes) -> JobProfile:
+        """The profile of that name. Raises InputError where it cannot be used for so many GPUs."""
+        found = self._named(name)
         try:
             profile = self._cut(name, sizes, gpus) if isinstance(found, UncutFile) else found
         except (ValueError, InputError) as error:
-            self.problems[name] = f"profile {name} is not cut into stages: {error}"
-            return unprofiled(gpus)
+            raise InputError(f"profile {name} is not cut into stages: {error}") from None
         if profile.gpus != gpus:
-            self.problems[name] = f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}"
-            return unprofiled(gpus)
+            raise InputError(f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}")
         return profile
 
     def _cut_now(self, name: str, sizes: Sizes, gpus: int) -> JobProfile:
@@ -65,17 +77,21 @@ class Profiles:
         assert isinstance(found, JobProfile)  # noqa: S101  (names of shapes are of nothing else)
         return found
 
-    def _named(self, name: str) -> JobProfile | UncutFile | None:
+    def _named(self, name: str) -> JobProfile | UncutFile:
+        """Raises InputError, each time, for one that cannot be read."""
         if name not in self._known:
             try:
                 self._known[name] = self._load(name)
             except InputError as error:
-                self._known[name], self.problems[name] = None, str(error)
+                self._known[name] = error
         self._known.move_to_end(name)
         if len(self._known) > self._most:
             oldest, _ = self._known.popitem(last=False)
             self.problems.pop(oldest, None)
-        return self._known[name]
+        found = self._known[name]
+        if isinstance(found, InputError):
+            raise InputError(str(found))
+        return found
 
 
 def admit(

@@ -170,7 +170,7 @@ def _unused_profile(scheduler: Scheduler, tracked: Tracked) -> dict[str, str]:
     """Why the profile that a job names does not count, where it does not."""
     if tracked.tag is None or not tracked.tag.profile or tracked.job is None or tracked.job.profiled:
         return {}
-    return {UNUSED_PROFILE: scheduler.parts.profiles.problems.get(tracked.tag.profile, "")}
+    return {UNUSED_PROFILE: scheduler.parts.profiles.problem(tracked.tag, tracked.job.gpus)}
 
 
 def _remaining_interval(

@@ -106,7 +106,7 @@ def test_nodes_are_added_and_taken_away_and_parts_of_gpus_are_left_to_slurm(lab:
     lab.lab.wait_for_nodes()
     blocker = lab.block("n1", 1)
     full = lab.submit("--gpus=h100:12", script="sleep 2")
-    waits(lab, full, "needs 12 GPUs, 11 are free")
+    waits(lab, full, "needs 12 GPUs, 11 free")
     parts = [lab.submit(ask, script="sleep 5") for ask in ("--gres=shard:1", f"--gpus={MIG}:1")]
     wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen what the second is", 10)
     done = lab.wait_all(parts, "COMPLETED")

@@ -60,7 +60,7 @@ def test_easy_backfill_goes_by_the_time_limits_of_slurm():
         asrpt.wait(short, "COMPLETED")  # it ends before the head's reservation
         asrpt.wait(head, "PENDING")
         assert asrpt.job(long).state == "PENDING"
-        assert asrpt.text_of(long).startswith(f"would delay job {head}, which has 8 GPUs reserved at about 1")
+        assert asrpt.text_of(long).startswith(f"would delay job {head}, which has 8 GPUs reserved about 00:0")
         asrpt.cancel(running)
         jobs = asrpt.wait_all([head, long], "COMPLETED", timeout=40)
         assert jobs[head].start_time <= jobs[long].start_time

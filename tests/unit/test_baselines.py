@@ -108,11 +108,11 @@ def test_cancelled_changed_and_oversized_jobs(name):
 def test_what_users_read():
     view = cluster(2)
     texts = [why.text for _, why in full("fifo", view).queue(5.0)]
-    assert texts[1] == "1 job(s) ahead; job 1 is next"
+    assert texts[1] == "1 job ahead; job 1 is next"
     made = full("wcs-subtime", view)
     made.decide(view, 5.0)
-    assert dict(made.queue(5.0))["1"].text == "needs 3 GPUs, 0 are free on nodes that it may use"
-    assert dict(made.queue(5.0))["4"].text == "needs 1 GPUs, 0 are free on nodes that it may use"
+    assert dict(made.queue(5.0))["1"].text == "needs 3 GPUs, 0 free on nodes that it may use"
+    assert dict(made.queue(5.0))["4"].text == "needs 1 GPU, 0 free on nodes that it may use"
 
 
 def test_a_form_of_request_that_does_not_fit_is_told_apart():
@@ -179,7 +179,7 @@ def test_what_backfill_refuses_for_the_reservation_is_said():
     wait = decisions[1]
     assert (wait.job.id, wait.reason.kind) == ("4", "reservation")
     assert wait.reason.facts == {"head": "3", "need": 4, "in_s": 99.0}
-    assert wait.reason.text == "would delay job 3, which has 4 GPUs reserved at about 99 s from now"
+    assert wait.reason.text == "would delay job 3, which has 4 GPUs reserved about 00:01:39 from now"
     kinds = {job_id: why.kind for job_id, why in made.queue(1.0)}
     assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # 5 does not even fit into what is free
 

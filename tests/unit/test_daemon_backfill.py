@@ -39,7 +39,7 @@ def test_a_small_job_passes_a_blocked_head_only_if_its_limit_allows(bench, limit
         assert row.facts.keys() == {"head", "need", "in_s"}
         assert (row.facts["head"], row.facts["need"]) == (head, 8)
         assert row.facts["in_s"] == pytest.approx(HOUR, abs=10)
-        assert row.text.startswith(f"would delay job {head}, which has 8 GPUs reserved at about 35")
+        assert row.text.startswith(f"would delay job {head}, which has 8 GPUs reserved about 00:59:")
 
 
 def test_a_limit_changed_by_scontrol_counts(bench):

@@ -35,7 +35,7 @@ def test_who_would_reach_into_a_reservation_goes_elsewhere_or_says_why_it_waits(
     assert bench.place(two) is Place.QUEUED
     said = row(bench, two)
     assert (said.reason, said.facts["reservation"]) == ("ahead", "maint")
-    assert "reservation maint, which begins at about 3597 s from now" in said.text
+    assert "reservation maint, which begins about 00:59:57 from now" in said.text
     assert not bench.audit("not-started")
     bench.slurm.ahead = []
     bench.cycle(3)

@@ -12,7 +12,7 @@ from slurm_asrpt_cli.status_explain import explain_command
 from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.explain import explain
-from slurm_asrpt.status import JobStatus, Status
+from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, Status
 from tests.daemon_bench import Bench
 
 FACTS = {
@@ -87,6 +87,46 @@ def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
 @pytest.mark.parametrize("kind", WORDS)
 def test_each_kind_has_its_words(kind: str) -> None:
     assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "text"),
+    [
+        ("gpus", {"need": 1, "free": 0}, "needs 1 GPU, 0 free on nodes that it may use"),
+        ("gpus", {"need": 16, "free": 1}, "needs 16 GPUs, 1 free on nodes that it may use"),
+        ("shape", {"need": 8, "free": 9, "shape": "4 per node"}, "needs 8 GPUs as 4 per node, 9 free, but not in"),
+        ("behind", {"ahead": 1, "head": "7"}, "1 job ahead; job 7 is next"),
+        ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),
+        ("room", {"need": 2, "runs": "4, 5"}, "interrupting 4, 5 to free 2 GPUs for it"),
+        ("reserved", {"need": 1, "in_s": 1500.0}, "has 1 GPU reserved about 00:25:00 from now"),
+        ("reserved", {"need": 2, "in_s": None}, "has 2 GPUs reserved as soon as they are free"),
+        ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
+        ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "shorter predicted work goes first (00:00:05 of 00:25:00"),
+    ],
+)
+def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[str, object], text: str) -> None:
+    assert in_words(kind, facts).startswith(text)
+
+
+def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two jobs that name one profile each has its own trouble; a profile that counts has none."""
+    reasons = {
+        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, a job asks for 2",
+        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, a job asks for 3",
+        gated.slurm.submit(2, 10, profile="nowhere"): "no profile nowhere",
+    }
+    fits, plain = gated.slurm.submit(4, 10, profile="flat"), gated.slurm.submit(1, 10)
+    gated.cycle(1)
+    found = told(gated)
+    for job_id, why in reasons.items():
+        assert row(found, job_id).facts[UNUSED_PROFILE].endswith(why)
+        explain_command(found, row(found, job_id), as_json=False)
+        said = capsys.readouterr().out
+        assert f"is not used: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
+        assert UNUSED_PROFILE not in said  # once, and not as a bare fact
+    assert UNUSED_PROFILE not in row(found, fits).facts | row(found, plain).facts
+    explain_command(found, row(found, plain), as_json=False)
+    assert "1, no profile" in capsys.readouterr().out
 
 
 def test_the_words_of_a_trail_and_of_a_reason_are_the_same(make_bench: Callable[..., Bench]) -> None:

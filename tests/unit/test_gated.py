@@ -53,7 +53,7 @@ def test_a_job_waits_for_few_servers_rather_than_be_split():
     assert bench.submit(job("1", 4, 10, profile=HEAVY)).decide() == {}
     (wait,) = bench.decisions
     assert isinstance(wait, Wait)
-    assert wait.reason.text == "4 GPUs are reserved for it at about 50 s from now"
+    assert wait.reason.text == "has 4 GPUs reserved about 00:00:50 from now"
     bench.view.give({"n0": 2})
     bench.policy.finished("a", 40.0)
     assert bench.decide(40.0) == {"1": {"n0": 4}}
@@ -168,7 +168,7 @@ def test_of_a_job_without_a_time_limit_no_end_is_told():
     bench.occupy("c", 1090.0, 1010.0, n1=1)
     bench.view.give({"n1": 2})
     bench.decide(1030.0)
-    assert "at about 60 s from now" in bench.policy.queue(1030.0)[0][1].text
+    assert "about 00:01:00 from now" in bench.policy.queue(1030.0)[0][1].text
 
 
 def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
@@ -249,7 +249,7 @@ def test_a_cancelled_job_gives_up_its_reservation():
     bench.policy.finished("1", 1.0)
     assert bench.policy.reservation is None
     assert bench.why(1.0) == [("2", "behind")]
-    assert bench.policy.queue(1.0)[0][1].text == "0 job(s) ahead; job 2 is next"
+    assert bench.policy.queue(1.0)[0][1].text == "0 jobs ahead; job 2 is next"
     assert bench.decide(1.0) == {"2": {"n1": 2}}
 
 

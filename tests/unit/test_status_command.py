@@ -13,8 +13,9 @@ import pytest
 from slurm_asrpt_cli import status as command
 from slurm_asrpt_cli.common import run_app
 from slurm_asrpt_cli.status_columns import SHORT, columns, fit
-from slurm_asrpt_cli.tables import Column, Line, clock_interval, fold_nodes, safe, slurm_time, table_lines
+from slurm_asrpt_cli.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
 
+from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status import JobStatus, Status, withdrawn_after, write_status
 
@@ -35,7 +36,7 @@ WAITING = JobStatus(
     start_time=None,
     state=Phase.WAITING.value,
     reason="gpus",
-    text="needs 16 GPUs, 8 are free on nodes that it may use",
+    text="needs 16 GPUs, 8 free on nodes that it may use",
     facts={"need": 16, "free": 8},
     rank=2,
     nodes={},

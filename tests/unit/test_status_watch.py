@@ -33,7 +33,7 @@ def job(number: int, state: Phase = Phase.WAITING, user: str = "ann") -> JobStat
     return JobStatus(
         job_id=str(number), name=NAMES[number % 4], user=user, partition="gpu", gpus=number % 5 + 1, group="a1",
         profile="", predicted_iterations=10, submit_time=1000.0 + number, state=state, reason="gpus",
-        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 are free on nodes that it may use", facts={},
+        text="" if state is Phase.RUNNING else "needs 8 GPUs, 3 free on nodes that it may use", facts={},
         nodes={"n1": 1} if state is Phase.RUNNING else {}, rank=number if waits else None, predicted_run_s=60.0,
     )  # fmt: skip
 
@@ -205,6 +205,17 @@ def test_colours_are_for_those_who_want_them(environment: dict[str, str], site: 
         assert terminal.ended() == 0
         assert "The queue: 40 running" in terminal.text
         assert (b"\x1b[" in terminal.sent) is (not environment)
+
+
+def test_who_looks_is_told_that_there_are_no_such_jobs_and_a_pipe_is_not(site: dict[str, str]) -> None:
+    with Terminal([COMMAND, "-u", "nobody-at-all"], site) as terminal:
+        assert terminal.ended() == 0
+        assert "no such jobs" in terminal.text
+    with Terminal([COMMAND, "-u", "ann"], site) as terminal:
+        assert terminal.ended() == 0
+        assert "no such jobs" not in terminal.text
+    piped = subprocess.run([COMMAND, "-u", "nobody-at-all"], env=site, capture_output=True, text=True, check=True)
+    assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
 
 
 def test_one_bad_status_while_watching_is_survived(site: dict[str, str], tmp_path: Path) -> None:
