@@ -39,7 +39,7 @@ _LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.spli
 _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
-_GPUS = re.compile(r"(?:[^:,=]+:)?[0-9]+")
+_GPUS = re.compile(r"[0-9]+|[A-Za-z][^:,=]*(?:[:=][0-9]+)?")  # as sbatch, to which a type alone is one such GPU
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 

@@ -58,6 +58,8 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
         ("-N 2-4 --ntasks-per-node=8", {"min_nodes": 2, "max_nodes": 4, "tasks_per_node": 8}),
         ("-c 4", {"cpus": 16}),
         ("--gres=gpu:2", {"tres_per_node": "gres:gpu:2"}),
+        ("--gpus=h100", {"tres_per_job": "gres:gpu:h100"}),
+        ("--gpus=h100:8", {"tres_per_job": "gres:gpu:h100:8"}),
         ("--mem 16G", {"memory_per_node": 16384.0}),
         ("--mem-per-gpu=512M", {"memory_per_gpu": 512.0}),
         ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
@@ -75,7 +77,7 @@ def test_options_become_what_slurm_would_show(words: str, fields: dict[str, obje
     assert {key: found[key] for key in fields} == fields
 
 
-@pytest.mark.parametrize("words", ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks"])
+@pytest.mark.parametrize("words", ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"])
 def test_what_sbatch_would_refuse_is_refused(words: str) -> None:
     with pytest.raises(InputError):
         record(words)
