@@ -77,7 +77,9 @@ def test_options_become_what_slurm_would_show(words: str, fields: dict[str, obje
     assert {key: found[key] for key in fields} == fields
 
 
-@pytest.mark.parametrize("words", ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"])
+@pytest.mark.parametrize(
+    "words", ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
+)
 def test_what_sbatch_would_refuse_is_refused(words: str) -> None:
     with pytest.raises(InputError):
         record(words)
