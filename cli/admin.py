@@ -20,15 +20,14 @@ from slurm_asrpt_cli import (
     admin_switch,
 )
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import App
+from slurm_asrpt_cli.helping import Tools
 
-app = App(
+app = Tools(
     help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
     epilog="""\b
 Examples:
   asrpt-admin doctor
   asrpt-admin COMMAND --help""",
-    no_args_is_help=True,
 )
 
 app.command("doctor")(admin_doctor.doctor_command)

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import App
+from slurm_asrpt_cli.helping import Tool
 
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Mode, Settings, load_settings
@@ -17,7 +17,7 @@ from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import AsrptError, InputError, printable
 
-app = App()
+app = Tool()
 
 LOG = logging.getLogger("asrptd")
 

@@ -11,6 +11,8 @@ import typer
 from slurm_asrpt_cli.completers import BY_METAVAR
 from typer.core import TyperCommand
 
+from slurm_asrpt import __version__
+
 SELDOM = "Seldom used options"
 
 _SHOW_ALL = "slurm_asrpt_cli.helping"
@@ -43,7 +45,9 @@ class Command(TyperCommand):
 
 
 class App(typer.Typer):
-    """A Typer as all commands of the project are."""
+    """A Typer as all commands of the project are. versioned: its command is a tool, and has --version."""
+
+    versioned = False
 
     def __init__(self, **given: Any) -> None:
         super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **given)
@@ -53,10 +57,39 @@ class App(typer.Typer):
         register = super().command(name, cls=Command, **given)
 
         def decorate(function: F) -> F:
-            register(_furnished(function))
+            register(_furnished(function, self.versioned))
             return function
 
         return decorate
+
+
+class Tool(App):
+    """A tool of one command."""
+
+    versioned = True
+
+
+class Tools(App):
+    """A tool of several commands."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(no_args_is_help=True, **given)
+        self.callback()(_tool)
+
+
+def _show_version(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        print(f"slurm-asrpt {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version.")
+]
+
+
+def _tool(version: Version = False) -> None:
+    """Nothing to do before the command; the help is the tool's own."""
 
 
 def _in_usage(argument: Any) -> str:
@@ -76,7 +109,7 @@ def _rows(parameters: list[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str
             yield getattr(parameter, "rich_help_panel", None) or "Options", row
 
 
-def _furnished(function: Callable[..., Any]) -> Callable[..., Any]:
+def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., Any]:
     """The same command, with --help-all where an option is seldom used, and with values that the shell completes."""
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())
     told = [each for parameter in parameters for each in getattr(parameter.annotation, "__metadata__", ())]
@@ -84,9 +117,11 @@ def _furnished(function: Callable[..., Any]) -> Callable[..., Any]:
         each.autocompletion = BY_METAVAR.get(each.metavar)
     count = sum(each.rich_help_panel == SELDOM for each in told)
 
-    def run(*, help_all: bool = False, **values: Any) -> Any:
+    def run(*, help_all: bool = False, version: bool = False, **values: Any) -> Any:
         return function(**values)
 
+    if versioned:
+        parameters.append(_flag("version", Version))
     if count:
         parameters.append(_help_all(count))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -97,8 +132,11 @@ def _furnished(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _help_all(count: int) -> inspect.Parameter:
     option = typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {count} more options.")
-    kind = Annotated[bool, option]
-    return inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+    return _flag("help_all", Annotated[bool, option])
+
+
+def _flag(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
 
 
 def _show_all(context: typer.Context, value: bool) -> None:

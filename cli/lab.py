@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import App, seldom
+from slurm_asrpt_cli.helping import Tools, Version, seldom
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import parse_settings
@@ -26,13 +26,12 @@ from slurm_asrpt.lab import cluster, debian, root
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
-app = App(
+app = Tools(
     help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
     epilog="""\b
 Examples:
   asrpt-lab up --nodes 4x8
   asrpt-lab down""",
-    no_args_is_help=True,
 )
 console = Console(stderr=True)
 
@@ -79,6 +78,7 @@ def main_options(
             "--root", metavar="FOLDER", help="Do it in the Debian in this folder (see: debian), with its Slurm."
         ),
     ] = None,
+    version: Version = False,
 ) -> None:
     """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
     if folder is not None:

@@ -8,17 +8,16 @@ from typing import NoReturn
 try:
     from slurm_asrpt_cli import profile_attach, profile_files, profile_plan, profile_run
     from slurm_asrpt_cli.common import run_app
-    from slurm_asrpt_cli.helping import App
+    from slurm_asrpt_cli.helping import Tools
 except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
     sys.exit(130)
 
-app = App(
+app = Tools(
     help="Measure models, plan how GPUs share them, and say which jobs train which.",
     epilog="""\b
 Examples:
   asrpt-profile list
   asrpt-profile plan gpt-13b --gpus 16""",
-    no_args_is_help=True,
 )
 
 app.command("run")(profile_run.run_command)

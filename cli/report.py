@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from slurm_asrpt import __version__
 from slurm_asrpt.errors import EXIT_BAD_INPUT, ending, printable
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter, to_count, to_number
 
@@ -34,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    version = f"slurm-asrpt {__version__}"
+    made.add_argument("-V", "--version", action="version", version=version, help="show the version")
     made.add_argument("iterations", metavar="N", type=_count, help="iterations done since the training began")
     made.add_argument("--total", metavar="M", type=_count, help="iterations of the whole training")
     made.add_argument("--loss", metavar="X", type=_loss, help="the training loss now")

@@ -8,17 +8,16 @@ import sys
 try:
     from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
     from slurm_asrpt_cli.common import run_app
-    from slurm_asrpt_cli.helping import App
+    from slurm_asrpt_cli.helping import Tools
 except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C too
     sys.exit(130)
 
-app = App(
+app = Tools(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out
   asrpt-sim COMMAND --help""",
-    no_args_is_help=True,
 )
 
 for _commands in (sim_runs, sim_sweep, sim_traces, sim_whatif, sim_reproduce):

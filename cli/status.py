@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli.common import completing, run_app
-from slurm_asrpt_cli.helping import App, seldom
+from slurm_asrpt_cli.helping import Tool, seldom
 from slurm_asrpt_cli.status_read import of_users, published, screenful, status_folder, until, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
@@ -24,7 +24,7 @@ from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, ter
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.status import Status, full
 
-app = App()
+app = Tool()
 
 EPILOG = """\b
 Examples:
