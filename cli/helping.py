@@ -83,9 +83,9 @@ def _show_version(context: typer.Context, value: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version.")
-]
+_VERSION: dict[str, Any] = {"is_eager": True, "callback": _show_version, "help": "Show the version."}
+Version = Annotated[bool, typer.Option("--version", "-V", **_VERSION)]
+_SeldomVersion = Annotated[bool, seldom("--version", "-V", **_VERSION)]
 
 
 def _tool(version: Version = False) -> None:
@@ -121,9 +121,9 @@ def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., A
         return function(**values)
 
     if versioned:
-        parameters.append(_flag("version", Version))
+        parameters.append(_flag("version", _SeldomVersion if count else Version))
     if count:
-        parameters.append(_help_all(count))
+        parameters.append(_help_all(count + versioned))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
