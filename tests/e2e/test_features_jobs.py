@@ -128,7 +128,7 @@ def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_t
         done = asrpt.wait_all([short, beside], "COMPLETED")
         assert done[beside].nodes == "n4"
         assert not asrpt.audit(beside, "not-started")
-        assert asrpt.text_of(long).startswith("its time limit reaches into reservation maint, which begins at about ")
+        assert asrpt.text_of(long).startswith("its time limit reaches into reservation maint, which begins about 00:")
         assert asrpt.job(long).state == "PENDING"
         assert not asrpt.audit(long, "start"), "it was not even tried"
         words = ["StartTime=now", "Duration=10", "Users=asrpt1", "Nodes=n4"]
