@@ -93,6 +93,7 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.hook --json > build/benchmarks/hook.json
 	$(BIN)/python -m benchmarks.simulate --jobs 150000 --policy asrpt --runs 5 --json > build/benchmarks/simulate.json
 	$(BIN)/python -m benchmarks.policies --json > build/benchmarks/policies.json
+	$(BIN)/python -m benchmarks.hetero --json > build/benchmarks/hetero.json
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
 	$(BIN)/python -m benchmarks.contention --seeds 3 --json > build/benchmarks/contention.json
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
