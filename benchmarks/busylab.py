@@ -24,6 +24,7 @@ from slurm_asrpt.config import DaemonSettings, GroupSettings, SlurmSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.demo import SLURM_CONF
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
@@ -40,6 +41,12 @@ CHURN_S = 2.0
 """Seconds between two ends of a running job: so it is where 250 servers run jobs of eight minutes each."""
 PAUSE_S = 0.3
 console = Console(stderr=True)
+
+
+def replay_spec(nodes: str, base_port: int, **daemon: float) -> LabSpec:
+    """A lab for replays of traces: four users, decisions every second. daemon: more settings of that section."""
+    settings = {"daemon": {"interval_s": 1.0, "lease_s": 60, **daemon}}
+    return LabSpec(nodes=nodes, base_port=base_port, users=4, slurm_conf_extra=SLURM_CONF, settings=settings)
 
 
 @contextmanager

@@ -25,11 +25,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.busylab import big_lab
+from benchmarks.busylab import big_lab, replay_spec
 from slurm_asrpt.config import DEFAULT_POLICY, load_settings
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import SLURM_CONF, asrptd
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.demo import asrptd
 from slurm_asrpt.predict.history import FILE_NAME, History, Run
 from slurm_asrpt.sim.sources import load_trace
 from slurm_asrpt.sim.traces import Trace
@@ -101,13 +100,7 @@ def _named(jobs: int, early: int, late: int) -> dict[str, int]:
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
-    spec = LabSpec(
-        nodes=options.nodes,
-        base_port=options.port,
-        users=4,
-        slurm_conf_extra=SLURM_CONF,
-        settings={"daemon": {"interval_s": 1.0, "lease_s": 60, "forecast_s": options.forecast}},
-    )
+    spec = replay_spec(options.nodes, options.port, forecast_s=options.forecast)
     trace = workload(options, sum(node.gpus for node in spec.node_list))
     console = Console(stderr=True)
     with big_lab(spec) as lab:

@@ -31,13 +31,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.busylab import big_lab
+from benchmarks.busylab import big_lab, replay_spec
 from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import SLURM_CONF, asrptd, play
+from slurm_asrpt.lab.demo import asrptd, play
 from slurm_asrpt.lab.figures import measure
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import DemoJob
@@ -119,13 +119,7 @@ def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[dict[st
 
 
 def replay(options: argparse.Namespace) -> dict[str, object]:
-    spec = LabSpec(
-        nodes=options.nodes,
-        base_port=options.port,
-        users=4,
-        slurm_conf_extra=SLURM_CONF,
-        settings={"daemon": {"interval_s": 1.0, "lease_s": 60}},
-    )
+    spec = replay_spec(options.nodes, options.port)
     window = busiest(read_trace(options.trace))
     gpus = sum(node.gpus for node in spec.node_list)
     load = sum(job.work for job in window) / (gpus * HOURS_S)
