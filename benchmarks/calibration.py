@@ -14,9 +14,9 @@ import argparse
 import json
 import math
 import sys
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -65,16 +65,15 @@ def play(lab: Lab, trace: Trace, progress: Progress) -> float:
     """Submit all, train when half have come, wait until all have ended; when it was trained, by the clock."""
     admin = [str(Path(sys.executable).parent / "asrpt-admin"), "retrain"]
     task, trained = progress.add_task("jobs", total=len(trace)), 0.0
-    training = threading.Thread(target=lab.run, args=(admin,), kwargs={"timeout_s": 300.0})
     began = time.monotonic()
-    for number, job in enumerate(trace.jobs.itertuples()):
-        if number == len(trace) // 2:
-            training.start()
-            trained = time.time()
-        time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
-        submit(lab, job)
-        progress.advance(task)
-    training.join()
+    with ThreadPoolExecutor(1) as beside:
+        for number, job in enumerate(trace.jobs.itertuples()):
+            if number == len(trace) // 2:
+                training, trained = beside.submit(lab.run, admin, timeout_s=300.0), time.time()
+            time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
+            submit(lab, job)
+            progress.advance(task)
+        training.result()  # raises if it has failed
     until = time.monotonic() + PATIENCE_S
     while lab.job_states().keys() & {"pending", "running", "completing"} and time.monotonic() < until:
         time.sleep(1.0)
