@@ -246,15 +246,23 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
     """With how many CPUs it takes."""
     nodes = frozenset(expand(_sane(raw["Nodes"])))
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
-    name = raw["ReservationName"]
-    return Reservation(name, float(raw["StartTime"]), float(raw["EndTime"]), nodes), int(cpus[1]) if cpus else 0
+    start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
+    return Reservation(raw["ReservationName"], start, end, nodes), int(cpus[1]) if cpus else 0
+
+
+def _within(text: str, most: float = 1e12) -> float:
+    """A number from 0 to ``most``. Raises ValueError, for inf and nan too."""
+    number = float(text)
+    if not 0 <= number <= most:
+        raise ValueError(f"{text!r} is not between 0 and {most:g}")
+    return number
 
 
 def parse_shares(text: str) -> dict[tuple[str, str], float]:
     """``sshare -P -n -a -o User,Account,FairShare``: the factor, 0 to 1, by user and account."""
     rows = [[word.strip() for word in line.split("|")] for line in text.splitlines()]
     try:
-        return {(row[0], row[1]): float(row[2]) for row in rows if row[0] and row[2]}
+        return {(row[0], row[1]): _within(row[2], 1.0) for row in rows if row[0] and row[2]}
     except (IndexError, ValueError) as error:
         raise SlurmError(f"sshare gave something unreadable ({error!r})") from error
 

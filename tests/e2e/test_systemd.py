@@ -62,6 +62,9 @@ def test_asrptd_schedules_and_learns_as_tight_as_its_units_are(site: Cluster, sy
     job_id = site.submit("-n4", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4", script="sleep 1")
     site.recorded(job_id)
     assert site.audit(job_id, "running")[0]["as_planned"]
+    first, behind = (site.submit("-n8", "--gpus-per-task=1", script="sleep 20") for _ in range(2))
+    wait_for(lambda: site.status().get(behind, {}).get("start_earliest"), "who waits has an estimate", 60)
+    site.cancel(first, behind)
     said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
     assert said.returncode == 0, (
         systemd.run("systemctl", "status", "--no-pager", "asrpt-retrain").stdout + site.log.read_text()

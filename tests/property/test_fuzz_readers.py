@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,13 +19,16 @@ from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.predict.attachments import parse_attachments
 from slurm_asrpt.predict.history import FILE_NAME, History, Run
 from slurm_asrpt.predict.historycare import open_or_set_aside
 from slurm_asrpt.predict.model import ModelInfo, load_model, save_model
 from slurm_asrpt.predict.table import Entry
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
+from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.sim.slurmdata import parse_sinfo
-from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm import glance, parse
+from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.spool import parse_progress
@@ -109,6 +113,76 @@ def test_answers_of_slurm(name: str, release: str) -> None:
     check()
 
 
+NODES = parse.parse_nodes(text_of(first_of("nodes.txt", RELEASES[0])))
+RESERVATION = (
+    b"ReservationName=maint StartTime=1795287840 EndTime=1795291440 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
+    b"CoreCnt=8 Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES TRES=cpu=128 Users=root State=INACTIVE\n"
+)
+
+
+def read_reservations(data: bytes) -> None:
+    for found in parse.parse_reservations(text_of(data), NODES):
+        assert 0 <= found.start < math.inf
+        assert 0 <= found.end < math.inf
+
+
+def read_shares(data: bytes) -> None:
+    assert all(0 <= share <= 1 for share in parse.parse_shares(text_of(data)).values())
+
+
+def read_clock(data: bytes) -> None:
+    assert math.isfinite(parse.parse_config_time(text_of(data)))
+
+
+SELDOM: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
+    "reservations": (RESERVATION * 2, read_reservations),
+    "sshare": (b"root|root|1.000000\nasrpt1|lab|0.250000\n|lab|\n", read_shares),
+    "partitions": (
+        b"PartitionName=gpu AllowGroups=ALL PriorityTier=1 MaxTime=UNLIMITED\nPartitionName=debug PriorityTier=10\n",
+        lambda data: parse.parse_preempting_partitions(text_of(data)),
+    ),
+    "qos": (b"normal|\nhigh|normal\n", lambda data: parse.parse_preempting_qos(text_of(data))),
+    "clock": (b"Configuration data as of 1795287840\nAccountingStorageBackupHost = (null)\n", read_clock),
+}
+
+
+@pytest.mark.parametrize("name", SELDOM)
+def test_answers_that_are_seldom_asked_for(name: str) -> None:
+    whole, read = SELDOM[name]
+
+    @settings(max_examples=60)
+    @example(whole)
+    @example(NESTED)
+    @example(whole.replace(b"1795291440", b"inf").replace(b"0.250000", b"nan"))
+    @given(spoilt(whole))
+    def check(data: bytes) -> None:
+        or_our_error(lambda: read(data))
+
+    check()
+
+
+def glance_of(*jobs: int) -> bytes:
+    shown = {"State": "PENDING", "PriorityLong": "7", "RestartCnt": "0", "exit_code": "0"}
+    rows = [{**shown, "JobId": str(job)} for job in jobs]
+    columns = [column.partition(":") for column in glance.OPTION.split(",")]
+    lines = ("".join(row.get(name, "N/A").ljust(int(width)) for name, _, width in columns) for row in rows)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@settings(max_examples=60)
+@given(spoilt(glance_of(1, 2, 3)))
+def test_a_glance_at_the_queue(data: bytes) -> None:
+    """Where columns cannot be read all is read in full: no job is there twice, or made up."""
+    said = [glance_of(1, 2, 3)] * 2
+    jobs = [JobRecord(str(number), "n", "u", 1, "gpu", "PENDING", "None", 0.0, number) for number in (1, 2, 3)]
+    queue = glance.Queue(lambda: said.pop() if said else data, lambda: jobs, lambda: 0.0, many=1)
+    while said:
+        queue.jobs()
+    found = [job.number for job in queue.jobs()]
+    assert len(set(found)) == len(found)
+    assert set(found) <= {1, 2, 3}
+
+
 cells = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
@@ -145,6 +219,11 @@ def test_settings(data: bytes) -> None:
 @given(spoilt((LIBRARY / "vgg19-dp4.toml").read_bytes()))
 def test_profiles(data: bytes) -> None:
     or_our_error(lambda: parse_profile(text_of(data), "test"))
+
+
+@given(spoilt(b'version = 1\n\n[group]\n"0123456789abcdef" = "vgg19-dp4"\n\n[job-name]\n"train*" = "vgg19-dp4"\n'))
+def test_attachments(data: bytes) -> None:
+    or_our_error(lambda: parse_attachments(text_of(data), "test"))
 
 
 HOOK_CONF = hookconf.render_hook_conf(["gpu"], 600, 2e9, GroupSettings())
@@ -252,3 +331,8 @@ def test_history(data: bytes) -> None:
 def test_progress(data: bytes) -> None:
     found = parse_progress(data)
     assert found is None or 0 <= found.ran <= found.done < 10**15
+
+
+@given(st.binary(max_size=300) | spoilt(b"5 0.5\n10 0.25\n20 1e-3\n"))
+def test_losses(data: bytes) -> None:
+    assert all(0 <= iteration < 10**15 and math.isfinite(loss) for iteration, loss in parse_losses(data))
