@@ -4,7 +4,8 @@ The two hours with the most GPU-seconds of jobs on several GPUs (a job on one ha
 the shipped sample, time-compressed ``--compress`` times: each job runs ``asrpt-lab train`` with a model of Table I of
 its size, for as many iterations as take its run time in the best placement. Run times beyond two hours count as two
 hours, so that a round ends. ``--load`` stretches them all until the work of the two hours is so much of what the GPUs
-can do in that time, for as it stands the trace does not fill 2,000 GPUs.
+can do in that time, for as it stands the trace does not fill 2,000 GPUs. ``--hours 24 --least-gpus 16`` takes the
+large jobs of a day: where the machine cannot start many jobs, few that ask for more GPUs than there are.
 
 Round one is Slurm's backfill, with asrptd in mode shadow to learn; then the predictor is trained and the same jobs come
 again in mode enforce. For both: jobs completed, average completion time and makespan in seconds of the lab (times
@@ -46,7 +47,7 @@ from slurm_asrpt.sim.samples import PHILLY
 from slurm_asrpt.sim.traces import Trace, read_trace
 from slurm_asrpt.slurm.records import JobRecord
 
-HOURS_S = 7200.0
+HOURS = 2.0
 FABRIC = Fabric(1.25e9, 300e9)
 """That of a lab, unless told otherwise."""
 SHORTEST_S = 1.0
@@ -67,14 +68,18 @@ class Submitted(NamedTuple):
         return self.gpus * self.run_s
 
 
-def busiest(trace: Trace) -> list[Submitted]:
-    """The two hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most two hours."""
+def busiest(trace: Trace, span_s: float = HOURS * 3600, least_gpus: int = 1) -> list[Submitted]:
+    """The hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most so long.
+
+    least_gpus: jobs on fewer are left out.
+    """
     columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
-    jobs = [Submitted(at, gpus, min(HOURS_S, run), vc) for at, gpus, run, vc in zip(*columns, strict=True)]
+    rows = (row for row in zip(*columns, strict=True) if row[1] >= least_gpus)
+    jobs = [Submitted(at, gpus, min(span_s, run), vc) for at, gpus, run, vc in rows]
     jobs.sort(key=lambda job: job.submit_s)
     submit = np.array([job.submit_s for job in jobs])
     work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in jobs])])
-    ends = np.searchsorted(submit, submit + HOURS_S)
+    ends = np.searchsorted(submit, submit + span_s)
     first = int(np.argmax(work[ends] - work[np.arange(len(jobs))]))
     return jobs[first : ends[first]]
 
@@ -120,12 +125,13 @@ def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[dict[st
 
 def replay(options: argparse.Namespace) -> dict[str, object]:
     spec = replay_spec(options.nodes, options.port)
-    window = busiest(read_trace(options.trace))
+    span_s = options.hours * 3600
+    window = busiest(read_trace(options.trace), span_s, options.least_gpus)
     gpus = sum(node.gpus for node in spec.node_list)
-    load = sum(job.work for job in window) / (gpus * HOURS_S)
+    load = sum(job.work for job in window) / (gpus * span_s)
     stretch = options.load / load if options.load else 1.0
     jobs = as_lab_jobs([job._replace(run_s=job.run_s * stretch) for job in window], spec, options.compress)
-    longest_s = 2 * HOURS_S / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
+    longest_s = 2 * span_s / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
     began, cpu = time.monotonic(), time.process_time()
     with big_lab(spec) as lab:
         backfill, enforce = rounds(lab, jobs, longest_s)
@@ -135,6 +141,7 @@ def replay(options: argparse.Namespace) -> dict[str, object]:
         "jobs": len(jobs),
         "gpus_asked": sum(job.gpus for job in window),
         "nodes": options.nodes,
+        "hours": options.hours,
         "compress": options.compress,
         "load": round(load * stretch, 3),
         "backfill": without,
@@ -152,6 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, default=PHILLY, help="a Philly job list; default: the shipped sample")
     parser.add_argument("--nodes", default="250x8")
     parser.add_argument("--compress", type=float, default=60.0)
+    parser.add_argument("--hours", type=float, default=HOURS, help="so much of the trace, and the longest run time")
+    parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs on fewer")
     parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
     parser.add_argument("--port", type=int, default=28300, help="the lab takes this one to 260 further")
     options = parser.parse_args(arguments)

@@ -314,7 +314,7 @@ def load_settings(path: Path | None = None, *, trusted: bool = False) -> Setting
             remedy = f"{error.filename}; chown it to root, chmod go-w"
             raise InputError(f"{target}: refused: {error.strerror} ({remedy})") from None
         raise InputError(f"{target}: cannot be read ({error.strerror}); name another file with --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of Python's own for a number of thousands of digits, too
         raise InputError(f"{target}: not valid TOML ({error}); mend that line") from error
     return parse_settings(raw, str(target))
 

@@ -23,7 +23,7 @@ def read_toml(text: str, source: str) -> Table:
     """The table of a whole file; ``source`` names it in errors. Raises InputError."""
     try:
         return Table(tomllib.loads(text), source, "", find_lines(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of Python's own for a number of thousands of digits, too
         raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
 
 

@@ -349,9 +349,9 @@ def _step(offset: Path, seconds: int) -> None:
 
 @fault("burst", "thousands of sbatch at once", size=5000, smoke=60, own_load=True)
 def burst(arena: Arena, rng: Random, size: int) -> int:
-    """Of five one runs: the owner takes four back, for the sake of the machine that this runs on."""
-    arena.put_many(size - size // 5, wish=Wish.CANCELLED)
-    arena.put_many(size // 5)
+    """Of ten one runs: the owner takes nine back, for the sake of the machine that this runs on."""
+    arena.put_many(size - size // 10, wish=Wish.CANCELLED)
+    arena.put_many(size // 10)
     arena.cancel(*(t.job_id for t in arena.tickets if t.job_id and t.wish is Wish.CANCELLED))
     return 1
 

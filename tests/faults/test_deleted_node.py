@@ -11,15 +11,20 @@ pytestmark = pytest.mark.e2e
 
 
 def test_slurm_fails_a_waiting_job_that_is_pinned_to_a_node_it_no_longer_knows() -> None:
-    """As a pin of asrptd between its write and the start; a job that is not pinned, or elsewhere, stays."""
+    """As a pin of asrptd between its write and the start, and as its owner's -w, without any asrptd.
+
+    A job that names no node, or another, stays.
+    """
     with own_cluster(40, "2x4") as cluster:
-        free, here, gone = (cluster.submit("-n1", "--gpus-per-task=1", "--begin=now+1hour") for _ in range(3))
+        words = ["-n1", "--gpus-per-task=1", "--begin=now+1hour"]
+        free, here, gone = (cluster.submit(*words) for _ in range(3))
+        chosen = cluster.submit(*words, "-w", "n2")
         cluster.scontrol("update", f"JobId={here}", "NumNodes=1-1", "ReqNodeList=n1")
         cluster.scontrol("update", f"JobId={gone}", "NumNodes=1-1", "ReqNodeList=n2")
         with without_last_node(cluster.lab):
             states = {job_id: record.state for job_id, record in cluster.jobs().items()}
-            words = [f"update JobId={gone} Requeue=1", f"requeue {gone}"]
-            refused = [cluster.lab.run(["scontrol", *line.split()], check=False).stderr for line in words]
-        assert states == {free: "PENDING", here: "PENDING", gone: "NODE_FAIL"}
+            tries = [f"update JobId={gone} Requeue=1", f"requeue {gone}"]
+            refused = [cluster.lab.run(["scontrol", *line.split()], check=False).stderr for line in tries]
+        assert states == {free: "PENDING", here: "PENDING", gone: "NODE_FAIL", chosen: "NODE_FAIL"}
         assert "Job has already finished" in refused[0]
         assert "Requested operation is presently disabled" in refused[1]  # so that asrptd cannot give it back

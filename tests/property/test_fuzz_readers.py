@@ -208,6 +208,7 @@ def test_sinfo(data: bytes) -> None:
 
 @settings(max_examples=200)
 @example(b"a = " + NESTED)
+@example(b"a = " + b"9" * 5000)
 @given(spoilt((ROOT / "etc" / "asrpt.toml").read_bytes()))
 def test_settings(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -216,6 +217,7 @@ def test_settings(data: bytes) -> None:
         or_our_error(lambda: load_settings(path))
 
 
+@example(b"version = " + b"9" * 5000)
 @given(spoilt((LIBRARY / "vgg19-dp4.toml").read_bytes()))
 def test_profiles(data: bytes) -> None:
     or_our_error(lambda: parse_profile(text_of(data), "test"))
