@@ -38,7 +38,7 @@ from slurm_asrpt.spool import read_losses, read_progress
 
 
 def _as_sbatch(
-    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments.")] = None,
+    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")] = None,
     name: Annotated[
         str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
     ] = None,
@@ -63,6 +63,7 @@ class Prediction:
     predicted_iterations: int
     predicted_low: int
     predicted_high: int
+    predicted_mean: int
     predicted_by: str
     features: dict[str, float]
     gpus: int
@@ -109,6 +110,7 @@ def _prediction(submission: Submission, found: table.Answer, target: Path) -> Pr
         predicted_iterations=found.iterations,
         predicted_low=found.low,
         predicted_high=found.high,
+        predicted_mean=found.order,
         predicted_by=found.level,
         features=dict(subject.features),
         gpus=subject.gpus,
@@ -162,6 +164,9 @@ def explain_command(
     as_json: JsonOption = False,
 ) -> None:
     """Show the past runs that a prediction rests on.
+
+    As with sbatch, options go before a script; what follows it is the
+    script's own.
 
     \b
     Examples:
@@ -257,6 +262,8 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
 
 def _show_evidence(subject: Subject, found: Evidence) -> None:
     print(f"predicted iterations: {_iterations(found.answer.iterations)}")
+    if found.answer.mean:
+        print(f"expected, for order:  {found.answer.mean}")
     if found.answer.high:
         print(f"10-90% interval:      {_interval(found.answer.low, found.answer.high)}")
     if subject.features:
