@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,9 @@ from slurm_asrpt.spool import read_losses, read_progress
 
 
 def _as_sbatch(
-    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
     ] = None,
@@ -180,6 +183,7 @@ def explain_command(
         subject = _of_job(settings, job)
     else:
         subject = as_submitted(settings, Path(job), given).subject
+        _note_misplaced(given)
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)
@@ -194,6 +198,12 @@ def explain_command(
         _show_evidence(subject, found)
         if loss is not None:
             _show_loss(loss)
+
+
+def _note_misplaced(given: AsSbatch) -> None:
+    for word in given.args:
+        if word.partition("=")[0] in ("--plot", "--json"):
+            print(f"note: {safe(word)} follows the script, so it is the script's; put it before", file=sys.stderr)
 
 
 def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
