@@ -242,7 +242,7 @@ def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook]
     path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
     assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 4")
     header = "asrpt-table 4 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
-    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
+    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
     assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: no blank")
 
 
