@@ -3,7 +3,10 @@
 Two labs on this machine, one with the hook and one without; a table of one million groups; 64 KB scripts, none like
 another, with no key in the table (the longest look-up). ``p50_us`` and ``p99_us``: the whole job_submit call inside
 slurmctld, by os.clock: CPU microseconds of slurmctld's process, so that what its other threads do meanwhile counts too.
-``sbatch_overhead_pct``: the median of (with - without), pair by pair in turn, over the median without. Needs root.
+``sbatch_overhead_pct``: the median of (with - without), pair by pair in turn, over the median without.
+``control_p50_us`` and ``control_p99_us``: a loop of arithmetic in the hook's place, in each turn after the pair. It is
+the same work each time: how far its 99th percentile is above its median is the machine's and slurmctld's doing.
+Needs root.
 """
 
 from __future__ import annotations
@@ -30,14 +33,23 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 
-TIMES = Path("log") / "hook-times"  # where the lab deletes it
+TIMES, CONTROL = Path("log") / "hook-times", Path("log") / "control-times"  # where the lab deletes them
+CONTROL_NAME = "control"
+ROUNDS = 20_000  # of the loop: about as long as the hook
 TIMED = """\
 local asrpt = dofile("{etc}/job_submit_asrpt.lua").open("{hook}")
+local function arithmetic()
+  local a = 1
+  for i = 1, {rounds} do a = (a * 1000003 + i) % 4294967291 end
+  return slurm.SUCCESS
+end
 function slurm_job_submit(desc, parts, uid)
+  local control = desc.name == "{control_name}"
+  local call, times = control and arithmetic or asrpt.job_submit, control and "{control}" or "{times}"
   local begun = os.clock()
-  local rc = asrpt.job_submit(desc, parts, uid)
+  local rc = call(desc, parts, uid)
   local took = os.clock() - begun
-  local file = io.open("{times}", "a")
+  local file = io.open(times, "a")
   file:write(string.format("%.0f\\n", took * 1e6))
   file:close()
   return rc
@@ -79,7 +91,14 @@ def prepare(found: Lab, groups: int) -> None:
     paths, draw = found.paths, random.Random(1)
     table = render_table({f"{draw.getrandbits(64):016x}": Entry(100, 50, 200) for _ in range(groups)})
     replace_file(paths.hook / FILE_NAME, table)
-    text = TIMED.format(etc=paths.etc, hook=paths.hook, times=found.directory / TIMES)
+    text = TIMED.format(
+        etc=paths.etc,
+        hook=paths.hook,
+        times=found.directory / TIMES,
+        control=found.directory / CONTROL,
+        control_name=CONTROL_NAME,
+        rounds=ROUNDS,
+    )
     (paths.etc / "job_submit.lua").write_text(text, encoding="utf-8")
     found.restart_slurmctld()
 
@@ -90,10 +109,10 @@ def beat(found: Lab, number: int) -> float:
     return time.monotonic()
 
 
-def submit(found: Lab, text: str) -> float:
+def submit(found: Lab, text: str, name: str = "train") -> float:
     """Milliseconds that sbatch takes. On hold: Slurm does not try to start it, whatever the hook says."""
     begun = time.perf_counter()
-    found.run(["sbatch", "--hold", "--gpus=8", "-J", "train"], input=text)
+    found.run(["sbatch", "--hold", "--gpus=8", "-J", name], input=text)
     return (time.perf_counter() - begun) * 1e3
 
 
@@ -110,28 +129,41 @@ def measure(with_hook: Lab, without: Lab, options: argparse.Namespace) -> dict[s
         else:
             plain = submit(without, text)
             pairs.append((submit(with_hook, text), plain))
-    times = [int(line) for line in (with_hook.directory / TIMES).read_text(encoding="ascii").split()]
-    return figures(pairs[options.warm_up :], times[options.warm_up :]) | {
+        submit(with_hook, text, CONTROL_NAME)
+    times, control = (_times(with_hook.directory / name)[options.warm_up :] for name in (TIMES, CONTROL))
+    return figures(pairs[options.warm_up :], times, control) | {
         "heartbeat_s": options.heartbeat,
         "groups": options.groups,
         "script_bytes": options.script_bytes,
     }
 
 
-def figures(pairs: Sequence[tuple[float, float]], times: Sequence[int]) -> dict[str, object]:
-    """times: microseconds of the hook; pairs: milliseconds of sbatch with and without it."""
+def _times(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text(encoding="ascii").split()]
+
+
+def figures(pairs: Sequence[tuple[float, float]], times: Sequence[int], control: Sequence[int]) -> dict[str, object]:
+    """times, control: microseconds of the hook, and of the loop; pairs: milliseconds of sbatch with and without it."""
     plain = statistics.median(b for _, b in pairs)
     more = statistics.median(a - b for a, b in pairs)
-    percentiles = statistics.quantiles(times, n=100, method="inclusive")
+    p50, p99 = _percentiles(times)
+    control_p50, control_p99 = _percentiles(control)
     return {
-        "p50_us": round(percentiles[49]),
-        "p99_us": round(percentiles[98]),
+        "p50_us": p50,
+        "p99_us": p99,
         "max_us": max(times),
+        "control_p50_us": control_p50,
+        "control_p99_us": control_p99,
         "sbatch_overhead_pct": round(100 * more / plain, 2),
         "sbatch_ms": round(plain, 2),
         "sbatch_more_ms": round(more, 3),
         "pairs": len(pairs),
     }
+
+
+def _percentiles(times: Sequence[int]) -> tuple[int, int]:
+    found = statistics.quantiles(times, n=100, method="inclusive")
+    return round(found[49]), round(found[98])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

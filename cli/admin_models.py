@@ -63,6 +63,8 @@ def _tell(report: RetrainReport) -> None:
     print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
     if report.verdict.new is not None:
         print(f"on {report.verdict.runs} later run(s) it errs by {report.verdict.new:.0%} of the mean")
+    if report.unjudged:
+        print(safe(report.unjudged))
     print(f"model {report.model}")
     if not report.refused:
         print(f"table {report.table}")

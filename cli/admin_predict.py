@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,9 @@ from slurm_asrpt.spool import read_losses, read_progress
 
 
 def _as_sbatch(
-    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments.")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
     ] = None,
@@ -63,6 +66,7 @@ class Prediction:
     predicted_iterations: int
     predicted_low: int
     predicted_high: int
+    predicted_mean: int
     predicted_by: str
     features: dict[str, float]
     gpus: int
@@ -109,6 +113,7 @@ def _prediction(submission: Submission, found: table.Answer, target: Path) -> Pr
         predicted_iterations=found.iterations,
         predicted_low=found.low,
         predicted_high=found.high,
+        predicted_mean=found.order,
         predicted_by=found.level,
         features=dict(subject.features),
         gpus=subject.gpus,
@@ -163,6 +168,9 @@ def explain_command(
 ) -> None:
     """Show the past runs that a prediction rests on.
 
+    As with sbatch, options go before a script; what follows it is the
+    script's own.
+
     \b
     Examples:
       asrpt-admin explain-prediction 4711
@@ -175,6 +183,7 @@ def explain_command(
         subject = _of_job(settings, job)
     else:
         subject = as_submitted(settings, Path(job), given).subject
+        _note_misplaced(given)
     entries = _entries(settings)
     with read_history(settings) as history:
         found = evidence(subject, entries, history)
@@ -189,6 +198,12 @@ def explain_command(
         _show_evidence(subject, found)
         if loss is not None:
             _show_loss(loss)
+
+
+def _note_misplaced(given: AsSbatch) -> None:
+    for word in given.args:
+        if word.partition("=")[0] in ("--plot", "--json"):
+            print(f"note: {safe(word)} follows the script, so it is the script's; put it before", file=sys.stderr)
 
 
 def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
@@ -257,6 +272,8 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
 
 def _show_evidence(subject: Subject, found: Evidence) -> None:
     print(f"predicted iterations: {_iterations(found.answer.iterations)}")
+    if found.answer.mean:
+        print(f"expected, for order:  {found.answer.mean}")
     if found.answer.high:
         print(f"10-90% interval:      {_interval(found.answer.low, found.answer.high)}")
     if subject.features:

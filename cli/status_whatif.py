@@ -107,6 +107,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         low=answer.low,
         high=answer.high,
         sizes=submission.sizes,
+        mean=answer.mean,
     )
     try:
         status, snapshot = _published(settings)

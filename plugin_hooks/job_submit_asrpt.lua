@@ -723,7 +723,7 @@ end
 
 -- --------------------------------------------------------------------------------------------- table.txt
 
-local RECORD = 67
+local RECORD = 83
 local MAX_ITERATIONS = 1e12
 local UNIT_FEATURES = { e = "epochs", s = "steps" }
 
@@ -736,10 +736,10 @@ end
 -- The home of a key is exact: each product is below 2^52.
 local function read_header(file)
   local line = file:read(RECORD) or ""
-  local slots, records, a, b = match(line, "^asrpt%-table 3 ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
+  local slots, records, a, b = match(line, "^asrpt%-table 4 ([1-9][0-9]*) ([0-9]+) ([0-9]+) ([0-9]+) *\n$")
   local other = not slots and match(line, "^asrpt%-table ([0-9]+) ")
-  if other and #other <= 3 and other ~= "3" then
-    damaged("format " .. other .. ", not 3")
+  if other and #other <= 3 and other ~= "4" then
+    damaged("format " .. other .. ", not 4")
   elseif #line ~= RECORD or not slots or #slots > 12 or #records > 12 or #a ~= 6 or #b ~= 6 then
     damaged("header")
   elseif file:seek("end") ~= (tonumber(records) + 1) * RECORD then
@@ -749,11 +749,12 @@ local function read_header(file)
 end
 
 local function entry_in(window, at)
-  local key, n, low, high, unit = match(window, "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n", at)
-  if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 then
+  local key, n, low, high, mean, unit =
+    match(window, "^([0-9a-f]+) ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) ([-es])\n", at)
+  if not key or #key ~= 16 or #n ~= 15 or #low ~= 15 or #high ~= 15 or #mean ~= 15 then
     damaged("record")
   end
-  return { n = n / 1000, low = low / 1000, high = high / 1000, unit = unit }
+  return { n = n / 1000, low = low / 1000, high = high / 1000, mean = mean / 1000, unit = unit }
 end
 
 -- A hash table: the record stands at its home, or behind it, before the next blank one. Mostly a single read.
@@ -784,7 +785,8 @@ local function answer(file, chain, features)
     local factor = entry and (entry.unit == "-" and 1 or features[UNIT_FEATURES[entry.unit]]) or 0
     if factor > 0 then
       local n, low, high = whole(entry.n, factor), whole(entry.low, factor), whole(entry.high, factor)
-      return { n = n, low = low, high = high, level = chain[i][1] }
+      local mean = entry.mean > 0 and whole(entry.mean, factor) or 0
+      return { n = n, low = low, high = high, mean = mean, level = chain[i][1] }
     end
   end
   return { n = 0 }
@@ -976,6 +978,7 @@ local function format_tag(job, found, profile, begin, left, interrupt)
   put(fields, "b", begin > 0 and format("%.0f", begin))
   put(fields, "l", left)
   put(fields, "i", found.high and format("%.0f-%.0f", found.low, found.high))
+  put(fields, "m", (found.mean or 0) > 0 and format("%.0f", found.mean))
   put(fields, "k", job.program)
   put(fields, "v", found.level)
   put(fields, "s", profile ~= "" and job.sizes)

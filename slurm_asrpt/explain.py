@@ -72,7 +72,8 @@ def explain(found: Status, job: JobStatus) -> Explanation:
 
 def work(job: JobStatus) -> float | None:
     """g_i ñ_i α̃_i^min, what the order goes by, GPU-seconds; None for an unseen group."""
-    return job.gpus * job.predicted_iterations * job.alpha_min if job.predicted_iterations and job.alpha_min else None
+    iterations = job.predicted_mean or job.predicted_iterations
+    return job.gpus * iterations * job.alpha_min if iterations and job.alpha_min else None
 
 
 def _changes(job: JobStatus) -> list[str]:

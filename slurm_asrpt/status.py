@@ -58,6 +58,7 @@ class JobStatus:
     remaining_s: Annotated[float | None, "What a running job still takes, by its reports, else as predicted."] = None
     predicted_low: Annotated[int | None, "With 10% it takes fewer iterations; null where nothing is predicted."] = None
     predicted_high: Annotated[int | None, "With 90% it takes fewer iterations."] = None
+    predicted_mean: Annotated[int | None, "Iterations that its place in the queue goes by; null: the predicted."] = None
     predicted_run_low_s: Annotated[float | None, "The same of the run time, 10%."] = None
     predicted_run_high_s: Annotated[float | None, "The same of the run time, 90%."] = None
     remaining_low_s: Annotated[float | None, "The same of what is left; null if the job has said it itself."] = None

@@ -51,7 +51,8 @@ function ops.lookup(f)
   local chain, features = {}, { epochs = tonumber(f[3]), steps = tonumber(f[4]) }
   for i = 5, #f do chain[#chain + 1] = { tostring(i - 4), f[i] } end
   local a, trouble = M.lookup(f[2], chain, features)
-  return string.format("%.0f %.0f %.0f %s %s", a.n, a.low or 0, a.high or 0, a.level or "-", trouble or "")
+  local figures = string.format("%.0f %.0f %.0f %.0f", a.n, a.low or 0, a.high or 0, a.mean or 0)
+  return figures .. " " .. (a.level or "-") .. " " .. (trouble or "")
 end
 
 function ops.comment(f)

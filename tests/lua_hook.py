@@ -59,8 +59,8 @@ class LuaHook:
         """What the hook finds; the level is the key's number in ``keys``, from 1."""
         wanted = [repr(features.get(name, "")) for name in ("epochs", "steps")]
         answer = self.ask("lookup", str(path), *wanted, *keys).decode()
-        n, low, high, level, trouble = answer.split(" ", 4)
-        return Answer(int(n), int(low), int(high), level.strip("-")), trouble
+        n, low, high, mean, level, trouble = answer.split(" ", 5)
+        return Answer(int(n), int(low), int(high), level.strip("-"), int(mean)), trouble
 
     def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
         """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""

@@ -88,4 +88,5 @@ def _lately(run: Run) -> _Came:
     alpha = run.alpha or 1.0
     span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).times(alpha)
     known = run.predicted_iterations > 0
-    return _Came(replace(job, predicted_iterations=run.predicted_iterations * alpha), span if known else None, 1.0)
+    order = (run.predicted_mean or run.predicted_iterations) * alpha
+    return _Came(replace(job, predicted_iterations=order), span if known else None, 1.0)

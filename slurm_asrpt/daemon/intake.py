@@ -145,7 +145,7 @@ def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job
         user=record.user,
         gpus=ask.gpus,
         profile=profile,
-        predicted_iterations=float(tag.iterations),
+        predicted_iterations=float(tag.order),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
         request=_the_same(ask.request),

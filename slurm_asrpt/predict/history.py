@@ -69,6 +69,7 @@ class Run:
     nodes: GPUs by node. alpha: seconds per iteration in the placement that the run really had.
     program: key of scripts that run the same program. features: numeric hyper-parameters by name.
     predicted_low, predicted_high: the 10-90% interval of predicted_iterations, which predicted_by (a level) answered.
+    predicted_mean: what the order went by, 0 for predicted_iterations.
     reported_total: iterations that the job said it would do. origin: who told of the run.
     forecast_made: when its start was first foretold, 0: never; forecast_low, _median, _high: with 10, 50 and 90% it
     would have started by then, 0: later than could be foreseen.
@@ -103,6 +104,7 @@ class Run:
     forecast_low: int = 0
     forecast_median: int = 0
     forecast_high: int = 0
+    predicted_mean: int = 0
 
     @property
     def key(self) -> Key:
@@ -121,6 +123,7 @@ def tagged(run: Run, tag: Tag) -> Run:
         predicted_low=tag.low,
         predicted_high=tag.high,
         predicted_by=tag.level,
+        predicted_mean=tag.mean,
     )
 
 

@@ -38,7 +38,12 @@ def _add_forecasts(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE runs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _add_features, _add_marks, _add_forecasts)
+def _add_mean(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE runs ADD COLUMN predicted_mean INTEGER NOT NULL DEFAULT 0")
+
+
+_STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
 """Step i leads from schema version i to i + 1; a step once released is never changed."""
 
 

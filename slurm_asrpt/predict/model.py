@@ -19,7 +19,7 @@ from typing import Any
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
 
-FORMAT = 4
+FORMAT = 5
 KEPT_OTHERS = 3
 """Refused or damaged models that are kept, to be looked at."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"

@@ -44,7 +44,10 @@ class RetrainError(AsrptError):
 
 @dataclass(frozen=True)
 class RetrainReport:
-    """refused: why the new model was stored but not activated, "" if it is active."""
+    """refused: why the new model was stored but not activated, "" if it is active.
+
+    unjudged: why it was compared with none, where a model was active.
+    """
 
     rows: int
     groups: int
@@ -53,6 +56,7 @@ class RetrainReport:
     table: Path
     verdict: Verdict
     refused: str
+    unjudged: str
 
 
 def retrain(settings: Settings, now: float, progress: Progress = silent, force: bool = False) -> RetrainReport:
@@ -69,7 +73,7 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
             samples = teaching(history.samples(completed=False))
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
-        verdict = _verdict(models, samples, fit)
+        verdict, unjudged = _verdict(models, samples, fit), _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
         if not refused:
@@ -77,7 +81,9 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
         prune_models(models, settings.predict.keep_models)
     target = settings.paths.hook / table.FILE_NAME
     seconds = time.monotonic() - started
-    return RetrainReport(len(samples), model.info.groups, seconds, models / model.name, target, verdict, refused)
+    return RetrainReport(
+        len(samples), model.info.groups, seconds, models / model.name, target, verdict, refused, unjudged
+    )
 
 
 def activate(settings: Settings, name: str) -> Model:
@@ -118,6 +124,14 @@ def _nothing_learned(models: Path, samples: Sequence[Sample]) -> str:
     if samples or old is None or not old.rows:
         return ""
     return f"the history holds nothing to learn from, and the active model learned from {old.rows} run(s)"
+
+
+def _unjudged(models: Path) -> str:
+    """Why nothing could be compared with though a model is active: then any new one is better than none."""
+    active = active_name(models)
+    if not active or usable(models, active) or any(name < active for name in _good(models)):
+        return ""
+    return f"the active model {active} cannot be used and no good one is older: compared with none"
 
 
 def _switch(settings: Settings, model: Model) -> None:

@@ -1,8 +1,9 @@
 """``table.txt``: predicted iterations by key, as the hook reads them by seek and read.
 
-Records of 67 bytes: a header ``asrpt-table 3 <slots> <records> <a> <b>`` padded with blanks, then
-``<16 hex digits> <n> <low> <high> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to high
-is the 10-90% interval; unit is ``-``, or ``e`` or ``s`` where the figures are per epoch or step that a job asks for.
+Records of 83 bytes: a header ``asrpt-table 4 <slots> <records> <a> <b>`` padded with blanks, then
+``<16 hex digits> <n> <low> <high> <mean> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to
+high is the 10-90% interval; mean is what the order goes by, 0 for n; unit is ``-``, or ``e`` or ``s`` where the figures
+are per epoch or step that a job asks for.
 
 Where a key's record stands follows from the key: a hash table with linear probing and every second slot blank. So one
 short read, seldom two, finds a key or that there is none; pages that were not read lately are what a look-up costs.
@@ -29,16 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILE_NAME = "table.txt"
-RECORD = 67
+RECORD = 83
 MAX_ITERATIONS = 10**12
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
 _WINDOW, _MOST_WINDOWS = 8, 64
 """Records in a read, and reads for a key before the table counts as damaged."""
 
-_HEADER = re.compile(rb"asrpt-table 3 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
+_HEADER = re.compile(rb"asrpt-table 4 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
 _OTHER = re.compile(rb"asrpt-table ([0-9]{1,3}) ")
-_RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
+_RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
 _HEX = re.compile(r"[0-9a-f]*")
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
@@ -50,17 +51,21 @@ Chain = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Entry:
-    """What is predicted under a key. low, high: the 10-90% interval. unit: all three per epoch (e) or step (s)."""
+    """What is predicted under a key. low, high: the 10-90% interval. unit: all of them per epoch (e) or step (s).
+
+    mean: expected iterations, by which jobs are ordered, where that is another figure than ``iterations``; else 0.
+    """
 
     iterations: float
     low: float
     high: float
     unit: str = "-"
+    mean: float = 0.0
 
     @classmethod
-    def plain(cls, iterations: float, unit: str = "-") -> Self:
+    def plain(cls, iterations: float, unit: str = "-", mean: float = 0.0) -> Self:
         """A figure without an interval."""
-        return cls(iterations, iterations, iterations, unit)
+        return cls(iterations, iterations, iterations, unit, mean)
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,12 @@ class Answer:
     low: int = 0
     high: int = 0
     level: str = ""
+    mean: int = 0
+
+    @property
+    def order(self) -> int:
+        """Iterations that the job's place in the queue goes by."""
+        return self.mean or self.iterations
 
 
 def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Entry | None]) -> Answer:
@@ -80,7 +91,7 @@ def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Ent
         factor = unit_factor(entry.unit, features) if entry else 0.0
         if entry and factor > 0:
             n, low, high = (_whole(value, factor) for value in (entry.iterations, entry.low, entry.high))
-            return Answer(n, low, high, level)
+            return Answer(n, low, high, level, _whole(entry.mean, factor) if entry.mean > 0 else 0)
     return Answer()
 
 
@@ -123,7 +134,7 @@ def render_table(predictions: Mapping[str, Entry]) -> bytes:
     order = np.argsort(homes, kind="stable")
     places = _probed(homes[order])
     rows = np.tile(_BLANK, (1 + max(layout.slots, int(places.max(initial=0)) + 2), 1))
-    header = f"asrpt-table 3 {layout.slots} {len(rows) - 1} {layout.a} {layout.b}".ljust(RECORD - 1) + "\n"
+    header = f"asrpt-table 4 {layout.slots} {len(rows) - 1} {layout.a} {layout.b}".ljust(RECORD - 1) + "\n"
     rows[0] = np.frombuffer(header.encode("ascii"), dtype=np.uint8)
     rows[1 + places] = records[order]
     return rows.tobytes()
@@ -151,7 +162,7 @@ def _records(predictions: Mapping[str, Entry]) -> Bytes:
         raise ValueError("what is no unit of a prediction cannot stand in the table")
     rows = np.full((len(entries), RECORD), ord(" "), dtype=np.uint8)
     rows[:, :16] = _letters(keys).reshape(-1, 16)
-    for column, figure in enumerate(("iterations", "low", "high")):
+    for column, figure in enumerate(("iterations", "low", "high", "mean")):
         values = np.array([getattr(entry, figure) for entry in entries], dtype=np.float64)
         rows[:, 17 + 16 * column : 32 + 16 * column] = _digits(values)
     rows[:, RECORD - 2] = _letters(units)
@@ -215,8 +226,8 @@ def _layout(file: BinaryIO) -> _Layout:
     file.seek(0)
     line = file.read(RECORD)
     match, other = _HEADER.fullmatch(line), _OTHER.match(line)
-    if other and other[1] != b"3":
-        raise ValueError(f"format {other[1].decode()}, not 3")
+    if other and other[1] != b"4":
+        raise ValueError(f"format {other[1].decode()}, not 4")
     if not match or len(line) != RECORD:
         raise ValueError("header")
     found = _Layout(*map(int, match.groups()))
@@ -226,8 +237,8 @@ def _layout(file: BinaryIO) -> _Layout:
 
 
 def _entry(match: re.Match[bytes]) -> Entry:
-    n, low, high = (int(digits) / 1000 for digits in match.group(2, 3, 4))
-    return Entry(n, low, high, match[5].decode("ascii"))
+    n, low, high, mean = (int(digits) / 1000 for digits in match.group(2, 3, 4, 5))
+    return Entry(n, low, high, match[6].decode("ascii"), mean)
 
 
 def read_table(path: Path) -> dict[str, Entry]:

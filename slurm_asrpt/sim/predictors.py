@@ -51,7 +51,7 @@ class Learner:
     def predict(self, row: int, now: float) -> float:
         """ñ of the job in this row, as the last retraining knows it."""
         self._retrain(now)
-        return answer(self._chains[row], _NOTHING, self._predictor.entry).iterations
+        return answer(self._chains[row], _NOTHING, self._predictor.entry).order
 
     def _retrain(self, now: float) -> None:
         if now < self._next:
@@ -80,4 +80,4 @@ def taught(name: str, chains: Sequence[Chain], iterations: Floats) -> Predictor:
 
 def predictions(known: Predictor, chains: Sequence[Chain]) -> Floats:
     """ñ for each job; 0 where the predictor has no answer."""
-    return np.array([answer(chain, _NOTHING, known.entry).iterations for chain in chains], dtype=np.float64)
+    return np.array([answer(chain, _NOTHING, known.entry).order for chain in chains], dtype=np.float64)

@@ -97,7 +97,7 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
     number = {profile: at for at, profile in enumerate(dict.fromkeys(profiles))}
     profiled = np.array([profile.name != UNPROFILED for profile in profiles])
     alpha = np.array([run.alpha or 1.0 for run in ran])
-    predicted = np.array([run.predicted_iterations for run in ran], dtype=float)
+    predicted = np.array([run.predicted_mean or run.predicted_iterations for run in ran], dtype=float)
     table = replace(
         past.table,
         profiles=tuple(number),

@@ -1,12 +1,13 @@
 """The tag that the hook writes into a job's AdminComment.
 
 ``asrpt1:g=<16 hex digits>;n=<iterations>`` and what there is of ``;p=<profile>;b=<epoch>;l=<reason>``
-``;i=<low>-<high>;k=<16 hex digits>;v=<letter>;s=<sizes>;c=<signal>;f=<features>``
+``;i=<low>-<high>;m=<iterations>;k=<16 hex digits>;v=<letter>;s=<sizes>;c=<signal>;f=<features>``
 
 g: recurrence group. n: predicted training iterations, 0 for an unseen group. p: the profile that the user
 named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
-i: the 10-90% interval of n. k: the program. v: the first letter of the level that answered (``predict.keys.LEVELS``).
+i: the 10-90% interval of n. m: what the order goes by, where that is not n. k: the program.
+v: the first letter of the level that answered (``predict.keys.LEVELS``).
 s: with a profile, how GPUs share the model (``predict.sizes``).
 c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
 f: the numeric hyper-parameters, left out where the tag would grow over MAX_BYTES.
@@ -31,6 +32,7 @@ _FIELD = {
     "b": re.compile(r"[0-9]{1,12}"),
     "l": re.compile(r"[a-z-]{1,24}"),
     "i": re.compile(r"[0-9]{1,13}-[0-9]{1,13}"),
+    "m": re.compile(r"[0-9]{1,13}"),
     "k": re.compile(r"[0-9a-f]{16}"),
     "v": re.compile(f"[{''.join(level[0] for level in LEVELS)}]"),
     "s": re.compile(r"[gntp0-9]{2,24}"),
@@ -42,7 +44,7 @@ _LEVEL = {level[0]: level for level in LEVELS}
 
 @dataclass(frozen=True)
 class Tag:
-    """low, high: the 10-90% interval, 0 and 0 where there is none."""
+    """low, high: the 10-90% interval, 0 and 0 where there is none. mean: expected iterations, 0 for ``iterations``."""
 
     group: str
     iterations: int = 0
@@ -56,13 +58,19 @@ class Tag:
     features: dict[str, float] = field(default_factory=dict)
     sizes: Sizes = NO_SIZES
     interrupt: str = ""
+    mean: int = 0
+
+    @property
+    def order(self) -> int:
+        """Iterations that the job's place in the queue goes by."""
+        return self.mean or self.iterations
 
     def format(self) -> str:
         """The tag's text. Without features it always fits; they go first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
-        optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "k": self.program}
-        optional |= {"v": self.level[:1], "s": str(self.sizes), "c": self.interrupt}
+        optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "m": self.mean}
+        optional |= {"k": self.program, "v": self.level[:1], "s": str(self.sizes), "c": self.interrupt}
         fields += [f"{key}={value}" for key, value in optional.items() if value]
         text = PREFIX + ";".join(fields)
         features = f";f={render_features(self.features)}" if self.features else ""
@@ -102,4 +110,5 @@ def _tag(values: dict[str, str]) -> Tag:
         features=parse_features(values.get("f", "")),
         sizes=parse_sizes(values.get("s", "")),
         interrupt=values.get("c", ""),
+        mean=int(values.get("m", "0")),
     )

@@ -87,7 +87,7 @@ HINTS = [
 plain_words = st.text("abc \n\0é", max_size=20).map(str.encode)
 groups = st.binary(min_size=8, max_size=8).map(bytes.hex)
 figures = st.one_of(st.floats(0, 1e13), st.integers(0, 10**6).map(lambda i: i / 1000))
-entries = st.builds(Entry, figures, figures, figures, st.sampled_from("-es"))
+entries = st.builds(Entry, figures, figures, figures, st.sampled_from("-es"), figures)
 tables = st.dictionaries(groups, entries, max_size=30)
 features = st.dictionaries(st.sampled_from(["epochs", "steps"]), st.floats(-1e3, 1e14).map(float))
 
@@ -240,9 +240,9 @@ def test_same_answer_from_a_damaged_table(
 def test_a_table_of_another_format_or_without_end_is_refused(luas: list[LuaHook], tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text("asrpt-table 2 0".ljust(table.RECORD - 1) + "\n")
-    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 3")
-    header = "asrpt-table 3 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
-    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
+    assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: format 2, not 4")
+    header = "asrpt-table 4 1 5000 500000 500000".ljust(table.RECORD - 1) + "\n"
+    path.write_text(header + 5000 * f"{'1' * 16} {'1' * 15} {'1' * 15} {'1' * 15} {'1' * 15} -\n")
     assert found_by_all(luas, path, ["0" * 16], {}) == (Answer(), "table.txt is damaged: no blank")
 
 

@@ -247,13 +247,17 @@ def test_arguments_count(lua: LuaHook, folder: Path) -> None:
 
 def test_hyper_parameters_choose_the_entry_and_stand_in_the_tag(lua: LuaHook, folder: Path) -> None:
     wide = dict(keys_of(GROUP, JOB.program, 1000, 8, {"epochs": 90.0}))
-    entries = {wide["exact"]: Entry(5, 4, 6), wide["program"]: Entry(1.5, 1, 2, "e"), wide["cluster"]: Entry.plain(77)}
+    entries = {
+        wide["exact"]: Entry(5, 4, 6),
+        wide["program"]: Entry(1.5, 1, 2, "e", 1.75),
+        wide["cluster"]: Entry.plain(77),
+    }
     (folder / "table.txt").write_bytes(render_table(entries))
     asked = {"argc": 3, "argv": "--epochs 90"}
     tag = tag_of(lua.submit(folder, **job(tres_per_job="", tres_per_node="gres:gpu:a100:4", min_nodes=2, **asked)))
     assert tag == Tag(GROUP, 5, low=4, high=6, program=JOB.program, level="exact", features={"epochs": 90})
     tag = tag_of(lua.submit(folder, **job(tres_per_job="", tres_per_task="gres:gpu:1", num_tasks=7, **asked)))
-    assert (tag.iterations, tag.low, tag.high, tag.level) == (135, 90, 180, "program")
+    assert (tag.iterations, tag.low, tag.high, tag.mean, tag.level) == (135, 90, 180, 158, "program")
     assert (tag_of(lua.submit(folder, **job())).iterations, tag_of(lua.submit(folder, **job())).level) == (
         77,
         "cluster",

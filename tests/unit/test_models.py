@@ -235,6 +235,18 @@ def test_an_empty_model_does_not_take_the_place_of_one_that_knows_something(sett
     assert learned(settings, 300.0, force=True).refused == ""
 
 
+def test_where_the_only_model_cannot_be_used_a_new_one_is_activated_and_says_so(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    first = learned(settings, 100.0)
+    assert first.unjudged == ""
+    (first.model / "predictions.txt").write_bytes(b"junk")
+    ran(settings, 300, 60, 101)
+    report = learned(settings, 200.0)
+    assert (report.refused, report.verdict.reference) == ("", "")
+    assert first.model.name in report.unjudged
+    assert learned(settings, 300.0).unjudged == ""
+
+
 def test_refused_models_do_not_push_the_good_ones_out(settings: Settings, two_models: list[str]) -> None:
     (settings.paths.state / "history.sqlite").unlink()
     few = settings.model_copy(update={"predict": settings.predict.model_copy(update={"keep_models": 2})})

@@ -21,14 +21,14 @@ def find(path: Path, key: str) -> tuple[Answer, str]:
 
 
 def test_records() -> None:
-    entries = {"f" * 16: Entry(1e20, 2, 3, "e"), "0" * 15 + "1": Entry(7.0004, 0, 7.5)}
+    entries = {"f" * 16: Entry(1e20, 2, 3, "e", 4), "0" * 15 + "1": Entry(7.0004, 0, 7.5)}
     lines = render_table(entries).decode().splitlines(keepends=True)
     assert {len(line) for line in lines} == {table.RECORD}
     header, *rest = lines
-    assert re.fullmatch(rf"asrpt-table 3 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
+    assert re.fullmatch(rf"asrpt-table 4 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
     assert sorted(line for line in rest if line.strip()) == [
-        "0000000000000001 000000000007000 000000000000000 000000000007500 -\n",
-        "ffffffffffffffff 999999999999999 000000000002000 000000000003000 e\n",
+        "0000000000000001 000000000007000 000000000000000 000000000007500 000000000000000 -\n",
+        "ffffffffffffffff 999999999999999 000000000002000 000000000003000 000000000004000 e\n",
     ]
 
 
@@ -76,9 +76,9 @@ def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
 
 
 def test_the_first_entry_that_can_answer_does() -> None:
-    known = {"a": Entry(2.5, 1, 4, "e"), "b": Entry(30, 20, 40, "s"), "c": Entry(9, 0, 1e13)}
+    known = {"a": Entry(2.5, 1, 4, "e", 3.0), "b": Entry(30, 20, 40, "s"), "c": Entry(9, 0, 1e13)}
     chain = [("exact", "x"), ("group", "a"), ("program", "b"), ("user", "c")]
-    assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group")
+    assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group", 270)
     assert answer(chain, {"epochs": -1, "steps": 2}, known.get) == Answer(60, 40, 80, "program")
     assert answer(chain, {}, known.get) == Answer(9, 1, 10**12, "user")
     assert answer(chain[:3], {}, known.get) == answer([], {}, known.get) == Answer()

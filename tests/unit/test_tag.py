@@ -28,6 +28,7 @@ tags = st.builds(
     program=st.one_of(st.just(""), st.binary(min_size=8, max_size=8).map(bytes.hex)),
     level=st.sampled_from(["", *LEVELS]),
     sizes=st.builds(Sizes, *[st.integers(0, LARGEST)] * 4),
+    mean=st.integers(0, 10**12),
 )
 numbers = st.floats(-1e14, 1e14).map(lambda value: float(spell(value + 0.0)))
 hyperparameters = st.dictionaries(st.sampled_from(["epochs", "steps", "batch_size", "lr"]), numbers)
@@ -50,9 +51,9 @@ def test_features_go_where_a_tag_would_be_too_long(tag: Tag, features: dict[str,
 def test_all_fields() -> None:
     features = {"lr": 1e-5, "epochs": 90.0}
     tag = Tag(
-        "0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", features, Sizes(8, tp=2), interrupt="B:USR1"
+        "0" * 16, 12, "gpt-2", 7, "off", 3, 40, "f" * 16, "program", features, Sizes(8, tp=2), "B:USR1", 15
     )  # fmt: skip
-    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;k=ffffffffffffffff;v=p;s=g8t2;c=B:USR1;"
+    text = "asrpt1:g=0000000000000000;n=12;p=gpt-2;b=7;l=off;i=3-40;m=15;k=ffffffffffffffff;v=p;s=g8t2;c=B:USR1;"
     text += "f=epochs:90,lr:1e-05"
     assert (tag.format(), parse_tag(text)) == (text, tag)
 

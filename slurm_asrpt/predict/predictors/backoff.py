@@ -2,9 +2,10 @@
 
 1. A submission is answered by the runs most like it: of its group with as many GPUs and the same hyper-parameters, else
    of its group, else of its user and program, else of its user, else of all.
-2. ``expected`` answers with their mean: shortest expected work first is what gives short completion times.
-3. ``typical`` answers with the median of the last 200, a run weighing half as much as one that came 50 runs later: that
-   is most often nearly right, but of a job that may be long it makes a short one (docs/predictions.md).
+2. Both answer with the median of the last 200, a run weighing half as much as one that came 50 runs later: it has the
+   least error.
+3. Of a job that may be long a median makes a short one. So ``expected`` orders jobs by the mean: shortest expected work
+   first is what gives short completion times. ``typical`` orders them by the median too (docs/predictions.md).
 4. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
 5. A user mixes programs, so a user's mean is drawn towards that of all, the less the more runs it rests on.
 """
@@ -13,16 +14,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from statistics import pstdev
+from statistics import fmean, pstdev
 from typing import Self
 
 from slurm_asrpt.predict.predictors.base import Chain, Features, register
 from slurm_asrpt.predict.table import UNIT_FEATURES, Entry, unit_factor
 
 LONG, SHORT = 1000, 200
-"""Runs that a key remembers for its mean, and for its median."""
+"""Of how many runs the mean is made, and the median."""
 HALF = 50.0
 _WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(SHORT))
 DRAWN = 50.0
@@ -35,9 +37,12 @@ Past = deque[tuple[float, Features]]
 
 
 class BackOff:
-    def __init__(self, window: int, statistic: Callable[[Sequence[float]], float], averaged: frozenset[str]) -> None:
-        """statistic: of a key's last ``window`` runs, the latest at the end. averaged: levels with the mean of all."""
-        self._window, self._statistic, self._averaged = window, statistic, averaged
+    def __init__(self, window: int, averaged: frozenset[str]) -> None:
+        """window: runs that a key remembers; if more than SHORT, jobs are ordered by their mean.
+
+        averaged: levels where that is the mean of all runs, drawn as a user's is.
+        """
+        self._window, self._averaged = window, averaged
         self._past: dict[str, Past] = {}
         self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step
         self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
@@ -50,7 +55,6 @@ class BackOff:
             if level in self._averaged:
                 runs, total = self._totals.get(key, (0, 0.0))
                 self._totals[key] = runs + 1, total + iterations
-                continue
             self._past.setdefault(key, deque(maxlen=self._window)).append((iterations, features))
             self._figures.pop(key, None)
             if features and level in _PER_UNIT:
@@ -59,15 +63,18 @@ class BackOff:
         self._group[exact] = group
 
     def entry(self, key: str) -> Entry | None:
-        if key in self._totals:
-            return Entry.plain(self._drawn(key))
         if key not in self._past:
             return None
         if key not in self._figures:
-            past = self._past[key]
-            unit = _unit(past) if key in self._per_unit else PLAIN
-            self._figures[key] = Entry.plain(self._statistic(_values(past, unit)), unit)
-        return self._figures[key]
+            self._figures[key] = self._figure(key)
+        found = self._figures[key]
+        return replace(found, mean=self._drawn(key)) if key in self._totals else found
+
+    def _figure(self, key: str) -> Entry:
+        past = self._past[key]
+        unit = _unit(past) if key in self._per_unit else PLAIN
+        values = _values(past, unit)
+        return Entry.plain(_median(values[-SHORT:]), unit, fmean(values) if self._window > SHORT else 0.0)
 
     def _drawn(self, key: str) -> float:
         """A user's mean, drawn towards that of all in logarithms; that of all itself."""
@@ -76,7 +83,7 @@ class BackOff:
         return math.exp(own * math.log(total / runs) + (1 - own) * math.log(everything / all_runs))
 
     def entries(self) -> dict[str, Entry]:
-        keys = [key for key in (*self._past, *self._totals) if not self._echoes(key)]
+        keys = [key for key in self._past if not self._echoes(key)]
         return {key: entry for key in keys if (entry := self.entry(key))}
 
     def _echoes(self, key: str) -> bool:
@@ -84,7 +91,7 @@ class BackOff:
         return key in self._group and self._past[key] == self._past[self._group[key]]
 
     def copy(self) -> Self:
-        twin = type(self)(self._window, self._statistic, self._averaged)
+        twin = type(self)(self._window, self._averaged)
         twin._past = {key: past.copy() for key, past in self._past.items()}
         twin._per_unit = self._per_unit.copy()
         twin._totals, twin._group, twin._everybody = self._totals.copy(), self._group.copy(), self._everybody
@@ -123,9 +130,5 @@ def _spread(values: Sequence[float]) -> float:
     return pstdev([math.log(value) for value in values])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-register("expected")(partial(BackOff, LONG, _mean, frozenset({"user", "cluster"})))
-register("typical")(partial(BackOff, SHORT, _median, frozenset()))
+register("expected")(partial(BackOff, LONG, frozenset({"user", "cluster"})))
+register("typical")(partial(BackOff, SHORT, frozenset()))
