@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_asrpt.sim.rounds.engine import RoundResult, simulate_rounds
 from slurm_asrpt.sim.rounds.models import KINDS, switch_s
 from slurm_asrpt.sim.rounds.workload import RoundOptions, jobs_of
+from slurm_asrpt.sim.seeded import Seeds
 
 SEEDS, QUICK_SEEDS = 10, 2
 QUICK = 4
@@ -37,6 +38,21 @@ class Cell:
     @property
     def settings(self) -> dict[str, float]:
         return {"groups": self.groups, "whole": self.whole} if self.policy.startswith("hlas") else {}
+
+    @property
+    def label(self) -> str:
+        return self.policy
+
+    def measure(self, seed: int) -> tuple[float, float, float, tuple[float, ...]]:
+        """The values of an ``Outcome`` for one seed."""
+        options = replace(self.options, seed=seed)
+        jobs, fleet = jobs_of(options), options.fleet
+        began = time.perf_counter()
+        result: RoundResult = simulate_rounds(self.policy, fleet, jobs, self.settings, switch_s("hare"))
+        took = time.perf_counter() - began
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result.mean_jct_s, result.weighted_jct_s, took, tuple(result.jct_s.tolist())
 
 
 @dataclass(frozen=True)
@@ -130,34 +146,10 @@ def _small(columns: Columns, divide: int) -> Columns:
 
 FIGURES = tuple(figures())
 Outcomes = Mapping[Cell, Outcome]
-Told = Callable[[int, int, str], None]
 
 
-def run(
-    asked: Sequence[str], seed: int, seeds: int, divide: int = 1, processes: int = 1, told: Told | None = None
-) -> Outcomes:
-    """Every cell of the figures with the seeds from ``seed`` on. Raises KeyError for an unknown figure."""
-    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
-
+def run(asked: Sequence[str], seeds: Seeds, divide: int = 1) -> Outcomes:
+    """Every cell of the figures with every seed. Raises KeyError for an unknown figure."""
     known = figures(divide)
-    cells = list(dict.fromkeys(cell for name in asked for cell in known[name].cells))
-    tasks = [(cell, number) for cell in cells for number in range(seed, seed + seeds)]
-    work = (delayed(measure)(cell, number) for cell, number in tasks)
-    rows: dict[Cell, list[tuple[float, float, float, tuple[float, ...]]]] = {cell: [] for cell in cells}
-    ran = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(work)
-    for done, ((cell, _), row) in enumerate(zip(tasks, ran, strict=True), start=1):
-        rows[cell].append(row)
-        if told:
-            told(done, len(tasks), cell.policy)
-    return {cell: Outcome(*zip(*found, strict=True)) for cell, found in rows.items()}
-
-
-def measure(cell: Cell, seed: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """The values of an ``Outcome`` for one seed."""
-    options = replace(cell.options, seed=seed)
-    began = time.perf_counter()
-    result: RoundResult = simulate_rounds(cell.policy, options.fleet, jobs_of(options), cell.settings, switch_s("hare"))
-    took = time.perf_counter() - began
-    if result.interrupted:
-        raise KeyboardInterrupt
-    return result.mean_jct_s, result.weighted_jct_s, took, tuple(result.jct_s.tolist())
+    found = seeds.run(cell for name in asked for cell in known[name].cells)
+    return {cell: Outcome(*zip(*rows, strict=True)) for cell, rows in found.items()}

@@ -11,6 +11,7 @@ from slurm_asrpt.sim.reproduce_bco_page import table
 from slurm_asrpt.sim.reproduce_hare import FIGURES, MORE, Figure, Outcome, Outcomes, figures
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY
 from slurm_asrpt.sim.rounds.workload import NAMES, TASKS, RoundOptions
+from slurm_asrpt.sim.seeded import Seeds
 
 TITLES: Mapping[str, str] = {
     "hare-fig14": "Fig. 14: the testbed",
@@ -49,10 +50,10 @@ CLAIMS: Mapping[str, str] = {
 Verdict = tuple[str, list[str]]
 
 
-def hare_page(asked: Sequence[str], outcomes: Outcomes, seed: int, seeds: int, divide: int = 1) -> str:
+def hare_page(asked: Sequence[str], outcomes: Outcomes, seeds: Seeds, divide: int = 1) -> str:
     """The page for the figures asked for, Markdown."""
     known = figures(divide)
-    parts = [_head(asked, seed, seeds, divide)]
+    parts = [_head(asked, seeds, divide)]
     for name in (name for name in FIGURES if name in asked):
         status, sentences = _VERDICTS[name](known[name], outcomes)
         parts.append(f"## Hare, {TITLES[name]}\n\n**Paper.** {CLAIMS[name]}\n\n**{status}.** {' '.join(sentences)}\n")
@@ -60,14 +61,14 @@ def hare_page(asked: Sequence[str], outcomes: Outcomes, seed: int, seeds: int, d
     return "\n".join(parts)
 
 
-def _head(asked: Sequence[str], seed: int, seeds: int, divide: int) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'hare'} --seed {seed} --seeds {seeds}"
+def _head(asked: Sequence[str], seeds: Seeds, divide: int) -> str:
+    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'hare'} {seeds.text}"
     scaled = f" --divide {divide}" if divide > 1 else ""
     plain = RoundOptions()
     return f"""# The simulations of Hare's paper, run again
 
-Made by `{command}{scaled}`; verdicts are computed from the figures, each the mean ± the standard deviation over {seeds}
-seeds. Seconds of completion time, from arrival to end.
+Made by `{command}{scaled}`; verdicts are computed from the figures, each the mean ± the standard deviation over
+{seeds.number} seeds. Seconds of completion time, from arrival to end.
 
 The paper leaves much open. *Models*: eight of Table II; `sim/rounds/models.py` says where each time comes from, and
 which speeds are assumptions. *Jobs*: {", ".join(map(str, TASKS))} tasks a round; rounds log-normal (median
