@@ -17,6 +17,8 @@ QUICK = 4
 OFFLINE = ("hare-offline", "gavel-fifo", "srtf", "sched-homo", "sched-allox")
 ONLINE = ("hlas", "gavel-fifo", "sched-homo-unit", "sched-allox-unit", "2d-las")
 PREDICTING = ("hlas-p", "hlas-l", "hlas", "gavel-fifo")
+KNOWN = "hlas-known"
+"""Not in the paper: HLAS that is told the truth, beside those that predict."""
 GPUS = (100, 120, 140, 160, 180)
 JOBS = (100, 150, 200, 250, 300)
 GROUPS = (10, 20, 40, 80, 160)
@@ -85,12 +87,17 @@ class Figure:
     @property
     def cells(self) -> list[Cell]:
         """All of them; HLAS with whole groups, too, where it is compared with others."""
-        found = [self.cell(column, policy) for column in self.columns for policy in self.policies]
+        policies = (*self.policies, KNOWN) if self.shows_known else self.policies
+        found = [self.cell(column, policy) for column in self.columns for policy in policies]
         return found + [self.cell(column, "hlas", whole=True) for column in self.columns if self.shows_whole]
 
     @property
     def shows_whole(self) -> bool:
         return self.policies == ONLINE or self.groups is not None
+
+    @property
+    def shows_known(self) -> bool:
+        return self.policies == PREDICTING
 
 
 def figures(divide: int = 1) -> dict[str, Figure]:

@@ -74,10 +74,22 @@ OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo"
         ("hare-fig14", {"hare_offline": 250.0, **OTHERS}, FAILS),
         ("hare-fig16", {"hare_offline": 100.0, **OTHERS}, HOLDS),
         ("hare-fig16", {"hare_offline": 100.0, **OTHERS, "srtf": 150.0}, PARTLY),
+        ("hare-fig17", {"hare_offline": [100.0, 90.0, 80.0, 75.0, 70.0], **OTHERS}, HOLDS),
+        ("hare-fig17", {"hare_offline": [120.0, 115.0, 110.0, 105.0, 100.0], **OTHERS}, PARTLY),
         ("hare-fig18", {"hare_offline": [100.0, 90.0, 80.0], **OTHERS}, HOLDS),
         ("hare-fig18", {"hare_offline": [80.0, 90.0, 100.0], **OTHERS}, PARTLY),
-        ("hare-fig26", {"hlas_p": 100.0, "hlas_l": 130.0, "hlas": 142.0, "gavel_fifo": 200.0}, HOLDS),
-        ("hare-fig26", {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0}, FAILS),
+        ("hare-fig21", {"hare_offline": 100.0, **OTHERS, "sched_homo": [100.0, 150.0, 200.0]}, HOLDS),
+        ("hare-fig21", {"hare_offline": [150.0, 120.0, 100.0], **OTHERS}, FAILS),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 130.0, "hlas": 142.0, "gavel_fifo": 200.0, "hlas_known": 90.0},
+            HOLDS,
+        ),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0, "hlas_known": 98.0},
+            FAILS,
+        ),
     ],
 )
 def test_verdicts_follow_from_the_figures(name, means, status):
