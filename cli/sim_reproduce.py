@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from slurm_asrpt.sim.reproduce_bco_page import bco_page
 from slurm_asrpt.sim.reproduce_hare_page import hare_page
 from slurm_asrpt.sim.reproduce_page import page
 from slurm_asrpt.sim.reproduce_table2 import CASES, MODELS, Row, table2
+from slurm_asrpt.sim.seeded import Kept, Seeds
 
 OURS = (*FIGURES, "table2")
 WHAT = (*OURS, *bco.FIGURES, *hare.FIGURES)
@@ -75,17 +77,19 @@ def reproduce(
     if load is not None and not 0 < load < 1000:
         raise InputError(f"--load must be above 0, not {load:g}")
     base = Jobs(seed=seed, divide=QUICK if quick else divide, load=load, retrain_s=retrain_seconds(retrain))
-    results = Results(keep)
+    kept = Kept(keep)
+    results = Results(kept)
     try:
         with progress("simulating", None) as told:
             figures = [name for name in asked if name in FIGURES]
             run(figures, base, results, processes, lambda done, total, note: told(done, note, total))
         rows = _table2(seed, quick) if "table2" in asked else []
-        batches = _batches(asked, seed, seeds or (bco.QUICK_SEEDS if quick else bco.SEEDS), processes, output)
-        rounds = _rounds(asked, seed, seeds or (hare.QUICK_SEEDS if quick else hare.SEEDS), quick, divide, processes)
+        number = seeds or (bco.QUICK_SEEDS if quick else bco.SEEDS)
+        batches = _batches(asked, Seeds(seed, number, processes, kept), output)
+        number = seeds or (hare.QUICK_SEEDS if quick else hare.SEEDS)
+        rounds = _rounds(asked, Seeds(seed, number, processes, kept), hare.QUICK if quick else divide)
     except KeyboardInterrupt:
-        kept = f"{len(results.found)} simulations are kept in {safe(str(keep))}" if keep else "--keep DIR keeps them"
-        say(f"interrupted; {kept}")
+        say(f"interrupted; {f'what is done is kept in {safe(str(keep))}' if keep else '--keep DIR keeps what is done'}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     pages = [page(asked, base, results, rows)] if set(asked) & set(OURS) else []
     text = "\n".join([*pages, *batches, *rounds])
@@ -102,29 +106,28 @@ def _asked(what: str) -> list[str]:
     return list(groups.get(what, (what,)))
 
 
-def _batches(asked: Sequence[str], seed: int, seeds: int, processes: int, output: Path | None) -> list[str]:
+def _batches(asked: Sequence[str], seeds: Seeds, output: Path | None) -> list[str]:
     """The page of the SJF-BCO paper, if any of its figures are asked for; pictures stand beside it in files."""
     figures = [name for name in asked if name in bco.FIGURES]
     if not figures:
         return []
     with progress("planning", None) as told:
-        points = bco.run(figures, seed, seeds, processes, lambda done, total, note: told(done, note, total))
+        points = bco.run(figures, replace(seeds, told=lambda done, total, note: told(done, note, total)))
     if output is None:
-        return [bco_page(figures, points, seed, seeds)]
+        return [bco_page(figures, points, seeds)]
     from slurm_asrpt.sim.reproduce_bco_pictures import write_pictures  # matplotlib takes long to import
 
-    return [bco_page(figures, points, seed, seeds, write_pictures(figures, points, output))]
+    return [bco_page(figures, points, seeds, write_pictures(figures, points, output))]
 
 
-def _rounds(asked: Sequence[str], seed: int, seeds: int, quick: bool, divide: int, processes: int) -> list[str]:
+def _rounds(asked: Sequence[str], seeds: Seeds, divide: int) -> list[str]:
     """The page of Hare's paper, if any of its figures are asked for."""
     figures = [name for name in asked if name in hare.FIGURES]
     if not figures:
         return []
-    divide = hare.QUICK if quick else divide
     with progress("simulating rounds", None) as told:
-        found = hare.run(figures, seed, seeds, divide, processes, lambda done, total, note: told(done, note, total))
-    return [hare_page(figures, found, seed, seeds, divide)]
+        found = hare.run(figures, replace(seeds, told=lambda done, total, note: told(done, note, total)), divide)
+    return [hare_page(figures, found, seeds, divide)]
 
 
 def _table2(seed: int, quick: bool) -> list[Row]:

@@ -7,22 +7,20 @@ simulated jobs are those that follow, consecutive, with the trace's own arrival 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.files import replace_file
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.generate import DAYS, pai_like
 from slurm_asrpt.sim.metrics import bounds, summary
+from slurm_asrpt.sim.seeded import Kept, Told, digest
 from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 
@@ -83,8 +81,7 @@ class Sim:
 
     @property
     def digest(self) -> str:
-        document = json.dumps([asdict(self.workload), self.policy, list(self.settings)], sort_keys=True)
-        return hashlib.sha256(document.encode()).hexdigest()[:16]
+        return digest(json.dumps([asdict(self.workload), self.policy, list(self.settings)], sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -99,9 +96,9 @@ class Column:
 
 @dataclass
 class Results:
-    """Figures by simulation; ``keep`` is a folder that holds them between runs, None for none."""
+    """Figures by simulation."""
 
-    keep: Path | None = None
+    kept: Kept = field(default_factory=Kept)
     found: dict[Sim, Figures] = field(default_factory=dict)
 
     def best(self, sims: Iterable[Sim]) -> Sim:
@@ -112,22 +109,15 @@ class Results:
         """Whether the figures are here, or in the folder."""
         if sim in self.found:
             return True
-        if self.keep is None:
-            return False
         try:
-            document = json.loads((self.keep / f"{sim.digest}.json").read_text(encoding="utf-8"))
-            self.found[sim] = document["figures"]
-        except (OSError, ValueError, KeyError, TypeError):
+            self.found[sim] = self.kept.load(sim.digest)["figures"]
+        except (KeyError, TypeError):
             return False
         return True
 
     def put(self, sim: Sim, figures: Figures) -> None:
         self.found[sim] = figures
-        if self.keep is None:
-            return
-        self.keep.mkdir(parents=True, exist_ok=True)
-        document = {"workload": asdict(sim.workload), "policy": sim.label, "figures": figures}
-        replace_file(self.keep / f"{sim.digest}.json", json.dumps(document, indent=1).encode(), mode=None)
+        self.kept.put(sim.digest, {"workload": asdict(sim.workload), "policy": sim.label, "figures": figures})
 
 
 def columns(figure: str, base: Jobs) -> list[Column]:
@@ -220,10 +210,6 @@ def _view(column: Column, results: Results, figure: str) -> View:
     others = {sim.policy: results.found[sim] for sim in column.others}
     pairs = ", ".join(f"τ = {value:g}" if key == "tau" else str(value) for key, value in best.settings)
     return View(column.x, pairs, results.found[best], results.found[tau1], ideal, others)
-
-
-Told = Callable[[int, int, str], None]
-"""Called with simulations done, simulations in all, and the last one's name."""
 
 
 def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, told: Told | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from slurm_asrpt.core.batch import planners
 from slurm_asrpt.core.batch.planners import Found
 from slurm_asrpt.sim.ringbatch import EXTRA, Batch, paper_batch
+from slurm_asrpt.sim.seeded import Seeds
 
 FIGURES = ("bco-fig4", "bco-fig5", "bco-fig6", "bco-fig7")
 OURS = "sjf-bco"
@@ -39,6 +40,15 @@ class Setting:
     kappa: int | None = None
     factor: float = 1.0
     extra: float = EXTRA
+
+    @property
+    def label(self) -> str:
+        return self.planner
+
+    def measure(self, seed: int) -> tuple[float, float, float, int]:
+        """Makespan, mean completion, theta_u and kappa of the best plan, in slots."""
+        found = plan(self, paper_batch(seed, self.servers, self.extra), seed)
+        return found.schedule.makespan, found.schedule.mean_completion, found.theta, found.kappa or 0
 
 
 @dataclass(frozen=True)
@@ -76,29 +86,12 @@ def settings(figure: str) -> list[Setting]:
 
 
 Points = Mapping[Setting, Point]
-Told = Callable[[int, int, str], None]
 
 
-def run(figures: Sequence[str], seed: int, seeds: int, processes: int = 1, told: Told | None = None) -> Points:
-    """Every setting with the seeds from ``seed`` on."""
-    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
-
-    wanted = list(dict.fromkeys(one for figure in figures for one in settings(figure)))
-    tasks = [(one, number) for one in wanted for number in range(seed, seed + seeds)]
-    work = (delayed(measure)(one, number) for one, number in tasks)
-    ran: dict[Setting, list[tuple[Any, ...]]] = {one: [] for one in wanted}
-    results = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(work)
-    for done, ((one, _), figure) in enumerate(zip(tasks, results, strict=True), start=1):
-        ran[one].append(figure)
-        if told:
-            told(done, len(tasks), one.planner)
-    return {one: Point(*zip(*rows, strict=True)) for one, rows in ran.items()}
-
-
-def measure(one: Setting, seed: int) -> tuple[float, float, float, int]:
-    """Makespan, mean completion, theta_u and kappa of the best plan, in slots."""
-    found = plan(one, paper_batch(seed, one.servers, one.extra), seed)
-    return found.schedule.makespan, found.schedule.mean_completion, found.theta, found.kappa or 0
+def run(figures: Sequence[str], seeds: Seeds) -> Points:
+    """Every setting with every seed."""
+    found = seeds.run(one for figure in figures for one in settings(figure))
+    return {one: Point(*zip(*rows, strict=True)) for one, rows in found.items()}
 
 
 def plan(one: Setting, batch: Batch, seed: int) -> Found:

@@ -24,6 +24,7 @@ from slurm_asrpt.sim.reproduce_bco import (
 )
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY
 from slurm_asrpt.sim.ringbatch import EXTRA
+from slurm_asrpt.sim.seeded import Seeds
 
 TITLES: Mapping[str, str] = {
     "bco-fig4": "SJF-BCO, Fig. 4: the planners",
@@ -41,11 +42,9 @@ WHAT: Mapping[str, str] = {"makespan": "makespan", "mean": "average completion"}
 Verdict = tuple[str, list[str]]
 
 
-def bco_page(
-    asked: Sequence[str], points: Points, seed: int, seeds: int, pictures: Mapping[str, str] | None = None
-) -> str:
+def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mapping[str, str] | None = None) -> str:
     """The page for the figures asked for, Markdown. pictures: files by figure."""
-    parts = [_head(asked, seed, seeds)]
+    parts = [_head(asked, seeds)]
     for figure in (name for name in FIGURES if name in asked):
         status, sentences = VERDICTS[figure](points)
         parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
@@ -55,17 +54,17 @@ def bco_page(
     return "\n".join(parts)
 
 
-def _head(asked: Sequence[str], seed: int, seeds: int) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'bco'} --seed {seed} --seeds {seeds}"
+def _head(asked: Sequence[str], seeds: Seeds) -> str:
+    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'bco'} {seeds.text}"
     return f"""# The simulations of the SJF-BCO paper, run again
 
 Made by `{command}`; verdicts are computed from the figures.
 
-160 jobs on 20 servers of 4, 8, 16 or 32 GPUs, times in slots as (9) counts them (section 7). {seeds} seeds; a figure is
-the mean ± the standard deviation over them. What makes up tau the paper does not say: here contention and overhead can
-each add half of {EXTRA:.0%} to the time of a job in the worst case (`sim/ringbatch.py`), and where it says so half of
-{MORE:.0%}. A plan fixes the GPUs of each job; a job starts when they are idle. All planners but RAND search for their
-theta as Algorithm 1 does. FF, LS and RAND take the jobs in random order, as they come.
+160 jobs on 20 servers of 4, 8, 16 or 32 GPUs, times in slots as (9) counts them (section 7). {seeds.number} seeds; a
+figure is the mean ± the standard deviation over them. What makes up tau the paper does not say: here contention and
+overhead can each add half of {EXTRA:.0%} to the time of a job in the worst case (`sim/ringbatch.py`), and where it says
+so half of {MORE:.0%}. A plan fixes the GPUs of each job; a job starts when they are idle. All planners but RAND search
+for their theta as Algorithm 1 does. FF, LS and RAND take the jobs in random order, as they come.
 """
 
 

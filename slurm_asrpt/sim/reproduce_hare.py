@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_asrpt.sim.rounds.engine import RoundResult, simulate_rounds
 from slurm_asrpt.sim.rounds.models import KINDS, switch_s
 from slurm_asrpt.sim.rounds.workload import RoundOptions, jobs_of
+from slurm_asrpt.sim.seeded import Seeds
 
 SEEDS, QUICK_SEEDS = 10, 2
 QUICK = 4
@@ -16,6 +17,8 @@ QUICK = 4
 OFFLINE = ("hare-offline", "gavel-fifo", "srtf", "sched-homo", "sched-allox")
 ONLINE = ("hlas", "gavel-fifo", "sched-homo-unit", "sched-allox-unit", "2d-las")
 PREDICTING = ("hlas-p", "hlas-l", "hlas", "gavel-fifo")
+KNOWN = "hlas-known"
+"""Not in the paper: HLAS that is told the truth, beside those that predict."""
 GPUS = (100, 120, 140, 160, 180)
 JOBS = (100, 150, 200, 250, 300)
 GROUPS = (10, 20, 40, 80, 160)
@@ -37,6 +40,21 @@ class Cell:
     @property
     def settings(self) -> dict[str, float]:
         return {"groups": self.groups, "whole": self.whole} if self.policy.startswith("hlas") else {}
+
+    @property
+    def label(self) -> str:
+        return self.policy
+
+    def measure(self, seed: int) -> tuple[float, float, float, tuple[float, ...]]:
+        """The values of an ``Outcome`` for one seed."""
+        options = replace(self.options, seed=seed)
+        jobs, fleet = jobs_of(options), options.fleet
+        began = time.perf_counter()
+        result: RoundResult = simulate_rounds(self.policy, fleet, jobs, self.settings, switch_s("hare"))
+        took = time.perf_counter() - began
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result.mean_jct_s, result.weighted_jct_s, took, tuple(result.jct_s.tolist())
 
 
 @dataclass(frozen=True)
@@ -69,12 +87,17 @@ class Figure:
     @property
     def cells(self) -> list[Cell]:
         """All of them; HLAS with whole groups, too, where it is compared with others."""
-        found = [self.cell(column, policy) for column in self.columns for policy in self.policies]
+        policies = (*self.policies, KNOWN) if self.shows_known else self.policies
+        found = [self.cell(column, policy) for column in self.columns for policy in policies]
         return found + [self.cell(column, "hlas", whole=True) for column in self.columns if self.shows_whole]
 
     @property
     def shows_whole(self) -> bool:
         return self.policies == ONLINE or self.groups is not None
+
+    @property
+    def shows_known(self) -> bool:
+        return self.policies == PREDICTING
 
 
 def figures(divide: int = 1) -> dict[str, Figure]:
@@ -130,34 +153,10 @@ def _small(columns: Columns, divide: int) -> Columns:
 
 FIGURES = tuple(figures())
 Outcomes = Mapping[Cell, Outcome]
-Told = Callable[[int, int, str], None]
 
 
-def run(
-    asked: Sequence[str], seed: int, seeds: int, divide: int = 1, processes: int = 1, told: Told | None = None
-) -> Outcomes:
-    """Every cell of the figures with the seeds from ``seed`` on. Raises KeyError for an unknown figure."""
-    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
-
+def run(asked: Sequence[str], seeds: Seeds, divide: int = 1) -> Outcomes:
+    """Every cell of the figures with every seed. Raises KeyError for an unknown figure."""
     known = figures(divide)
-    cells = list(dict.fromkeys(cell for name in asked for cell in known[name].cells))
-    tasks = [(cell, number) for cell in cells for number in range(seed, seed + seeds)]
-    work = (delayed(measure)(cell, number) for cell, number in tasks)
-    rows: dict[Cell, list[tuple[float, float, float, tuple[float, ...]]]] = {cell: [] for cell in cells}
-    ran = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(work)
-    for done, ((cell, _), row) in enumerate(zip(tasks, ran, strict=True), start=1):
-        rows[cell].append(row)
-        if told:
-            told(done, len(tasks), cell.policy)
-    return {cell: Outcome(*zip(*found, strict=True)) for cell, found in rows.items()}
-
-
-def measure(cell: Cell, seed: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """The values of an ``Outcome`` for one seed."""
-    options = replace(cell.options, seed=seed)
-    began = time.perf_counter()
-    result: RoundResult = simulate_rounds(cell.policy, options.fleet, jobs_of(options), cell.settings, switch_s("hare"))
-    took = time.perf_counter() - began
-    if result.interrupted:
-        raise KeyboardInterrupt
-    return result.mean_jct_s, result.weighted_jct_s, took, tuple(result.jct_s.tolist())
+    found = seeds.run(cell for name in asked for cell in known[name].cells)
+    return {cell: Outcome(*zip(*rows, strict=True)) for cell, rows in found.items()}

@@ -15,13 +15,15 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
+from tests.faults import interruptions  # noqa: F401  (adds its faults)
 from tests.faults.arena import arena
 from tests.faults.campaign import campaign
 from tests.faults.counts import LEDGER, Counts, keep, load, of, table
-from tests.faults.faults import FAULTS
+from tests.faults.faults import FAULTS, Fault
 
 
 def known_table(path: Path) -> str:
@@ -46,13 +48,14 @@ def main() -> int:
     unknown = [name for name in names if name not in FAULTS]
     if unknown:
         parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
-    totals: list[Counts] = []
+    totals: dict[str, list[Counts]] = {}
     code = 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the counts so far
     try:
-        with arena(policy=options.policy, plain=options.plain) as place:
-            chosen = [FAULTS[name] for name in names]
-            campaign(place, chosen, options.seed, options.faults, totals, lambda text: print(text, flush=True))
+        for policy, chosen in _by_policy(names, options).items():
+            with arena(policy=policy, plain=options.plain) as place:
+                counts = totals.setdefault(policy, [])
+                campaign(place, chosen, options.seed, options.faults, counts, lambda text: print(text, flush=True))
     except AsrptError as error:
         print(f"tests.faults: {one_line(error)}", file=sys.stderr)
         return error.exit_code
@@ -60,11 +63,22 @@ def main() -> int:
         print("interrupted; what was done until then:")
         code = EXIT_INTERRUPTED
     if options.json:
-        keep(options.json, totals, options.seed, options.policy)
+        for policy, counts in totals.items():
+            keep(options.json, counts, options.seed, policy)
         print(known_table(options.json))
-    else:
-        print(table([(FAULTS[total.fault].text, total, [options.seed]) for total in totals]))
-    return code or int(any(total.failures for total in totals))
+    every = [total for counts in totals.values() for total in counts]
+    if not options.json:
+        print(table([(FAULTS[total.fault].text, total, [options.seed]) for total in every]))
+    return code or int(any(total.failures for total in every))
+
+
+def _by_policy(names: Sequence[str], options: argparse.Namespace) -> dict[str, list[Fault]]:
+    """The faults, each with the policy that it needs, or the one asked for. Without asrptd there is none to need."""
+    found: dict[str, list[Fault]] = {}
+    for fault in (FAULTS[name] for name in names):
+        if not (options.plain and fault.policy):
+            found.setdefault(fault.policy or options.policy, []).append(fault)
+    return found
 
 
 if __name__ == "__main__":

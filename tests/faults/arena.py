@@ -38,6 +38,11 @@ CRED_EXPIRE_S = 12
 USER = "asrpt1"
 SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
 STATE_MB = 24
+POLICIES: dict[str, dict[str, Any]] = {
+    "hlas": {"queues": 3, "first_gpu_s": 4.0, "min_run_s": 3.0, "max_interruptions": 2},
+}
+"""Settings that are not the defaults, by policy: hours are seconds here."""
+GRACE_S = 6.0
 WARNINGS = ("history.sqlite is damaged", "and are lost")
 """Words of a line of asrptd's log that says that its history misses something."""
 
@@ -54,7 +59,8 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
     settings = {
         "slurm": {"bin_dir": str(wrappers), "timeout_s": TIMEOUT_S, "client": "cli"},
         "daemon": {"interval_s": 0.5, "progress_s": 1.0, "lease_s": LEASE_S, "unpin_after_s": 4.0},
-        "policy": {"name": policy},
+        "policy": {"name": policy, **POLICIES.get(policy, {})},
+        "interrupt": {"grace_s": GRACE_S},
     }
     extra = f"AuthInfo=socket={directory}/munge/s,cred_expire={CRED_EXPIRE_S}\n"
     spec = LabSpec(
@@ -89,7 +95,7 @@ class Arena(Cluster):
         self.long_leases: list[str] = []
         self.lost_state, self.held = False, set[str]()
         self._number = 0
-        self._began, self._controller_began = (0.0, 0), 0
+        self._began, self._controller_began, self._audited = (0.0, 0), 0, 0
         self._lock = threading.Lock()
 
     # asrptd
@@ -131,18 +137,32 @@ class Arena(Cluster):
         self.held = set[str]()
         self._controller_began = len(self.controller_log())
         self._began = (time.time(), self.log.stat().st_size)
+        self._audited = len(self._all_entries())
 
     def put(self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True) -> Ticket:
         """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
+        where = [] if managed else ["-p", "other"]
+        words = ["-n", str(gpus), "--gpus-per-task=1", *where, *options]
+        return self._put(Ticket(self._token(), "", wish, managed and not self.plain), words, f"sleep {seconds:.2f}")
+
+    def put_training(self, iterations: int, silent: bool) -> Ticket:
+        """A job of a node's GPUs that may be interrupted, 20 iterations a second. silent: reports no checkpoint."""
+        token = self._token()
+        train = f"{self.lab.train} --checkpoint {token}.at --iterations {iterations} --speedup 20 --wait 300"
+        rest = f"trap '' USR1\nexec {'env -u ASRPT_PROGRESS_DIR ' if silent else ''}{train} >> {token}.out"
+        words = ["-N1", "-n1", "--gpus=4", "--requeue", "--comment=asrpt:interrupt=B:USR1"]
+        return self._put(Ticket(token, "", iterations=iterations), words, rest)
+
+    def _token(self) -> str:
         with self._lock:
             self._number += 1
-            token = f"t{self._number:05}"
-        where = [] if managed else ["-p", "other"]
-        words = ["-n", str(gpus), "--gpus-per-task=1", "-J", token, "-o", "/dev/null", *where, *options]
-        job_id = ""
+            return f"t{self._number:05}"
+
+    def _put(self, ticket: Ticket, words: Sequence[str], rest: str) -> Ticket:
+        script = SCRIPT.format(token=ticket.token, rest=rest)
         with contextlib.suppress(SlurmError):
-            job_id = self.submit(*words, script=SCRIPT.format(token=token, rest=f"sleep {seconds:.2f}"), user=USER)
-        ticket = Ticket(token, job_id, wish, managed and not self.plain)
+            job_id = self.submit("-J", ticket.token, "-o", "/dev/null", *words, script=script, user=USER)
+            ticket = replace(ticket, job_id=job_id)
         with self._lock:
             self.tickets.append(ticket)
         return ticket
@@ -296,6 +316,8 @@ class Arena(Cluster):
             recovered=recovered(self._controller_said()) if self.lost_state else (),
             completed=self._completed(),
             held=sorted(self.held & {ticket.token for ticket in self.tickets}),
+            spans={ticket.token: self.spans(ticket.token) for ticket in self.tickets if ticket.iterations},
+            most_interruptions=POLICIES["hlas"]["max_interruptions"],
         )
         found = check(facts)
         found.other += sorted(set(self.long_leases))
@@ -339,8 +361,18 @@ class Arena(Cluster):
         rows = [line.split() for line in lines]
         return [Start(row[0], row[1], int(row[2]), row[3]) for row in rows if row[0] in mine]
 
+    def spans(self, token: str) -> list[tuple[int, int]]:
+        """The iterations that a training has said to be done, as (first, last)."""
+        file = self.lab.home(USER) / f"{token}.out"
+        said = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        return [(int(first), int(last)) for first, last in re.findall(r"iterations (\d+) to (\d+) are done", said)]
+
     def entries(self) -> list[dict[str, Any]]:
-        """The audit trail of this round; a line that a kill has torn cannot be read."""
+        """The audit trail of this round: a slurmctld that has lost its state gives numbers of earlier ones anew."""
+        return self._all_entries()[self._audited :]
+
+    def _all_entries(self) -> list[dict[str, Any]]:
+        """A line that a kill has torn cannot be read."""
         entries = []
         for file in sorted((self.paths / "state").glob(f"{AUDIT}*")):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

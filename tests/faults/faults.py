@@ -34,7 +34,10 @@ Inject = Callable[[Arena, Random], int]
 
 @dataclass(frozen=True)
 class Fault:
-    """text: for the table. own_load: it brings its jobs itself. size: of its burst; the smoke test has less."""
+    """text: for the table. own_load: it brings its jobs itself. size: of its burst; the smoke test has less.
+
+    policy: the only one that it makes sense with; empty: any.
+    """
 
     name: str
     text: str
@@ -42,16 +45,19 @@ class Fault:
     size: int = 1
     smoke: int = 1
     own_load: bool = False
+    policy: str = ""
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, text: str, size: int = 1, smoke: int = 1, own_load: bool = False) -> Callable[..., Inject]:
+def fault(
+    name: str, text: str, size: int = 1, smoke: int = 1, own_load: bool = False, policy: str = ""
+) -> Callable[..., Inject]:
     """Register. size: times (or jobs) in one round; smoke: the same in the default test run."""
 
     def add(inject: Callable[[Arena, Random, int], int]) -> Callable[[Arena, Random, int], int]:
-        FAULTS[name] = Fault(name, text, inject, size, smoke, own_load)
+        FAULTS[name] = Fault(name, text, inject, size, smoke, own_load, policy)
         return inject
 
     return add
@@ -115,11 +121,11 @@ def _leased(arena: Arena, token: str, record: JobRecord, since: float) -> bool:
 
 @fault("slurmctld", "slurmctld is killed and started again")
 def slurmctld(arena: Arena, rng: Random, size: int) -> int:
-    _crash_slurmctld(arena, rng.uniform(0.0, 6.0))
+    crash_slurmctld(arena, rng.uniform(0.0, 6.0))
     return 1
 
 
-def _crash_slurmctld(arena: Arena, away_s: float) -> None:
+def crash_slurmctld(arena: Arena, away_s: float) -> None:
     arena.lost_state = True
     arena.lab.stop_slurmctld(crash=True)
     time.sleep(away_s)
@@ -132,7 +138,7 @@ def both(arena: Arena, rng: Random, size: int) -> int:
     time.sleep(rng.uniform(0.0, 1.0))
     arena.kill()
     arena.daemon = arena.launch() if rng.random() < 0.5 else None  # it waits for slurmctld, or comes later
-    _crash_slurmctld(arena, rng.uniform(0.0, 4.0))
+    crash_slurmctld(arena, rng.uniform(0.0, 4.0))
     return 1
 
 

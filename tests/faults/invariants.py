@@ -29,12 +29,16 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Ticket:
-    """One submission. job_id: empty where sbatch failed, so that nobody knows. managed: in a partition of asrptd's."""
+    """One submission. job_id: empty where sbatch failed, so that nobody knows. managed: in a partition of asrptd's.
+
+    iterations: of a training that writes checkpoints, else 0.
+    """
 
     token: str
     job_id: str
     wish: Wish = Wish.RUN
     managed: bool = True
+    iterations: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Facts:
     recovered: job ids that it knew as waiting after that, though it had started them before.
     completed: job ids that it had seen to their end before.
     held: tokens of jobs that an admin had to release, as it held them by itself, or to cancel, as it forgot their end.
+    spans: the iterations, (first, last), that trainings said were done, by token, in the order of time.
+    most_interruptions: how often asrptd may interrupt a job.
     """
 
     tickets: Sequence[Ticket]
@@ -72,6 +78,8 @@ class Facts:
     recovered: Collection[str] = ()
     completed: Collection[str] = ()
     held: Collection[str] = ()
+    spans: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    most_interruptions: int = 0
 
 
 @dataclass
@@ -108,6 +116,8 @@ def check(facts: Facts) -> Findings:
             found.other += _waiting(ticket, record, facts)
         if ticket.managed and record is not None and _ended(record) and starts[ticket.token]:
             found.other += _traces(ticket, record, starts[ticket.token], facts)
+        if ticket.iterations and record is not None and _ended(record) and ticket.token not in facts.held:
+            found.other += _course(ticket, record, facts)
     return found
 
 
@@ -168,6 +178,17 @@ def long_lease(ticket: Ticket, record: JobRecord, lease_s: float, now: float) ->
         left = record.eligible_time - now
         if left > lease_s + SLACK_S:
             yield f"{ticket.token} is leased for {left:.0f} s, a lease is {lease_s:.0f} s"
+
+
+def _course(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:
+    """Each iteration is done once from the last checkpoint, and asrptd has not interrupted too often."""
+    spans = facts.spans.get(ticket.token, ())
+    whole = [0, *(last for _, last in spans)] == [*(first for first, _ in spans), ticket.iterations]
+    if not (whole and record.state == "COMPLETED") and record.job_id not in facts.recovered:
+        yield f"{ticket.token} (job {record.job_id}, {record.state}): {list(spans)} of {ticket.iterations} iterations"
+    interrupts = sum(entry["event"] == "interrupt" and entry.get("job") == record.job_id for entry in facts.audit)
+    if interrupts > facts.most_interruptions:
+        yield f"{ticket.token} (job {record.job_id}) was interrupted {interrupts} times"
 
 
 def _traces(ticket: Ticket, record: JobRecord, starts: Sequence[Start], facts: Facts) -> Iterable[str]:

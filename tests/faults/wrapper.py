@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-PROGRAMS = ("squeue", "scontrol")
+PROGRAMS = ("squeue", "scontrol", "scancel")
 MODES = ("fail", "after", "hang", "cut", "garbage", "unknown")
 
 _SCRIPT = """#!/bin/sh

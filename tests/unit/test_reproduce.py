@@ -15,6 +15,7 @@ from slurm_asrpt.sim import reproduce, reproduce_page
 from slurm_asrpt.sim.reproduce import BASELINES, FIGURES, Jobs, Results, Sim, columns, make, measure, run
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY, VERDICTS, page, views
 from slurm_asrpt.sim.reproduce_table2 import Row, free_gpus, table2
+from slurm_asrpt.sim.seeded import Kept
 
 TINY = Jobs(divide=2000)
 
@@ -55,18 +56,18 @@ def test_measured_figures_are_json_and_perfect_prediction_has_no_error():
 
 
 def test_a_run_that_is_kept_goes_on_where_it_was(tmp_path, monkeypatch):
-    first = Results(tmp_path)
+    first = Results(Kept(tmp_path))
     run(["fig9"], TINY, first)
     text = page(["fig9"], TINY, first)
     monkeypatch.setattr(reproduce, "measure", lambda sim: pytest.fail("run again"))
     told = []
-    again = Results(tmp_path)
+    again = Results(Kept(tmp_path))
     run(["fig9"], TINY, again, told=lambda *words: told.append(words))
     assert page(["fig9"], TINY, again) == text
     assert not told
     next(tmp_path.glob("*.json")).write_text("{")
     with pytest.raises(pytest.fail.Exception):
-        run(["fig9"], TINY, Results(tmp_path))
+        run(["fig9"], TINY, Results(Kept(tmp_path)))
 
 
 def test_all_figures_make_a_page():

@@ -13,6 +13,7 @@ from slurm_asrpt.sim.reproduce_bco_page import VERDICTS, bco_page
 from slurm_asrpt.sim.reproduce_bco_pictures import write_pictures
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY
 from slurm_asrpt.sim.ringbatch import EXTRA, MIX, SIZES, paper_batch
+from slurm_asrpt.sim.seeded import Seeds
 
 
 @pytest.mark.parametrize("extra", [EXTRA, 0.6])
@@ -48,9 +49,9 @@ def test_seeds_make_the_batches_and_fewer_servers_are_the_first_of_more():
 
 def test_a_figure_is_made_and_told_in_a_page():
     told = []
-    points = run(["bco-fig7"], 5, 1, told=lambda *words: told.append(words))
+    points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (8, 8)
-    text = bco_page(["bco-fig7"], points, 5, 1)
+    text = bco_page(["bco-fig7"], points, Seeds(5, 1))
     assert "asrpt-sim reproduce bco-fig7 --seed 5 --seeds 1" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4

@@ -7,6 +7,7 @@ from slurm_asrpt.sim.reproduce_hare_page import hare_page
 from slurm_asrpt.sim.reproduce_page import FAILS, HOLDS, PARTLY
 from slurm_asrpt.sim.rounds.models import MODELS, TESTBED, switch_s
 from slurm_asrpt.sim.rounds.workload import RoundOptions, jobs_of
+from slurm_asrpt.sim.seeded import Seeds
 
 
 def test_models_are_as_table_iii_and_fig_1_say():
@@ -42,9 +43,9 @@ def test_figures_have_the_papers_columns_and_schedulers():
 
 def test_a_figure_is_made_and_told_in_a_page():
     told = []
-    found = run(["hare-fig14"], 5, 2, told=lambda *words: told.append(words))
+    found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (10, 10)
-    text = hare_page(["hare-fig14"], found, 5, 2)
+    text = hare_page(["hare-fig14"], found, Seeds(5, 2))
     assert "asrpt-sim reproduce hare-fig14 --seed 5 --seeds 2" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
     assert [row.split(" |")[0].strip("| ") for row in rows] == ["weighted, s", *OFFLINE]
@@ -73,12 +74,24 @@ OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo"
         ("hare-fig14", {"hare_offline": 250.0, **OTHERS}, FAILS),
         ("hare-fig16", {"hare_offline": 100.0, **OTHERS}, HOLDS),
         ("hare-fig16", {"hare_offline": 100.0, **OTHERS, "srtf": 150.0}, PARTLY),
+        ("hare-fig17", {"hare_offline": [100.0, 90.0, 80.0, 75.0, 70.0], **OTHERS}, HOLDS),
+        ("hare-fig17", {"hare_offline": [120.0, 115.0, 110.0, 105.0, 100.0], **OTHERS}, PARTLY),
         ("hare-fig18", {"hare_offline": [100.0, 90.0, 80.0], **OTHERS}, HOLDS),
         ("hare-fig18", {"hare_offline": [80.0, 90.0, 100.0], **OTHERS}, PARTLY),
-        ("hare-fig26", {"hlas_p": 100.0, "hlas_l": 130.0, "hlas": 142.0, "gavel_fifo": 200.0}, HOLDS),
-        ("hare-fig26", {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0}, FAILS),
+        ("hare-fig21", {"hare_offline": 100.0, **OTHERS, "sched_homo": [100.0, 150.0, 200.0]}, HOLDS),
+        ("hare-fig21", {"hare_offline": [150.0, 120.0, 100.0], **OTHERS}, FAILS),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 130.0, "hlas": 142.0, "gavel_fifo": 200.0, "hlas_known": 90.0},
+            HOLDS,
+        ),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0, "hlas_known": 98.0},
+            FAILS,
+        ),
     ],
 )
 def test_verdicts_follow_from_the_figures(name, means, status):
-    text = hare_page([name], invented(name, **means), 0, 2)
+    text = hare_page([name], invented(name, **means), Seeds(0, 2))
     assert f"**{status}.**" in text

@@ -10,7 +10,7 @@ import numpy as np
 from slurm_asrpt.core.rounds.base import IdleGpus, register
 from slurm_asrpt.core.rounds.grouping import group, members
 from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
-from slurm_asrpt.core.rounds.predictor import Conservative, LossFit, NoPredictor, RoundPredictor
+from slurm_asrpt.core.rounds.predictor import Conservative, Known, LossFit, NoPredictor, RoundPredictor
 from slurm_asrpt.core.rounds.queues import Queues, thresholds
 
 GROUP_GPUS = 4
@@ -136,3 +136,9 @@ def hlas_p(fleet: Fleet, jobs: Sequence[RoundJob], alpha: int = ALPHA, **setting
 def hlas_l(fleet: Fleet, jobs: Sequence[RoundJob], **settings: float) -> Hlas:
     """HLAS-L, for comparison: virtual sizes with all that the fitted loss curve says."""
     return Hlas(fleet, jobs, LossFit(), **settings)  # type: ignore[arg-type]
+
+
+@register("hlas-known", clairvoyant=True)
+def hlas_known(fleet: Fleet, jobs: Sequence[RoundJob], **settings: float) -> Hlas:
+    """Virtual sizes that are the true ones: the most that a prediction can gain with these queues."""
+    return Hlas(fleet, jobs, Known(), **settings)  # type: ignore[arg-type]

@@ -43,6 +43,16 @@ class LossFit:
         return None
 
 
+class Known:
+    """The truth, for comparison: more than this no prediction can tell HLAS."""
+
+    def predict(self, job: Progress) -> float:
+        return float((job.job.rounds or 0) - job.done)
+
+    def learn(self, job: Progress) -> None:
+        return None
+
+
 def fitted(job: Progress) -> float | None:
     """Rounds that the fitted loss curve says are left; None where nothing can be fitted."""
     if job.job.curve is None:

@@ -1,0 +1,96 @@
+"""Simulations that are run with several seeds each, and what a folder keeps of them between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from slurm_asrpt.files import replace_file
+
+Told = Callable[[int, int, str], None]
+"""Called with simulations done, simulations in all, and the last one's name."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Documents by name. folder: holds them between runs, None: nothing does."""
+
+    folder: Path | None = None
+
+    def load(self, name: str) -> Any:
+        """A document as it was put; None if there is none that can be read."""
+        if self.folder is None:
+            return None
+        try:
+            return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def put(self, name: str, document: object) -> None:
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self.folder / f"{name}.json", json.dumps(document, indent=1).encode(), mode=None)
+
+
+def digest(what: str) -> str:
+    """A name for the document about something."""
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+class Simulated(Hashable, Protocol):
+    """One simulation but for its seed; its ``repr`` says all of it."""
+
+    @property
+    def label(self) -> str:
+        """What users read meanwhile."""
+
+    def measure(self, seed: int) -> Sequence[Any]:
+        """What came out, JSON values."""
+
+
+Cell = TypeVar("Cell", bound=Simulated)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """With which seeds to run, how many processes at once, and whom to tell. What is kept is not run again."""
+
+    first: int
+    number: int
+    processes: int = 1
+    kept: Kept = Kept()
+    told: Told | None = None
+
+    @property
+    def text(self) -> str:
+        """As they are asked for."""
+        return f"--seed {self.first} --seeds {self.number}"
+
+    def run(self, cells: Iterable[Cell]) -> Mapping[Cell, list[Sequence[Any]]]:
+        """What every cell measures, by seed. Ctrl-C raises KeyboardInterrupt."""
+        from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
+
+        tasks = [(cell, seed) for cell in dict.fromkeys(cells) for seed in range(self.first, self.first + self.number)]
+        rows = {task: self.kept.load(_name(*task)) for task in tasks}
+        todo = [task for task in tasks if rows[task] is None]
+        ran = Parallel(n_jobs=self.processes, return_as="generator", pre_dispatch="2*n_jobs")(
+            delayed(cell.measure)(seed) for cell, seed in todo
+        )
+        for done, (task, row) in enumerate(zip(todo, ran, strict=True), start=len(tasks) - len(todo) + 1):
+            rows[task] = row
+            self.kept.put(_name(*task), row)
+            if self.told:
+                self.told(done, len(tasks), task[0].label)
+        found: dict[Cell, list[Sequence[Any]]] = {}
+        for (cell, _), row in rows.items():
+            found.setdefault(cell, []).append(row)
+        return found
+
+
+def _name(cell: Simulated, seed: int) -> str:
+    return digest(f"{cell!r} {seed}")

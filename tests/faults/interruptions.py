@@ -1,0 +1,143 @@
+"""What dies while a job is being interrupted (policy hlas), in each state of that: docs/decisions/0018."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.lab import processes
+from slurm_asrpt.lab.cluster import Lab
+from slurm_asrpt.lab.processes import Daemon
+from tests.faults.arena import Arena
+from tests.faults.faults import crash_slurmctld, fault
+from tests.faults.invariants import Ticket, Wish
+
+LONG, NEWCOMERS = 4, 2
+"""Trainings that fill the lab, and jobs for which two of them make room."""
+LIMIT_S = 120.0
+
+MOMENTS: Mapping[str, tuple[str, Callable[[list[str]], bool]]] = {
+    "signalled": ("its signal is sent", lambda events: "signalled" in events),
+    "requeued": ("its requeue is asked for", lambda events: "requeued" in events),
+    "waits": ("it waits again", lambda events: "requeued" in events and "cut" in events),
+    "pinned": ("it is pinned again", lambda events: "cut" in events and events[-1] == "start"),
+}
+"""The states of an interruption: in words, and whether a job is there, by its events in the audit trail."""
+
+
+def interrupted(arena: Arena, rng: Random, reached: Callable[[list[str]], bool]) -> str:
+    """The first job that is there: its id. Half of the trainings do not report their checkpoint."""
+    longs = [arena.put_training(rng.randint(300, 400), silent=rng.random() < 0.5) for _ in range(LONG)]
+    _until(lambda: all(_events(arena, ticket)[-1:] == ["running"] for ticket in longs), "all trainings run")
+    _noted(arena, longs[0].job_id)
+    for _ in range(NEWCOMERS):
+        arena.put(Wish.RUN, gpus=4, seconds=rng.uniform(0.5, 2.0))
+    there: list[Ticket] = []
+
+    def look() -> bool:
+        there[:] = [ticket for ticket in longs if reached(_events(arena, ticket))]
+        return bool(there)
+
+    _until(look, "one of them is where it is to be")
+    return there[0].job_id
+
+
+def _noted(arena: Arena, job_id: str) -> None:
+    """slurmctld has written down that the jobs run: killed before, it would forget them. It writes after a change."""
+    state, now = arena.lab.paths.slurmctld_state / "job_state", time.time()
+    arena.scontrol("update", f"JobId={job_id}", "Nice=1")
+    _until(lambda: state.stat().st_mtime > now, "slurmctld has written its state")
+
+
+def _events(arena: Arena, ticket: Ticket) -> list[str]:
+    """Of the audit trail, without what it waits for."""
+    mine = (entry["event"] for entry in arena.entries() if ticket.job_id and entry.get("job") == ticket.job_id)
+    return [event for event in mine if event not in ("wait", "queued")]
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AsrptError(f"after {LIMIT_S:g} s still not: {what}")
+        time.sleep(0.05)
+
+
+def _slurmctld(arena: Arena, rng: Random, job_id: str) -> None:
+    crash_slurmctld(arena, rng.uniform(0.0, 6.0))
+
+
+def _asrptd(arena: Arena, rng: Random, job_id: str) -> None:
+    arena.kill()
+    time.sleep(rng.uniform(0.0, 3.0))
+    arena.ensure()
+
+
+def _node(arena: Arena, rng: Random, job_id: str) -> None:
+    """Of the job's last run, or one that it is to run on."""
+    mine = (entry for entry in reversed(arena.entries()) if entry.get("job") == job_id)
+    name = next(name for entry in mine for name in entry.get("gpus", ()))
+    kill_node(arena.lab, name)
+    arena.scontrol("update", f"NodeName={name}", "State=DOWN", "Reason=fault")
+    time.sleep(rng.uniform(1.0, 4.0))
+    arena.lab.start_node(name)
+    with suppress(SlurmError):  # it may have come back by itself
+        arena.scontrol("update", f"NodeName={name}", "State=RESUME")
+    arena.lab.wait_for_nodes()
+
+
+def kill_node(lab: Lab, name: str) -> None:
+    """slurmd and all that runs there, in one moment: slurmstepd first, or it would tell slurmctld of its job's end."""
+    slurmd = [daemon for daemon in lab.daemons if daemon.name == f"slurmd.{name}"]
+    running = [process for process in processes.job_processes(lab.slurm_conf, lab.directory) if _on(process, lab, name)]
+    for process in sorted(running, key=lambda process: not _is_stepd(process)):
+        process.signal(signal.SIGKILL)
+    for daemon in slurmd:
+        daemon.signal(signal.SIGKILL)
+
+
+def _on(process: Daemon, lab: Lab, name: str) -> bool:
+    """slurmstepd has its node's log open, and what it starts the node's name in its environment."""
+    place = Path("/proc") / str(process.pid)
+    with suppress(OSError):
+        if _is_stepd(process):
+            log = str(lab.paths.log / f"slurmd.{name}.log")
+            return any(os.readlink(file) == log for file in (place / "fd").iterdir())
+        return f"SLURMD_NODENAME={name}".encode() in (place / "environ").read_bytes().split(b"\0")
+    return False
+
+
+def _is_stepd(process: Daemon) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8", errors="replace").strip() == "slurmstepd"
+    return False
+
+
+_STRIKES: Mapping[str, tuple[str, Callable[[Arena, Random, str], None]]] = {
+    "slurmctld": ("slurmctld is killed and started again", _slurmctld),
+    "node": ("its node dies", _node),
+    "asrptd": ("asrptd is killed and started again", _asrptd),
+}
+
+
+def _add(who: str, moment: str) -> None:
+    what, strike = _STRIKES[who]
+    when, reached = MOMENTS[moment]
+
+    @fault(f"{moment}-{who}", f"an interrupted job: {when}, and {what}", own_load=True, policy="hlas")
+    def inject(arena: Arena, rng: Random, size: int) -> int:
+        job_id = interrupted(arena, rng, reached)
+        time.sleep(rng.choice((0.0, rng.uniform(0.0, 1.0))))
+        strike(arena, rng, job_id)
+        return 1
+
+
+for _who in _STRIKES:
+    for _moment in MOMENTS:
+        _add(_who, _moment)
