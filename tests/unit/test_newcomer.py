@@ -258,7 +258,7 @@ def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_p
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
     assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
     said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
-    assert f"GPUs: 4; profile vgg19-dp16 is not used: {why}" in said
+    assert f"GPUs 4; profile vgg19-dp16 is not used: {why}" in said
     assert "alpha" not in said  # the stand-in's, which means nothing
 
 
