@@ -1,11 +1,13 @@
 """Whether start times hold on a real Slurm: python -m benchmarks.calibration --json
 
 Jobs of `pai-like`, run times divided by ``--compress``, come to a lab at ``--load``. asrptd, in mode enforce, begins
-with nothing to predict from; when half of the jobs have come the predictor is trained, once. The first estimate of each
-job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs submitted before the
-training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` told;
-``open`` have no upper end. ``width_s`` is the median of the others' widths, ``wait_s`` of the waits from the estimate
-on, seconds of the lab. Needs root; ten minutes or so.
+with nothing to predict from; when half of the ``--jobs`` have come the predictor is trained, once. More jobs go on
+coming until all of these have ended: a queue that nobody joins any more would let them start earlier than any other.
+
+The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
+submitted before the training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares
+of the ``jobs`` told; ``open`` have no upper end. ``width_s`` is the median of the others' widths, ``wait_s`` of the
+waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
 """
 
 from __future__ import annotations
@@ -37,47 +39,70 @@ SHORTEST_S = 2.0
 LONGEST_H = 3.0
 """Of the trace's time: longer runs count as so long, or one would outlast all others."""
 DAY_JOBS = 1500
-PATIENCE_S = 600.0
+MORE = 2.0
+"""So many more jobs, times ``--jobs``, may come after them."""
+PATIENCE_S = 60.0
+"""For the last of them to stand in the history."""
 MODE = "enforce"
 
 
 def workload(options: argparse.Namespace, gpus: int) -> Trace:
-    """Jobs that fit half of the lab, with its run times, and submitted so that they make the load."""
-    trace = load_trace(f"pai-like:{2 * options.jobs}:{options.jobs / DAY_JOBS:g}", options.seed)
-    jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(options.jobs).reset_index(drop=True)
+    """Jobs that fit half of the lab, with its run times, and submitted so that they make the load; more than needed."""
+    most = math.ceil((1 + MORE) * options.jobs)
+    trace = load_trace(f"pai-like:{2 * most}:{most / DAY_JOBS:g}", options.seed)
+    jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(most).reset_index(drop=True)
     run = (jobs["duration_s"].clip(upper=3600 * LONGEST_H) / options.compress).clip(lower=SHORTEST_S).round()
     span = float((run * jobs["gpus"]).sum()) / gpus / options.load
     came = jobs["submit_s"] - jobs["submit_s"].iloc[0]
     return replace(trace, jobs=jobs.assign(duration_s=run, submit_s=came * span / came.iloc[-1]))
 
 
-def submit(lab: Lab, job: Any) -> None:
-    """The same script for each run of a group; how long it runs is not in it."""
+def submit(lab: Lab, job: Any) -> str:
+    """The same script for each run of a group; how long it runs is not in it. Its id."""
     script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
     minutes = max(2, math.ceil(2 * job.duration_s / 60))
     command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
     command += ["--gpus-per-task=1", f"--job-name={job.group}", f"--export=ALL,RUN_S={job.duration_s:.0f}"]
     users = lab.spec.user_names
-    lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script)
+    return lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script).stdout.strip()
 
 
-def play(lab: Lab, trace: Trace, progress: Progress) -> float:
-    """Submit all, train when half have come, wait until all have ended; when it was trained, by the clock."""
+def play(lab: Lab, trace: Trace, jobs: int, progress: Progress) -> tuple[set[str], float]:
+    """Submit, train when half of the first ``jobs`` have come, go on until these have ended.
+
+    Their ids, and when it was trained, by the clock.
+    """
     admin = [str(Path(sys.executable).parent / "asrpt-admin"), "retrain"]
-    task, trained = progress.add_task("jobs", total=len(trace)), 0.0
+    task, trained, judged = progress.add_task("jobs", total=len(trace)), 0.0, set[str]()
     began = time.monotonic()
     with ThreadPoolExecutor(1) as beside:
         for number, job in enumerate(trace.jobs.itertuples()):
-            if number == len(trace) // 2:
+            if number == jobs // 2:
                 training, trained = beside.submit(lab.run, admin, timeout_s=300.0), time.time()
+            if number >= jobs and not judged & in_queue(lab):
+                break
             time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
-            submit(lab, job)
+            job_id = submit(lab, job)
+            if number < jobs:
+                judged.add(job_id)
             progress.advance(task)
         training.result()  # raises if it has failed
+    return judged, trained
+
+
+def in_queue(lab: Lab) -> set[str]:
+    """The ids of the jobs that have not ended."""
+    return set(lab.run(["squeue", "-h", "-o", "%A"]).stdout.split())
+
+
+def recorded(history: History, judged: set[str]) -> list[Run]:
+    """The runs of these jobs, as soon as all stand there, but without those that have not ended."""
     until = time.monotonic() + PATIENCE_S
-    while lab.job_states().keys() & {"pending", "running", "completing"} and time.monotonic() < until:
+    while len(runs := [run for run in history.runs_where("end_time > ?", [0]) if run.job_id in judged]) < len(judged):
+        if time.monotonic() > until:
+            break
         time.sleep(1.0)
-    return trained
+    return runs
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
@@ -102,15 +127,15 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     spec = replay_spec(options.nodes, options.port, forecast_s=options.forecast)
     trace = workload(options, sum(node.gpus for node in spec.node_list))
     console = Console(stderr=True)
-    with big_lab(spec) as lab:
-        with Progress(console=console, disable=not console.is_terminal) as progress, asrptd(lab, MODE, DEFAULT_POLICY):
-            trained = play(lab, trace, progress)
+    progress = Progress(console=console, disable=not console.is_terminal)
+    with big_lab(spec) as lab, progress, asrptd(lab, MODE, DEFAULT_POLICY):
+        judged, trained = play(lab, trace, options.jobs, progress)
         with History(load_settings(lab.settings_path).paths.state / FILE_NAME) as history:
-            runs = history.runs_where("end_time > ?", [0])
+            runs = recorded(history, judged)
     return {
         "seed": options.seed,
         "load": options.load,
-        "played": len(trace),
+        "judged": len(judged),
         "ended": len(runs),
         "cold": figures([run for run in runs if run.submit_time < trained]),
         "trained": figures([run for run in runs if run.submit_time >= trained]),
@@ -120,7 +145,7 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=150)
     parser.add_argument("--nodes", default="4x4")
     parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those there are")
     parser.add_argument("--compress", type=float, default=300.0, help="a run of so many seconds takes one")

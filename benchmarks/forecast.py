@@ -138,15 +138,15 @@ def workload(jobs: int, servers: int, load: float, seed: int) -> tuple[JobTable,
     return table, cluster, spans
 
 
-def timed(snapshot: Snapshot, seed: int, samples: int) -> tuple[float, dict[JobId, Estimate]]:
+def timed(snapshot: Snapshot, seed: int, chosen: argparse.Namespace) -> tuple[float, dict[JobId, Estimate]]:
     began = time.process_time()
-    found = forecast(snapshot, seed, samples)
+    found = forecast(snapshot, seed, chosen.samples, budget_s=chosen.budget)
     return time.process_time() - began, found
 
 
 def judge(snapshots: Sequence[Snapshot], chosen: argparse.Namespace, start: Sequence[float]) -> dict[str, Any]:
     """The first estimate of each job against its start."""
-    work = (delayed(timed)(snapshot, number, chosen.samples) for number, snapshot in enumerate(snapshots))
+    work = (delayed(timed)(snapshot, number, chosen) for number, snapshot in enumerate(snapshots))
     answers: list[tuple[float, dict[JobId, Estimate]]] = Parallel(chosen.processes)(work)
     first: dict[JobId, tuple[float, Estimate | None]] = {}
     for snapshot, (_, found) in zip(snapshots, answers, strict=True):
@@ -201,6 +201,7 @@ def main() -> int:
         "--window", type=float, default=86400.0, help="seconds of the past that arrivals are drawn from"
     )
     parser.add_argument("--samples", type=int, default=LEAST_SAMPLES)
+    parser.add_argument("--budget", type=float, default=math.inf, help="CPU seconds of a forecast; asrptd gives 15")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--blind", action="store_true", help="without arrivals")
     parser.add_argument("-j", "--processes", type=int, default=2)

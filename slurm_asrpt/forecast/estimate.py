@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -37,27 +38,34 @@ def forecast(
     newcomer: Waiting | None = None,
     told: Callable[[int], object] = lambda drawn: None,
 ) -> dict[JobId, Start]:
-    """An estimate for each waiting job; none for those that start in too few futures, or if the budget is too small.
+    """An estimate for each waiting job; none for those that start in too few futures.
 
     The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` end it before all
-    samples are drawn. newcomer: a job that is submitted at the snapshot's time, and then the only one asked for.
+    samples are drawn. The first ones share them: where more come than can ever run no future ends before the horizon,
+    and those who start soon are told although nobody sees the end of the queue.
+    samples: at least LEAST_SAMPLES.
+    newcomer: a job that is submitted at the snapshot's time, and then the only one asked for.
     told: called with the number of samples drawn.
     """
     futures, deadline = _Futures(snapshot, horizon_s, newcomer), clock() + budget_s
     found: list[list[float]] = []
     for number in range(samples):
-        starts = futures.play(np.random.default_rng([seed, number]), lambda: clock() < deadline)
-        if clock() >= deadline:
+        begun = clock()
+        until = begun + (deadline - begun) / max(LEAST_SAMPLES - number, 1)
+        starts = futures.play(np.random.default_rng([seed, number]), partial(_before, clock, until))
+        if number >= LEAST_SAMPLES and clock() >= until:
             break
         found.append(starts)
         told(len(found))
     tenth = (len(found) + 1) // STEP
-    if len(found) < LEAST_SAMPLES:
-        return {}
     ordered = np.sort(np.array(found[: STEP * tenth - 1]), axis=0)
     rows = ordered[[tenth - 1, 5 * tenth - 1, 9 * tenth - 1]].T.tolist()
     ids = futures.asked
     return {job_id: Start(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
+
+
+def _before(clock: Callable[[], float], until: float) -> bool:
+    return clock() < until
 
 
 class _Futures:

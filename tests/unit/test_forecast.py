@@ -129,6 +129,15 @@ def test_too_small_a_budget_gives_no_estimates() -> None:
     assert forecast(snapshot([waiting(1)]), 0, budget_s=15, clock=lambda: float(next(ticks))) == {}
 
 
+def test_where_more_come_than_can_run_the_next_are_told_all_the_same() -> None:
+    rush = tuple(waiting(number, 50.0, submit=NOW - number) for number in range(10, 110))
+    ticks = iter(range(10**6))  # one for every event, and no future ends before the horizon
+    queue = snapshot([waiting(1, 5.0), waiting(2, 1e6)], "spjf", recent=rush, window_s=100.0)
+    found = forecast(queue, 0, budget_s=19 * 400, clock=lambda: float(next(ticks)))
+    assert found.keys() == {JobId("1")}
+    assert found[JobId("1")].latest < math.inf
+
+
 def test_nonsense_is_no_snapshot() -> None:
     with pytest.raises(ValueError, match="now"):
         from_json(b"{}")
