@@ -18,6 +18,7 @@ from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
 
 PATIENCE_S = 60.0
+_OUTCOMES = {"start": "starts", "interrupt": "is interrupted", "wait": "waits"}
 
 
 def snapshot_command(
@@ -44,7 +45,7 @@ def snapshot_command(
     if as_json:
         print(json.dumps({"file": str(output), "digest": found.digest, "jobs": jobs, "starts": starts}))
     else:
-        print(f"{safe(str(output))}: {jobs} waiting jobs, {starts} starts, inputs {found.digest}")
+        print(f"{safe(str(output))}: jobs waiting: {jobs}, starts: {starts}, inputs {found.digest}")
 
 
 def _ask(settings: Settings) -> bytes:
@@ -74,13 +75,14 @@ def replay_command(
       asrpt-admin replay --json today.json
     """
     then = snapshots.read(file)
-    now = snapshots.replay(then, str(file))
+    now, others = snapshots.replay(then, str(file))
     changed = snapshots.difference(then.decisions, now)
     if as_json:
         same = {"same": not changed, "digest": then.digest, "release": then.release}
-        print(json.dumps({"kind": "asrpt-admin replay", "schema": 1, **same, "decisions": now, "difference": changed}))
+        outcome = {"decisions": now, "others": others, "difference": changed}
+        print(json.dumps({"kind": "asrpt-admin replay", "schema": 1, **same, **outcome}))
     else:
-        _show(now)
+        _show([*now, *others])
         made = f"made by release {safe(then.release)}" if then.release else "made by a release that it does not name"
         verdict = "other decisions than then" if changed else "the same decisions as then"
         print(f"inputs {then.digest}, {made}: {verdict}")
@@ -92,14 +94,16 @@ def replay_command(
 
 def _show(decisions: list[dict[str, Any]]) -> None:
     if not decisions:
-        print("nothing starts, and the policy gives no reasons for the waiting jobs")
+        print("no job waits for the policy")
         return
     jobs = [safe(str(each["job"])) for each in decisions]
-    outcome = ["starts" if "start" in each else "waits" for each in decisions]
+    outcome = [next(word for key, word in _OUTCOMES.items() if key in each) for each in decisions]
     show_table([Column("JOBID", jobs), Column("", outcome), Column("WHAT", [safe(_what(each)) for each in decisions])])
 
 
 def _what(decision: dict[str, Any]) -> str:
+    if "interrupt" in decision:
+        return f"for job {decision['interrupt']}"
     if "start" in decision:
         return f"{fold_nodes(decision['start']['gpus'])}, alpha {decision['start']['alpha']:.4g} s"
     return in_words(decision["wait"]["reason"], decision["wait"]["facts"])

@@ -87,7 +87,7 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
     notes, cluster = record.meta["notes"], record.scenario.cluster
     facts = [
         ("Policy", safe(record.scenario.policy)),
-        ("Trace", f"{safe(str(notes['trace']))}, load {notes['load']:.3f}"),
+        ("Trace", f"{safe(str(notes['trace']))}, load {ratio(notes['load'])}"),
         ("Cluster", f"{cluster.text}, {cluster.nic_gbit:g} Gbit/s"),
         ("Jobs", f"{found['jobs']}, {found['ended']} ended, {found['never_started']} never started"),
         ("Mean JCT", f"{slurm_time(found['mean_jct_s'])}, median {slurm_time(found['median_jct_s'])}"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_asrpt_cli.status_columns import attained, date, durations, share
+from slurm_asrpt_cli.status_columns import attained, date, durations, gpus_in_words, share
 from slurm_asrpt_cli.tables import fold_nodes, print_facts, safe
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
@@ -77,7 +77,7 @@ def _ends(ends: Sequence[Ending]) -> str:
 def _record(job: JobStatus) -> Facts:
     """All else that is known of the job."""
     lines = [
-        ("GPUs", _gpus(job)),
+        ("GPUs", gpus_in_words(job.gpus, job.profile, str(job.facts.get(UNUSED_PROFILE, "")))),
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
@@ -110,12 +110,6 @@ def _facts(job: JobStatus) -> Facts:
     said = {"need", "free", "runs", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
     said.add(UNUSED_PROFILE)
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
-
-
-def _gpus(job: JobStatus) -> str:
-    unused = job.facts.get(UNUSED_PROFILE)
-    named = f"profile {safe(job.profile)}" if job.profile else "no profile"
-    return f"{job.gpus}, {named}" if unused is None else f"{job.gpus}; {named} is not used: {safe(str(unused))}"
 
 
 def _nodes_label(job: JobStatus) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.status_columns import date
+from slurm_asrpt_cli.status_columns import date, gpus_in_words
 from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
@@ -45,7 +45,8 @@ PROMISE = "no promise: jobs that come later may go first, predictions and nodes 
 class WhatIf:
     """What is known; None and "" where it is not. start_...: seconds since the epoch.
 
-    trouble: why there is no placement or start. note: what is wrong with the prediction, or with the profile.
+    trouble: why there is no placement or start. note: what is wrong with the prediction.
+    unused_profile: why the profile does not count, where it does not.
     """
 
     script: str
@@ -57,6 +58,7 @@ class WhatIf:
     predicted_high: int
     predicted_by: str
     note: str = ""
+    unused_profile: str = ""
     as_of: float | None = None
     placement: dict[str, int] | None = None
     alpha: float | None = None
@@ -116,8 +118,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
     except AsrptError as error:
         return WhatIf(**known, trouble=str(error))
-    known["gpus"] = job.gpus
-    known["note"] = "; ".join(text for text in (known["note"], unused) if text)
+    known |= {"gpus": job.gpus, "unused_profile": unused}
     held = _waits_for_slurm(record)
     if held:
         return WhatIf(**known, trouble=held)
@@ -200,7 +201,7 @@ def _show(found: WhatIf) -> None:
         ("Job script", f"{safe(found.script)}, as if it were submitted now"),
         ("Group", safe(found.group)),
         ("Prediction", _prediction(found)),
-        ("GPUs", f"{found.gpus}, profile {safe(found.profile)}"),
+        ("GPUs", gpus_in_words(found.gpus, found.profile, found.unused_profile)),
         ("Start", _start(found)),
         ("Why not now", safe(found.why) if found.why else ""),
         ("Line", f"number {found.rank}" if found.rank else ""),
@@ -240,7 +241,7 @@ def _start(found: WhatIf) -> str:
 def _placement(found: WhatIf) -> str:
     if found.placement is None:
         return "chosen when it starts" if found.alpha_min else ""
-    if found.profile and found.alpha and found.alpha_min:
+    if found.profile and not found.unused_profile and found.alpha and found.alpha_min:
         times = found.alpha / found.alpha_min
         return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s an iteration, {times:.2f} times the best"
     return fold_nodes(found.placement)

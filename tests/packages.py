@@ -19,7 +19,7 @@ from slurm_asrpt.lab import debian
 from slurm_asrpt.lab.root import TREE, command_in, environment
 
 ROOT = TREE / "build" / "deb" / "root"
-COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim")
+COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
 UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")

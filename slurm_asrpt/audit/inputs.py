@@ -15,7 +15,7 @@ from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.moment import Moment
-from slurm_asrpt.core.policies.base import Decision, Interrupt, Start
+from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
 
 T = TypeVar("T")
 MOST_GPUS = 100_000
@@ -128,10 +128,16 @@ def digest(document: Mapping[str, Any]) -> str:
     return sha256(canonical(document).encode("ascii")).hexdigest()[:16]
 
 
-def decide(inputs: Inputs) -> list[dict[str, Any]]:
-    """The decision made again. Raises ValueError for inputs that no policy can follow."""
+def decide(inputs: Inputs) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The decision made again, and why those wait of whom it says nothing, in their order.
+
+    Raises ValueError for inputs that no policy can follow.
+    """
     policy = inputs.policy_with(inputs.jobs)
-    return decisions_of(policy.decide(inputs.view(), inputs.now))
+    decisions = decisions_of(policy.decide(inputs.view(), inputs.now))
+    said = {each["job"] for each in decisions}
+    line = ((job_id, why) for job_id, why in policy.queue(inputs.now) if job_id not in said)
+    return decisions, [{"job": job_id, "wait": _why(why), "until": None} for job_id, why in line]
 
 
 def decisions_of(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
@@ -146,5 +152,8 @@ def _decision(decision: Decision) -> dict[str, Any]:
         placement = decision.placement
         where = {"gpus": dict(placement.gpus), "ranks": list(placement.ranks), "alpha": placement.alpha}
         return {"job": decision.job.id, "start": where, "key": list(decision.key)}
-    why = {"phase": str(decision.reason.phase), "reason": decision.reason.kind, "facts": dict(decision.reason.facts)}
-    return {"job": decision.job.id, "wait": why, "until": decision.until}
+    return {"job": decision.job.id, "wait": _why(decision.reason), "until": decision.until}
+
+
+def _why(reason: Reason) -> dict[str, Any]:
+    return {"phase": str(reason.phase), "reason": reason.kind, "facts": dict(reason.facts)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import Any
 from slurm_asrpt.audit.lives import Life, Lives, slots
 from slurm_asrpt.audit.trail import Entry
 from slurm_asrpt.errors import printable
-from slurm_asrpt.sim.html import duration, head, table, text
+from slurm_asrpt.sim.html import duration, head, jobs, table, text
 from slurm_asrpt.slurm.nodelist import fold_gpus
 
 MOST_RUNS = 10_000
@@ -39,9 +39,15 @@ def page(entries: Iterable[Entry], since: float, until: float, what: str) -> str
     ]
     if len(lives) > len(shown):
         parts.append(f'<p class="warn">The latest {len(shown)} of {len(lives)} runs are shown.</p>\n')
-    parts += [_TOOLS, _legend(data["users"]), _CHARTS, _table(shown), _NOTE]
-    parts.append(f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{script}</script>\n')
+    parts += _pictures(data, shown, script) if shown else ["<p>No job ran or waited in this time.</p>\n"]
     return "".join([*parts, "</body>\n</html>\n"])
+
+
+def _pictures(data: Mapping[str, Any], shown: Sequence[Life], script: str) -> list[str]:
+    return [
+        *(_TOOLS, _legend(data["users"]), _CHARTS, _table(shown), _NOTE),
+        f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{script}</script>\n',
+    ]
 
 
 _TOOLS = (
@@ -137,7 +143,7 @@ def _life(life: Life) -> dict[str, Any]:
     }
 
 
-def _json(data: dict[str, Any]) -> str:
+def _json(data: Mapping[str, Any]) -> str:
     """As the text of a script element: nothing in it can end one."""
     return json.dumps(data, separators=(",", ":")).replace("<", r"\u003c").replace(">", r"\u003e")
 
@@ -147,10 +153,12 @@ def _stamp(seconds: float) -> str:
 
 
 def _summary(lives: Sequence[Life]) -> str:
+    if not lives:
+        return ""
     ended = [life for life in lives if life.ran_s is not None]
     waits = [life.wait_s for life in lives if life.wait_s is not None]
     errors = [life.error for life in ended if life.error is not None]
-    said = [f"{len(lives)} jobs, of which {len(ended)} ran and ended"]
+    said = [f"{jobs(len(lives))}, of which {len(ended)} ran and ended"]
     if ended:
         said.append(f"{sum(life.size * (life.ran_s or 0.0) for life in ended) / 3600:.1f} GPU hours")
     if waits:
@@ -170,8 +178,6 @@ def _legend(users: Sequence[str]) -> str:
 
 
 def _table(lives: Sequence[Life]) -> str:
-    if not lives:
-        return "<p>No job ran or waited in this time.</p>\n"
     titles = ("job", "user", "name", "GPUs", "where", "started", "waited", "ran", "predicted", "state")
     heads = "".join(f'<th class="text">{title}</th>' for title in titles)
     first = max(0, len(lives) - MOST_ROWS)

@@ -81,8 +81,8 @@ def read(path: Path) -> Snapshot:
     return from_bytes(data, str(path))
 
 
-def replay(snapshot: Snapshot, source: str) -> list[dict[str, Any]]:
-    """What is decided from it now. Raises InputError for inputs that are none."""
+def replay(snapshot: Snapshot, source: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What is decided from it now, and why the other jobs wait. Raises InputError for inputs that are none."""
     try:
         return decide(from_document(snapshot.inputs))
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:

@@ -51,9 +51,9 @@ def dissect(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, set
     for text in read_script(script, reader):
         lines.append((text, len(notes)))
         marks.append(len(reader.out))
-    ends = [*(at for _, at in lines[1:]), len(notes)]
+    ends = [*(at for _, at in lines), len(notes)][1:]  # none for a script without lines
     fold = fold_dates if settings.fold_dates else bytes
-    parts = [b" ".join(reader.out[a:b]).strip() for a, b in zip(marks, [*marks[1:], len(reader.out)], strict=True)]
+    parts = [b" ".join(reader.out[a:b]).strip() for a, b in zip(marks, [*marks, len(reader.out)][1:], strict=True)]
     read = [
         Line(os.fsdecode(text), os.fsdecode(fold(part)), tuple(notes[at:end]))
         for (text, at), end, part in zip(lines, ends, parts, strict=True)

@@ -1,4 +1,4 @@
-"""What the HTML files share: one page with everything in it, which loads nothing, and every text escaped."""
+"""What the HTML files share: one page with everything in it, which loads nothing, every text escaped; and words."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ h1 { font-size: 1.6rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 p { margin: .3rem 0 .8rem; max-width: 48rem; }
+ul { max-width: 48rem; }
 img { width: 100%; height: auto; }
 svg { max-width: min(100%, 60rem); height: auto; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .55rem .25rem 0; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
 th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
-th.text, td.text { text-align: left; overflow-wrap: anywhere; }
-td.long { white-space: normal; min-width: 20rem; }
+th.text, td.text { text-align: left; }
+td.long { white-space: normal; min-width: 20rem; overflow-wrap: anywhere; }
 tr.real { background: #f2f2f2; font-weight: bold; }
 .note { color: #555; font-size: .9rem; }
 .warn { border-left: 4px solid #D55E00; padding-left: .7rem; }
+@media (max-width: 60rem) { table { font-size: .72rem; } }
 STYLE</style>
 </head>
 <body>
@@ -59,6 +61,10 @@ def text(value: Any) -> str:
 def table(titles: str, rows: str) -> str:
     """titles: cells of the first row; rows: whole rows. It scrolls where it is too wide."""
     return f'<div class="wide"><table>\n<tr>{titles}</tr>\n{rows}</table></div>\n'
+
+
+def jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
 
 
 def duration(seconds: float | None) -> str:

@@ -21,6 +21,7 @@ from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
+from slurm_asrpt.sim.html import jobs
 from slurm_asrpt.sim.jobtable import JobTable
 from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.traces import Trace
@@ -242,7 +243,7 @@ def remarks(past: Past) -> list[str]:
     load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
     none = f"{100 * notes['predicted_zero']:.0f}% of the jobs had none"
     said = [
-        f"{notes['jobs']} jobs that came within {_span(86400 * notes['days'])}, on {notes['cluster']}{load}; "
+        f"{jobs(notes['jobs'])} that came within {_span(86400 * notes['days'])}, on {notes['cluster']}{load}; "
         f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
     if notes.get("only_user"):

@@ -12,9 +12,9 @@ from slurm_asrpt.sim.whatif import LIMITS, Outcome, Past, remarks
 
 COLUMNS: Mapping[str, str] = {
     "mean_wait_s": "mean wait",
-    "p50_wait_s": "wait p50",
-    "p90_wait_s": "wait p90",
-    "p99_wait_s": "wait p99",
+    "p50_wait_s": "median wait",
+    "p90_wait_s": "90% wait",
+    "p99_wait_s": "99% wait",
     "max_wait_s": "longest wait",
     "mean_jct_s": "mean completion",
     "jct_over_real": "ratio to Slurm",

@@ -131,8 +131,8 @@ class CliClient:
                 timeout=self.settings.timeout_s,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise SlurmError(f"{command} did not answer within {self.settings.timeout_s:g} s") from error
+        except subprocess.TimeoutExpired:
+            raise SlurmError(f"{command} did not answer within {self.settings.timeout_s:g} s") from None
         except OSError as error:
             raise SlurmError(f"{path} cannot be run ({error.strerror}); set slurm.bin_dir or PATH") from error
         if done.returncode and not lenient:

@@ -1,14 +1,16 @@
 """Properties of placement and of the virtual machine on random instances."""
 
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import AllReduce, Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, place, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
@@ -67,6 +69,17 @@ def test_a_placement_fits_and_keeps_to_the_request(data, view, profile, strategy
     assert request.max_nodes is None or len(placement.nodes) <= request.max_nodes
     assert request.per_node is None or set(placement.gpus.values()) == {request.per_node}
     view.take(placement.gpus)  # raises if a GPU were given twice
+
+
+@given(st.data(), views(), profiles, st.none() | st.frozensets(st.sampled_from(["n0", "n1", "n2", "gone"])))
+def test_a_job_has_a_best_alpha_exactly_where_it_fits(data, view, profile, candidates):
+    request = replace(data.draw(requests(profile.gpus)), candidates=candidates)
+    job = Job(JobId("1"), "ann", profile.gpus, profile, request=request)
+    if fits(job, view.nodes):
+        assert best_alpha(job, view.nodes, FABRIC) > 0
+    else:
+        with pytest.raises(ValueError, match="job 1 asks for"):
+            best_alpha(job, view.nodes, FABRIC)
 
 
 @given(views(), profiles)

@@ -125,7 +125,10 @@ EVENTS = st.lists(
         st.sampled_from([1, 2, 3, 4, 6]),
         st.sampled_from([0.0, 1.0, 10.0, 1000.0]),
         st.sampled_from(
-            [Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))]
+            [
+                *(Request(), Request(), Request(unit=2), Request(per_node=1), Request(candidates=frozenset({"n0"}))),
+                Request(per_node=1, candidates=frozenset({"n0", "gone"})),  # that one is not in the cluster
+            ]
         ),
     ),
     max_size=60,
@@ -168,8 +171,9 @@ class Site:
             self.policy.changed(self.waiting[job.id], self.now)
         elif what == "foreign" and waiting and self.view().free.get("n1"):
             job = self.waiting.pop(waiting[which % len(waiting)])
-            self.running[job.id] = (job, {"n1": 1})  # Slurm started it itself, with less
-            self.policy.running(job.id, {"n1": 1}, self.now + 50.0, self.now)
+            gpus_by_node = {"n1": 1, "gone": 1} if which % 2 else {"n1": 1}
+            self.running[job.id] = (job, gpus_by_node)  # Slurm started it itself, with less
+            self.policy.running(job.id, gpus_by_node, self.now + 50.0, self.now)
         elif what == "nodes":
             self.nodes = EQUAL[: 1 + which % 3]
             self.policy.cluster_changed(self.nodes, self.now)

@@ -10,6 +10,7 @@ import pytest
 
 from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES, Reporter
+from tests.browser import chromium, missing
 from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
 from tests.progress_bench import Clock
@@ -56,3 +57,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     progress._forget()
     yield tmp_path
     progress._forget()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if why := missing():
+        pytest.skip(why)
+    pytest.importorskip("selenium.webdriver")
+    with chromium() as found:
+        yield found

@@ -102,7 +102,7 @@ def test_a_snapshot_is_taken_when_asked_for_and_replayed(site: Bench, tmp_path: 
     finally:
         stopping.set()
         thread.join()
-    assert "1 waiting jobs, 0 starts" in said
+    assert "jobs waiting: 1, starts: 0" in said
     assert (tmp_path / "now.json").stat().st_mode & 0o777 == 0o600
     assert not (site.settings.paths.state / WANTED).exists()
     done = CliRunner().invoke(app, ["replay", str(tmp_path / "now.json")])
@@ -127,6 +127,16 @@ def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, cap
     assert "no snapshot" in caplog.text
     assert not (state / WANTED).exists()
     assert site.state(free) == "RUNNING"
+
+
+def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> None:
+    """The decision is about the first in line; of the others the policy speaks only if asked."""
+    others = [site.slurm.submit(4, 40, "flat") for _ in range(2)]
+    site.cycle()
+    snapshot(site, tmp_path / "it.json")
+    rows = CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout.splitlines()[1:-1]
+    assert [row.split(None, 2)[0] for row in rows] == ["3", *others]
+    assert all(row.split(None, 2)[1] == "waits" and "needs 4 GPUs" in row for row in rows)
 
 
 def test_another_decision_is_shown_as_a_difference(site: Bench, tmp_path: Path) -> None:

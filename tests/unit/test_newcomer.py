@@ -178,14 +178,25 @@ def publish(bench: Bench) -> None:
 def ask(
     script: bytes, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, object]:
+    return dict(json.loads(shown(["--json"], script, words, folder, monkeypatch, capsys)))
+
+
+def shown(
+    flags: list[str],
+    script: bytes,
+    words: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
     path = folder / "train.sh"
     path.write_bytes(script)
-    monkeypatch.setattr(sys, "argv", ["asrpt-status", "--json", "--what-if", str(path), "--", *words])
+    monkeypatch.setattr(sys, "argv", ["asrpt-status", *flags, "--what-if", str(path), "--", *words])
     with pytest.raises(SystemExit) as ended:
         run_app(command.app)
     out, err = capsys.readouterr()
     assert ended.value.code == 0, err
-    return dict(json.loads(out))
+    return out
 
 
 def test_what_is_published_names_no_users(site: Bench) -> None:
@@ -240,6 +251,15 @@ def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, mon
     assert found["reason"] == "left"
     assert why in found["why"]
     assert found["placement"] is None
+
+
+def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_path, monkeypatch, capsys):
+    words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
+    why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
+    assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
+    said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
+    assert f"GPUs 4; profile vgg19-dp16 is not used: {why}" in said
+    assert "alpha" not in said  # the stand-in's, which means nothing
 
 
 def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monkeypatch, capsys):

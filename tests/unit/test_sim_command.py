@@ -86,6 +86,10 @@ def test_run_compare_and_report(sim: Sim, tmp_path: Path) -> None:
     assert all(Path(path).exists() for path in [found["report"], *found["pictures"]])
 
 
+def test_one_job_has_no_load(sim: Sim) -> None:
+    assert re.search(r"Trace .*, load -", sim("run", "pai-like:600", "--jobs", "1", "-p", "fifo").stdout)
+
+
 def test_compare_as_json_has_the_bounds_and_the_percentiles(sim: Sim) -> None:
     found = json.loads(sim("compare", *SMALL, "-p", "fifo,spjf", "--json").stdout)
     assert set(found["bounds"]) == {"design", "sound"}

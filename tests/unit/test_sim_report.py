@@ -244,6 +244,15 @@ def test_nothing_ended_is_a_report_too(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Interrupted before the end" in (tmp_path / "report.html").read_text()
 
 
+def test_one_job_is_a_report_too(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    (folder,) = write(tmp_path, "fifo", jobs=1, load=None)
+    write_report([folder], tmp_path / "report.html")
+    said = (tmp_path / "report.html").read_text()
+    assert "<p>1 job of " in said
+    assert "at load" not in said  # what comes at one instant has none
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_a_long_wait_says_why(tmp_path: Path) -> None:
     (folder,) = write(tmp_path, "fifo", load=3.0)
     found = digest(load(folder), "fifo").waits

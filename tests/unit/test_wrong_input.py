@@ -89,6 +89,17 @@ def test_a_file_that_is_none_is_one_line(tool, name, flag, wrong, tmp_path, monk
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(("tool", "name", "flag"), [line for line in LINES if line[2] != "--config"])
+def test_an_empty_file_is_no_bug(tool, name, flag, tmp_path, monkeypatch, capfd):
+    """As a script it is a job like any other; as settings it would be those of this machine, so not here."""
+    (tmp_path / "empty").touch()
+    given = [flag, str(tmp_path / "empty")] if flag else [str(tmp_path / "empty")]
+    code, err = type_it(
+        [tool, *name.split(), *(NEEDED.get(name, []) if flag else []), *given], tmp_path, monkeypatch, capfd
+    )
+    assert code in (0, 1, 2), err
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -200,8 +200,12 @@ def _partial_last(available: list[Offer], chosen: list[Offer] | None) -> list[Of
 
 def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
     """GPUs per server on the fewest servers of an empty cluster, all full but the last."""
-    if job.request.per_node is not None:
-        return even_split(job.gpus // job.request.per_node, job.request.per_node)
+    per_node = job.request.per_node
+    if per_node is not None:
+        needed = job.gpus // per_node
+        if needed > len(servers):
+            raise ValueError(f"job {job.id} asks for {per_node} GPUs on each of {needed} nodes, of {len(servers)}")
+        return even_split(needed, per_node)
     sizes: list[int] = []
     for node in servers:
         sizes.append(node.gpus - node.gpus % job.request.unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 
-from slurm_asrpt.sim.html import head, table, text
+from slurm_asrpt.sim.html import head, jobs, table, text
 from slurm_asrpt.sim.report.digest import Digest
 from slurm_asrpt.sim.report.pictures import Picture, plain
 from slurm_asrpt.sim.report.style import duration
@@ -25,24 +25,31 @@ def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
     return "-" if value is None else show(value)
 
 
-_COLUMNS: Mapping[str, Cell] = {
-    "mean completion time": _time("mean_jct_s"),
-    "over sound bound": _factor("over_sound"),
-    "over design bound": _factor("over_design"),
-    "median completion": _time("median_jct_s"),
-    "p99 completion": _time("p99_jct_s"),
-    "wait p50": _time("median_wait_s"),
-    "wait p90": _time("p90_wait_s"),
-    "wait p99": _time("p99_wait_s"),
-    "slowdown p50": _factor("median_slowdown"),
-    "slowdown p90": _factor("p90_slowdown"),
-    "slowdown p99": _factor("p99_slowdown"),
-    "GPUs used": lambda digest: f"{100 * digest.summary['utilisation']:.1f}%",
-    "GPU time lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:.1f}%",
-    "mean fragmentation": lambda digest: _or_dash(digest.mean_fragmentation, lambda value: f"{100 * value:.1f}%"),
-    "mean largest free block": lambda digest: f"{digest.mean_largest:.2f} GPUs",
-    "ended / jobs": lambda digest: f"{digest.summary['ended']} / {digest.summary['jobs']}",
+_TABLES: Mapping[str, Mapping[str, Cell]] = {
+    "Completion times": {
+        "mean": _time("mean_jct_s"),
+        "over sound bound": _factor("over_sound"),
+        "over design bound": _factor("over_design"),
+        "median": _time("median_jct_s"),
+        "99%": _time("p99_jct_s"),
+        "ended / jobs": lambda digest: f"{digest.summary['ended']} / {digest.summary['jobs']}",
+    },
+    "Waits and slowdowns": {
+        "median wait": _time("median_wait_s"),
+        "90% wait": _time("p90_wait_s"),
+        "99% wait": _time("p99_wait_s"),
+        "median slowdown": _factor("median_slowdown"),
+        "90% slowdown": _factor("p90_slowdown"),
+        "99% slowdown": _factor("p99_slowdown"),
+    },
+    "GPUs": {
+        "used": lambda digest: f"{100 * digest.summary['utilisation']:.1f}%",
+        "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:.1f}%",
+        "mean fragmentation": lambda digest: _or_dash(digest.mean_fragmentation, lambda value: f"{100 * value:.1f}%"),
+        "mean largest free block": lambda digest: f"{digest.mean_largest:.2f} GPUs",
+    },
 }
+"""Three, because one would be wider than a page."""
 
 
 def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tuple[Picture, bytes]]) -> str:
@@ -53,7 +60,7 @@ def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tu
         _workload(found),
         _warnings(found, drawn),
     ]
-    parts += ["<h2>Results</h2>\n", _table(found)]
+    parts += ["<h2>Results</h2>\n", *(_table(title, columns, found) for title, columns in _TABLES.items())]
     parts += [_picture(picture, image) for picture, image in pictures]
     parts += [_waits(drawn), _how(found), "</body>\n</html>\n"]
     return "".join(parts)
@@ -70,8 +77,9 @@ def _workload(found: Sequence[Digest]) -> str:
 
 def _described(digest: Digest) -> str:
     notes, cluster, options = digest.meta["notes"], digest.scenario.cluster, digest.scenario.options
+    load = "" if notes["load"] is None else f" at load {notes['load']:.3g}"  # jobs of one instant have none
     return text(
-        f"{digest.summary['jobs']} jobs of {notes['trace']} at load {notes['load']:.3g}, "
+        f"{jobs(digest.summary['jobs'])} of {notes['trace']}{load}, "
         f"{100 * notes['single_gpu']:.0f}% on one GPU, {100 * notes['unseen']:.0f}% of unseen groups, "
         f"predictor {options.predictor}, seed {options.seed}; {cluster.text}, "
         f"{cluster.nic_gbit:g} Gbit/s. Lower bounds on the mean completion time: "
@@ -94,16 +102,16 @@ def _warnings(found: Sequence[Digest], drawn: Sequence[Digest]) -> str:
     return "".join(f'<p class="warn">{text(line)}</p>\n' for line in says)
 
 
-def _table(found: Sequence[Digest]) -> str:
-    titles = '<th class="text">policy</th>' + "".join(f"<th>{text(name)}</th>" for name in _COLUMNS)
+def _table(title: str, columns: Mapping[str, Cell], found: Sequence[Digest]) -> str:
+    titles = '<th class="text">policy</th>' + "".join(f"<th>{text(name)}</th>" for name in columns)
     best_first = sorted(found, key=lambda d: (d.summary["mean_jct_s"] is None, d.summary["mean_jct_s"]))
     rows = [
         f'<tr><td class="text">{text(digest.label)}</td>'
-        + "".join(f"<td>{text(cell(digest))}</td>" for cell in _COLUMNS.values())
+        + "".join(f"<td>{text(cell(digest))}</td>" for cell in columns.values())
         + "</tr>\n"
         for digest in best_first
     ]
-    return table(titles, "".join(rows))
+    return f"<h3>{text(title)}</h3>\n{table(titles, ''.join(rows))}"
 
 
 def _picture(picture: Picture, svg: bytes) -> str:
@@ -141,7 +149,9 @@ def _how(found: Sequence[Digest]) -> str:
     return (
         '<h2>How to read it</h2>\n<p class="note">Completion time runs from submission to end. The sound bound is one '
         "that no schedule of these jobs goes below; the design bound is mostly sharper, but a schedule may beat it. "
-        "Percentiles are over the jobs that have ended. Fragmentation is the share of the free GPUs that are on "
+        "90% and 99%: so many of the jobs that have ended waited no longer, or were slowed down no more. Slowdown is "
+        "completion time over the time in the best placement without a wait; what is lost to placement is the GPU time "
+        "beyond that of the best placements, over it. Fragmentation is the share of the free GPUs that are on "
         'servers not wholly free, averaged over time.</p>\n<p class="note">Made by asrpt-sim with '
         f"{text(', '.join(versions))}.</p>\n"
     )

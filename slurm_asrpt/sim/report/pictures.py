@@ -97,13 +97,14 @@ def distribution(found: Digests) -> Figure:
     for digest in drawn:
         seconds, share = digest.jct
         looks = style.line(found.index(digest))
-        left.step(seconds, share, where="post", label=style.label(digest.label), **looks)
+        left.step([seconds[0], *seconds], [0.0, *share], where="post", label=style.label(digest.label), **looks)
         right.plot(seconds[share < 1], 1 - share[share < 1], **looks)
     if drawn:
         low = min(float(np.interp(0.01, digest.jct[1], digest.jct[0])) for digest in drawn)
         high = max(digest.jct[0][-1] for digest in drawn)
         style.seconds_axis(left, "x", low, high)
         style.seconds_axis(right, "x", min(float(np.interp(0.5, d.jct[1], d.jct[0])) for d in drawn), high)
+    if any((digest.jct[1] < 1).any() for digest in drawn):  # one job has no tail, and no share that has a logarithm
         right.set_yscale("log")
         right.set_ylim(top=0.6)
     left.set(xlabel="completion time", ylabel="share of jobs that take at most this", ylim=(0, 1))

@@ -1,0 +1,104 @@
+"""Rank maps: announced before a start, written after it, and gone with the job."""
+
+import errno
+
+import pytest
+
+from slurm_asrpt.daemon import rankmap
+from slurm_asrpt.daemon.placing import placement_of
+from slurm_asrpt.daemon.tracked import Place
+
+
+def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench):
+    """A user may name a job like scontrol's own fields; what comes of it must not stop the daemon."""
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.allocations = lambda ids: {i: {"n1": 1, "n2": 4, "n9": 8} for i in ids}
+    bench.cycle()
+    assert not bench.hosts(job_id).exists()
+    bench.cycle()
+    assert bench.place(job_id) is Place.RUNNING
+
+
+def test_a_rank_map_is_announced_written_and_removed(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    tracked = bench.job(job_id)
+    assert tracked.mapped
+    hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
+    gpus = bench.slurm.records[job_id].gpus_by_node
+    expected = placement_of(tracked, gpus, bench.scheduler.world.servers, bench.scheduler.world.fabric)
+    assert hosts == list(expected.ranks)
+    assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
+    assert not bench.hosts(f"{job_id}.wait").exists()
+    assert bench.hosts(job_id).stat().st_mode & 0o777 == 0o644
+    bench.cycle()
+    assert bench.hosts(job_id).exists()
+    bench.slurm.end(job_id)
+    bench.cycle()
+    assert not bench.hosts(job_id).exists()
+
+
+def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.5)
+    assert not bench.hosts(job_id).exists()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0.1)
+    bench.scheduler.between_cycles(0.5)
+    assert bench.hosts(job_id).exists()
+
+
+def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
+    """Its files are removed with its pin; Slurm may be about to start it elsewhere."""
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.1)
+    bench.job(job_id).place = Place.APART
+    bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
+    bench.scheduler.between_cycles(0.5)
+
+
+def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, monkeypatch, caplog):
+    """Users write there, too: none of them may stop the scheduling by filling it."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "hosts")
+
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    with monkeypatch.context() as patch:
+        patch.setattr(rankmap.Path, "write_text", full)
+        bench.cycle(2)
+    assert bench.job(job_id).mapped
+    assert bench.place(job_id) is Place.RUNNING
+    assert not bench.hosts(job_id).exists()
+    assert "No space left" in caplog.text
+
+
+def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    assert bench.hosts(f"{job_id}.wait").exists()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(1)
+    bench.cycle()
+    assert bench.hosts(job_id).exists()
+    assert not bench.hosts(f"{job_id}.wait").exists()
+
+
+def test_a_job_taken_back_leaves_no_announcement(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    while bench.job(job_id).failures < 2:
+        bench.cycle()
+    assert bench.place(job_id) is Place.APART
+    assert list(bench.hosts("x").parent.iterdir()) == []
