@@ -5,7 +5,8 @@ the shipped sample, time-compressed ``--compress`` times: each job runs ``asrpt-
 its size, for as many iterations as take its run time in the best placement. Run times beyond two hours count as two
 hours, so that a round ends. ``--load`` stretches them all until the work of the two hours is so much of what the GPUs
 can do in that time, for as it stands the trace does not fill 2,000 GPUs. ``--hours 24 --least-gpus 16`` takes the
-large jobs of a day: where the machine cannot start many jobs, few that ask for more GPUs than there are.
+large jobs of a day: where the machine cannot start many jobs, few that ask for many GPUs. A load that comes from long
+runs alone leaves nobody waiting: ``--sum-up`` says at once what would be played, ``most_gpus_at_once`` of it.
 
 Round one is Slurm's backfill, with asrptd in mode shadow to learn; then the predictor is trained and the same jobs come
 again in mode enforce. For both: jobs completed, average completion time and makespan in seconds of the lab (times
@@ -17,6 +18,7 @@ asrptd over that under backfill. Needs root.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -37,6 +39,7 @@ from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
+from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd, play
 from slurm_asrpt.lab.figures import measure
@@ -55,7 +58,7 @@ SHORTEST_S = 1.0
 
 
 class Submitted(NamedTuple):
-    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, as hexadecimal digits."""
+    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, as hexadecimal digits, if known."""
 
     submit_s: float
     gpus: int
@@ -71,17 +74,25 @@ class Submitted(NamedTuple):
 def busiest(trace: Trace, span_s: float = HOURS * 3600, least_gpus: int = 1) -> list[Submitted]:
     """The hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most so long.
 
-    least_gpus: jobs on fewer are left out.
+    least_gpus: jobs on fewer are left out. Raises InputError if that is all of them.
     """
     columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
     rows = (row for row in zip(*columns, strict=True) if row[1] >= least_gpus)
     jobs = [Submitted(at, gpus, min(span_s, run), vc) for at, gpus, run, vc in rows]
+    if not jobs:
+        raise InputError(f"the trace has no job on {least_gpus} GPUs or more")
     jobs.sort(key=lambda job: job.submit_s)
     submit = np.array([job.submit_s for job in jobs])
     work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in jobs])])
     ends = np.searchsorted(submit, submit + span_s)
     first = int(np.argmax(work[ends] - work[np.arange(len(jobs))]))
     return jobs[first : ends[first]]
+
+
+def most_at_once(window: Sequence[Submitted]) -> int:
+    """GPUs, if each job ran from its submission on: where these are not more than there are, nobody waits."""
+    changes = sorted([(j.submit_s + j.run_s, -j.gpus) for j in window] + [(j.submit_s, j.gpus) for j in window])
+    return int(max(itertools.accumulate(gpus for _, gpus in changes)))
 
 
 def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> list[DemoJob]:
@@ -94,7 +105,7 @@ def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> 
         fitting = [name for name, profile in profiles.items() if profile.gpus == job.gpus]
         name = random.Random(f"{job.vc} {job.gpus} {round(math.log2(job.run_s + 1))}").choice(fitting)
         iterations = max(1, round(max(SHORTEST_S, job.run_s / compress) / best[name]))
-        user = spec.user_names[int(job.vc, 16) % len(spec.user_names)]
+        user = spec.user_names[int(job.vc or "0", 16) % len(spec.user_names)]
         submit_s = (job.submit_s - window[0].submit_s) / compress
         made.append(DemoJob(f"{name}-{number}", user, job.gpus, name, iterations, submit_s, iterations * best[name]))
     return made
@@ -123,27 +134,51 @@ def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[dict[st
             return backfill, play(lab, jobs, progress, DEFAULT_POLICY, longest_s)
 
 
-def replay(options: argparse.Namespace) -> dict[str, object]:
+class Plan(NamedTuple):
+    """What is to be played: run times as stretched."""
+
+    spec: LabSpec
+    window: list[Submitted]
+    jobs: list[DemoJob]
+    sum_up: dict[str, object]
+
+
+def plan(options: argparse.Namespace) -> Plan:
+    """Raises InputError where the trace has no such job."""
     spec = replay_spec(options.nodes, options.port)
     span_s = options.hours * 3600
     window = busiest(read_trace(options.trace), span_s, options.least_gpus)
     gpus = sum(node.gpus for node in spec.node_list)
     load = sum(job.work for job in window) / (gpus * span_s)
     stretch = options.load / load if options.load else 1.0
-    jobs = as_lab_jobs([job._replace(run_s=job.run_s * stretch) for job in window], spec, options.compress)
-    longest_s = 2 * span_s / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
-    began, cpu = time.monotonic(), time.process_time()
-    with big_lab(spec) as lab:
-        backfill, enforce = rounds(lab, jobs, longest_s)
-    without, with_us = figures(jobs, backfill, gpus, learned=False), figures(jobs, enforce, gpus, learned=True)
-    return {
+    window = [job._replace(run_s=job.run_s * stretch) for job in window]
+    jobs = as_lab_jobs(window, spec, options.compress)
+    sum_up: dict[str, object] = {
         "trace": options.trace.name,
-        "jobs": len(jobs),
+        "jobs": len(window),
+        "gpus": gpus,
         "gpus_asked": sum(job.gpus for job in window),
+        "most_gpus_at_once": most_at_once(window),
+        "gpu_seconds": round(sum(job.work for job in window)),
+        "lab_gpu_seconds": round(sum(job.gpus * job.ideal_s for job in jobs)),
         "nodes": options.nodes,
         "hours": options.hours,
         "compress": options.compress,
         "load": round(load * stretch, 3),
+    }
+    return Plan(spec, window, jobs, sum_up)
+
+
+def replay(planned: Plan, options: argparse.Namespace) -> dict[str, object]:
+    jobs = planned.jobs
+    longest_s = 2 * options.hours * 3600 / options.compress + 4 * max(job.ideal_s for job in jobs) + 120.0
+    began, cpu = time.monotonic(), time.process_time()
+    with big_lab(planned.spec) as lab:
+        backfill, enforce = rounds(lab, jobs, longest_s)
+    gpus = sum(node.gpus for node in planned.spec.node_list)
+    without, with_us = figures(jobs, backfill, gpus, learned=False), figures(jobs, enforce, gpus, learned=True)
+    return {
+        **planned.sum_up,
         "backfill": without,
         "enforce": with_us,
         "ratio": round(float(str(with_us["avg_jct_s"])) / float(str(without["avg_jct_s"])), 3),
@@ -162,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=HOURS, help="so much of the trace, and the longest run time")
     parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs on fewer")
     parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
+    parser.add_argument("--sum-up", action="store_true", help="only say what would be played")
     parser.add_argument("--port", type=int, default=28300, help="the lab takes this one to 260 further")
     options = parser.parse_args(arguments)
     if not options.trace.is_file():
@@ -170,7 +206,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 0
-    print(json.dumps(replay(options), indent=None if options.json else 2))
+    try:
+        planned = plan(options)
+    except InputError as error:
+        print(f"replay: {error}", file=sys.stderr)
+        return error.exit_code
+    found = planned.sum_up if options.sum_up else replay(planned, options)
+    print(json.dumps(found, indent=None if options.json else 2))
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, read_history, show_table
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
@@ -22,7 +22,6 @@ from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.profile.calibrate import INTER, INTRA, Array, Fitted, Observed, errors, figures_of, fit, held_out
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.profile.observed import CONDITION, observe
-from slurm_asrpt.slurm.cli import CliClient
 
 FEWEST_RUNS, FEWEST_PLACES = 10, 3
 WORTH_IT = 0.9, 0.005
@@ -99,7 +98,8 @@ def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Obs
     with read_history(settings) as history:
         runs = history.runs_where(CONDITION, (since, shortest))
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    nodes = CliClient(settings.slurm).nodes() if runs else []
+    with asking_slurm(settings) as slurm:
+        nodes = slurm.nodes() if runs else []
     return observe(runs, nodes, profiles.get, _fabric(settings))
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli.progress import patience
 from slurm_asrpt_cli.tables import Column, print_table, terminal_width
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
+from slurm_asrpt.slurm.cli import CliClient
 
 ConfigOption = Annotated[
     Path | None,
@@ -35,6 +37,13 @@ def read_history(settings: Settings) -> Iterator[History]:
         raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
     with History(path, read_only=True) as history:
         yield history
+
+
+@contextmanager
+def asking_slurm(settings: Settings) -> Iterator[CliClient]:
+    """Slurm's answers; a terminal hears what is waited for where they do not come at once."""
+    with patience("waiting for Slurm"):
+        yield CliClient(settings.slurm)
 
 
 def read_file(path: Path) -> bytes:

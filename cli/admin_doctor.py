@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
+from slurm_asrpt_cli.progress import patience
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.doctor import State, examine, look_at_slurm
@@ -28,7 +29,8 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
       asrpt-admin doctor --json
     """
     settings = load_settings(config)
-    look = look_at_slurm(settings)
+    with patience("waiting for Slurm"):
+        look = look_at_slurm(settings)
     found = examine(settings, time.time(), look)
     if as_json:
         print(json.dumps([asdict(finding) for finding in found]))

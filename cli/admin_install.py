@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, asking_slurm, show_table
 from slurm_asrpt_cli.admin_switch import tell_of
 from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import progress
@@ -29,6 +29,10 @@ from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 SERVICES = "asrptd asrpt-retrain.timer"
+GUESSED = (
+    "nothing was written: only Slurm knows where its files are and who SlurmUser is; "
+    "start slurmctld, or give both --slurm-dir and --user"
+)
 
 
 def install_command(
@@ -59,6 +63,8 @@ def install_command(
     if look + put + take != 1:
         raise InputError("give one of --check, --apply and --remove")
     site = _site(root, slurm_dir, units, user, config)
+    if put and root == Path("/") and not site.config and not (slurm_dir and user):
+        raise AsrptError(GUESSED)
     if take:
         _hand_back(site, as_json)
     steps = (check if look else apply if put else remove)(site)
@@ -78,18 +84,23 @@ def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Pa
     there = root / path.absolute().relative_to("/")
     settings = load_settings(there) if there.exists() else Settings()
     answers = _ask(settings) if root == Path("/") else {}
-    told = Path(answers["SLURM_CONF"]).parent if answers.get("SLURM_CONF", "").startswith("/") else DEFAULT_SLURM
+    told = _folder(answers.get("SLURM_CONF", ""), settings.slurm.conf if root == Path("/") else "")
     who = user or answers.get("SlurmUser", "").partition("(")[0] or "slurm"
     programs = Path(sys.argv[0]).absolute().parent
     return Site(settings, path.absolute(), slurm_dir or told, units.absolute(), programs, who, root, answers)
 
 
+def _folder(*files: str) -> Path:
+    """Of the first slurm.conf that is named."""
+    return next((Path(file).parent for file in files if file.startswith("/")), DEFAULT_SLURM)
+
+
 def _ask(settings: Settings) -> dict[str, str]:
     """What Slurm says of itself; nothing, and a remark, where it does not answer."""
-    client = CliClient(settings.slurm)
     try:
-        client.check_conf()
-        return client.settings_of_slurm()
+        with asking_slurm(settings) as client:
+            client.check_conf()
+            return client.settings_of_slurm()
     except SlurmError as error:
         print(f"asrpt-admin: Slurm was not asked: {one_line(error)}", file=sys.stderr)
         return {}
@@ -100,7 +111,7 @@ def _hand_back(site: Site, quiet: bool) -> None:
     settings = site.settings
     if site.root != Path("/") or not settings.paths.state.is_dir():
         return
-    with progress("waiting for asrptd") as tell:
+    with progress("handing back what waits") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
     if not quiet:
         tell_of(done)
@@ -137,7 +148,7 @@ def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path,
             print(printable(f"{step.where}: {step.note}"))
     _show_lines(wanted, take, site)
     if not take and root == Path("/"):
-        _show_next(steps, wanted)
+        _show_next(steps, wanted, site)
 
 
 def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
@@ -157,12 +168,13 @@ def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
         print(printable(f"  {line.text}{note}"))
 
 
-def _show_next(steps: Sequence[Step], wanted: Sequence[Line]) -> None:
-    """What remains to be done by hand."""
+def _show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
+    """What remains to be done by hand; enable --now would leave an asrptd of an older release running."""
     if any(step.state is not State.PRESENT for step in steps):
         print("\nNext: asrpt-admin install --apply")
     elif not _complete([], wanted):
         print("\nNext: put these lines in, copy prolog, epilog and task prolog to all nodes, restart slurmctld,")
         print("scontrol reconfigure, then asrpt-admin install --check")
     else:
-        print(f"\nNext: systemctl daemon-reload; systemctl enable --now {SERVICES}; asrpt-admin doctor")
+        how = "restart asrptd" if held(site.settings.paths.state) else f"enable --now {SERVICES}"
+        print(f"\nNext: systemctl daemon-reload; systemctl {how}; asrpt-admin doctor")

@@ -15,6 +15,7 @@ import typer
 from slurm_asrpt_cli.admin_common import (
     ConfigOption,
     JsonOption,
+    asking_slurm,
     history_path,
     read_history,
     show_table,
@@ -31,7 +32,6 @@ from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.history import Run
-from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import parse_tag
@@ -168,12 +168,10 @@ def explain_command(
 ) -> None:
     """Show the past runs that a prediction rests on.
 
-    As with sbatch, options go before a script; what follows it is the
-    script's own.
+    As with sbatch, options go before a script.
 
     \b
     Examples:
-      asrpt-admin explain-prediction 4711
       asrpt-admin explain-prediction --plot run.png 4711
       asrpt-admin explain-prediction --user alice train.sh
     """
@@ -267,7 +265,8 @@ def _of_job(settings: Settings, job_id: str) -> Subject:
 
 
 def _record(settings: Settings, job_id: str) -> JobRecord | None:
-    return next((record for record in CliClient(settings.slurm).jobs() if record.job_id == job_id), None)
+    with asking_slurm(settings) as slurm:
+        return next((record for record in slurm.jobs() if record.job_id == job_id), None)
 
 
 def _show_evidence(subject: Subject, found: Evidence) -> None:

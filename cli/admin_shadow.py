@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, read_history, show_table
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
@@ -25,7 +25,6 @@ from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.sim import shadow, shadow_page, whatif
 from slurm_asrpt.sim.slurmdata import since_time
 from slurm_asrpt.sim.whatif_page import COLUMNS, cell
-from slurm_asrpt.slurm.cli import CliClient
 
 MOST_USERS = 20
 """On a terminal: half of them those who win most, half those who lose most."""
@@ -54,9 +53,9 @@ def shadow_command(
     if html and not html.resolve().parent.is_dir():
         raise InputError(f"--html {html}: name a file in a folder that is there")
     begin = since_time(since, time.time())
-    runs = _runs(settings, begin)
+    runs, servers = _runs(settings, begin), _servers(settings)
     with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
-        found = shadow.report(runs, _servers(settings), settings.policy, lambda done, jobs, clock: tell(done))
+        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done))
     notes = _notes(settings, found, begin)
     if html:
         replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
@@ -77,7 +76,8 @@ def _runs(settings: Settings, begin: int) -> list[Run]:
 def _servers(settings: Settings) -> shadow.Servers:
     """The servers that asrptd manages, whatever their state today. Raises SlurmError, InputError."""
     managed = set(settings.slurm.partitions)
-    nodes = [node for node in CliClient(settings.slurm).nodes() if node.partitions & managed and node.gpus]
+    with asking_slurm(settings) as slurm:
+        nodes = [node for node in slurm.nodes() if node.partitions & managed and node.gpus]
     if not nodes:
         raise InputError(f"no node of partition {', '.join(managed)} has GPUs; mend slurm.partitions of asrpt.toml")
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)

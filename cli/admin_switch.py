@@ -31,7 +31,7 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
       asrpt-admin disable
     """
     settings = load_settings(config)
-    with progress("waiting for asrptd") as tell:
+    with progress("handing back what waits") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
     if as_json:
         print(json.dumps(asdict(done)))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Timer
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from slurm_asrpt_cli.tables import safe
+
+PATIENCE_S = 2.0
+"""Seconds for which nobody wonders."""
 
 
 class Told(Protocol):
@@ -28,3 +32,22 @@ def progress(text: str, total: int | None = None) -> Iterator[Told]:
         yield lambda done, note="", of=None: bar.update(
             task, completed=done, total=of, description=safe(f"{text} {note}".strip())
         )
+
+
+@contextmanager
+def patience(text: str) -> Iterator[None]:
+    """A bar for what is mostly done at once: it comes only after ``PATIENCE_S``. No other beside it."""
+    bar = ExitStack()
+
+    def show() -> None:
+        bar.enter_context(progress(text))
+
+    timer = Timer(PATIENCE_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.close()

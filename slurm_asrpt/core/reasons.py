@@ -155,6 +155,11 @@ WORDS = {
         "a start that Slurm does not make is taken back and planned anew, after a pause",
         "the next attempt follows by itself; if it goes on, an admin finds out by asrpt-admin doctor",
     ),
+    "not-followed": Wording(
+        "asrptd would have started it; Slurm, which decides in this mode, has not yet",
+        "in modes shadow and order Slurm starts jobs by its own rules, and asrptd only compares",
+        "nothing: Slurm starts it when its turn comes",
+    ),
     "running": Wording("it runs"),
 }
 

@@ -171,7 +171,7 @@ class Writer:
         if tracked.pin is not None and tracked.failures > 1 and why not in ("Resources", "Priority", "None"):
             tracked.avoid.update(dict.fromkeys(tracked.pin.gpus, now + LONGEST_BACKOFF_S))
         tracked.place, tracked.pin, tracked.retry_at = Place.APART, None, now + pause
-        tracked.why = reason(Phase.WAITING, _kind(why), slurm_reason=why)
+        tracked.why = reason(Phase.WAITING, _kind(why, self.world.enforcing), slurm_reason=why)
         rankmap.remove(self.settings.paths.spool, [tracked.record.number])
         self.audit.record(now, "not-started", tracked.record.job_id, why=why, retry_at=tracked.retry_at)
 
@@ -275,5 +275,7 @@ def _is_limit(slurm_reason: str) -> bool:
     return any(word in slurm_reason for word in ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES"))
 
 
-def _kind(slurm_reason: str) -> str:
-    return "limit" if _is_limit(slurm_reason) else "not-started"
+def _kind(slurm_reason: str, enforcing: bool) -> str:
+    if _is_limit(slurm_reason):
+        return "limit"
+    return "not-started" if enforcing else "not-followed"

@@ -54,12 +54,15 @@ def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     if not found:
         yield failure("include", f"{script} does not call our module", "asrpt-admin install --apply")
         return
-    yield _module(settings, script)
+    yield _module(settings, script, text)
 
 
-def _module(settings: Settings, script: Path) -> Finding:
+def _module(settings: Settings, script: Path, text: bytes) -> Finding:
     module = settings.paths.scripts / luablock.MODULE
     if not module.is_file():
+        if bytes(settings.paths.scripts) in text:
+            lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
+            return failure("include", lost, "asrpt-admin install --apply")
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
         return warning("include", f"{module} is not that of this release", "asrpt-admin install --apply")

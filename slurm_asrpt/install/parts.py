@@ -64,7 +64,7 @@ class Folder:
 
     def take(self) -> str:
         if any(self.path.iterdir()):
-            return "not empty; delete it by hand"
+            return "not empty, so it stays; delete it by hand if nobody wants it"
         self.path.rmdir()
         return ""
 
@@ -172,7 +172,10 @@ class Include:
             return ""
         if self.needed:
             self._write(luablock.STUB)
-            return "empty functions: slurmctld needs the file while slurm.conf says JobSubmitPlugins=lua"
+            return (
+                "empty functions: slurmctld needs the file while slurm.conf says JobSubmitPlugins=lua: "
+                "take that out, restart slurmctld, then again"
+            )
         self.path.unlink()
         return ""
 

@@ -158,6 +158,7 @@ def _size(power: int) -> str:
 LIMITS = (
     "Jobs without a profile run as long as they ran, wherever that is: for them placement gains nothing.",
     *whatif.LIMITS[1:],
+    "Jobs that still wait or run are missing, on both sides: the shorter the period, the more that is.",
 )
 
 
@@ -179,7 +180,7 @@ def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:
     """What --json prints."""
     return {
         "kind": "asrpt-admin shadow-report",
-        "notes": dict(found.past.notes),
+        "notes": {**found.past.notes, "limits": list(LIMITS)},
         "remarks": list(notes),
         "rows": [{"policy": each.name, **each.figures} for each in found.outcomes],
         "users": [{**vars(share), "verdict": share.verdict} for share in found.users],

@@ -32,6 +32,19 @@ def test_shadow_decides_and_writes_nothing(make_bench):
     assert len(bench.audit("running", job_id)) == 1
 
 
+def test_in_shadow_nobody_is_told_that_slurm_did_not_obey(make_bench):
+    bench = make_bench(mode="shadow")
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, leased=False)
+    kinds = set()
+    for _ in range(60):
+        bench.cycle()
+        kinds.add(bench.job(job_id).why.kind)
+    assert len(bench.audit("not-started", job_id)) > 1
+    assert "not-followed" in kinds
+    assert "not-started" not in kinds
+
+
 def test_what_shadow_has_decided_enforce_plans_anew(make_bench):
     """The way from shadow to enforce that the README recommends: no job may be stuck on a start never written."""
     bench = make_bench(mode="shadow")

@@ -212,6 +212,10 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert "touch" in found(settings, look, "include")[0][1]
     module.write_text("return {}")
     assert "not that of this release" in found(settings, look, "include")[0][1]
+    module.unlink()
+    assert found(settings, look, "include")[0][0] is State.OK  # this script takes it from elsewhere
+    script.write_bytes(b"dofile('%s/x.lua') " % bytes(settings.paths.scripts) + script.read_bytes())
+    assert found(settings, look, "include")[0][0] is State.FAILURE
     script.write_text("function slurm_job_submit() end\n")
     assert found(settings, look, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")

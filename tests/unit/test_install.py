@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli.admin import app
+from slurm_asrpt_cli.admin_install import _show_next
 from typer.testing import CliRunner
 
 from slurm_asrpt.config import parse_settings
+from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.install import apply, check, lines, luablock, parts, remove
 from slurm_asrpt.install.parts import Include
@@ -378,6 +380,32 @@ def test_an_image_is_made_without_asking_slurm(tmp_path: Path, monkeypatch: pyte
     assert found["slurm_conf"] == []
     assert "take the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
     assert set(files(tmp_path)) == {"etc/slurm/asrpt.toml", "etc/slurm/job_submit.lua"}
+
+
+def test_nothing_is_written_by_guess_where_slurm_does_not_answer(tmp_path: Path) -> None:
+    config, units = tmp_path / "asrpt.toml", tmp_path / "units"
+    paths = "".join(f'{name} = "{tmp_path}/{name}"\n' for name in ("state", "run", "hook", "scripts", "spool"))
+    config.write_text(f'[slurm]\nbin_dir = "{tmp_path}"\nconf = "{tmp_path}/etc/slurm.conf"\n[paths]\n{paths}')
+    words = ["install", "--config", str(config), "--units", str(units)]
+    found = CliRunner().invoke(app, [*words, "--check", "--json"])
+    assert str(tmp_path / "etc" / "job_submit.lua") in found.stdout  # where asrpt.toml says
+    done = CliRunner().invoke(app, [*words, "--apply", "--user", "root"])
+    assert isinstance(done.exception, AsrptError)
+    assert "start slurmctld" in str(done.exception)
+    assert os.listdir(tmp_path) == ["asrpt.toml"]
+
+
+def test_an_asrptd_that_runs_is_to_be_restarted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = make_site(tmp_path)
+    state = site.settings.paths.state
+    state.mkdir(exist_ok=True)
+    lead = Lead(state)
+    assert lead.take()
+    _show_next([], [], site)
+    lead.close()
+    assert "systemctl restart asrptd" in capsys.readouterr().out
+    _show_next([], [], site)
+    assert "systemctl enable --now asrptd" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [[], ["--check", "--apply"], ["--apply", "--remove"]])
