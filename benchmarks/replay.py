@@ -58,7 +58,7 @@ SHORTEST_S = 1.0
 
 
 class Submitted(NamedTuple):
-    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, as hexadecimal digits, if known."""
+    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, hexadecimal; "": not known."""
 
     submit_s: float
     gpus: int

@@ -73,27 +73,38 @@ def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):
         asrpt.cancel(*pair)
 
 
+SHAPES = {
+    "features": ["--gpus=1", "-C", "fast"],
+    "contiguous": ["--gpus=1", "--contiguous"],
+    "switches": ["--gpus=1", "--switches=1"],
+    "socket": ["--gpus-per-socket=1", "--sockets-per-node=1", "-N1"],
+}
+"""What asrptd leaves to Slurm, by the word for it."""
+
+
 def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
     asrpt.scontrol("update", "NodeName=n2", "AvailableFeatures=fast")
     blockers = asrpt.block_all()
     deadline = asrpt.submit("--gpus=1", "--deadline=now+1hour", "--time=1", script=SHORT)
-    features = asrpt.submit("--gpus=1", "-C", "fast", script=SHORT)
+    shaped = {why: asrpt.submit(*words, "-n1", script=SHORT) for why, words in SHAPES.items()}
     command = ["salloc", "--gpus=1", "--job-name=alloc", "srun", "echo", "later"]
     waiting = subprocess.Popen(command, env=asrpt.lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        wait_for(lambda: len(asrpt.status()) == 3 and asrpt.job(deadline).eligible_time <= time.time(), "all left", 10)
+        wait_for(lambda: len(asrpt.status()) == 2 + len(shaped), "asrptd knows all", 10)
+        wait_for(lambda: asrpt.job(deadline).eligible_time <= time.time(), "all left", 10)
         (alloc,) = [row for row in asrpt.status().values() if row["name"] == "alloc"]
         assert alloc["text"] == f"left to Slurm: {LEFT_WORDS['interactive']}"
         assert asrpt.text_of(deadline) == f"left to Slurm: {LEFT_WORDS['deadline']}"
-        assert asrpt.text_of(features) == f"left to Slurm: {LEFT_WORDS['features']}"
+        for why, job_id in shaped.items():
+            assert asrpt.text_of(job_id) == f"left to Slurm: {LEFT_WORDS[why]}"
         asrpt.cancel(*blockers)
         assert waiting.communicate(timeout=20)[0] == b"later\n"
     finally:
         waiting.kill()
         waiting.wait()
         asrpt.scontrol("update", "NodeName=n2", "ActiveFeatures=", "AvailableFeatures=")
-    done = asrpt.wait_all([deadline, features], "COMPLETED")
-    assert done[features].nodes == "n2"
+    done = asrpt.wait_all([deadline, *shaped.values()], "COMPLETED")
+    assert done[shaped["features"]].nodes == "n2"
 
 
 def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrpt: Cluster):

@@ -96,6 +96,18 @@ def test_each_feature_of_slurm_has_the_test_that_the_table_names(feature: str, w
     assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
 
 
+NAMED = re.compile(r"`(?:tests/)?((?:unit|property|e2e|faults)/\w+\.py)(?:::(\w+))?`")
+
+
+@pytest.mark.parametrize("page", ["compatibility", "faults", "slurm-features"])
+def test_each_test_that_a_page_names_is_there(page: str) -> None:
+    named = NAMED.findall((ROOT / "docs" / f"{page}.md").read_text())
+    assert named
+    for file, test in named:
+        text = (ROOT / "tests" / file).read_text()
+        assert not test or f"\ndef {test}(" in text, f"{file}::{test}"
+
+
 def test_each_row_of_the_features_is_checked() -> None:
     text = (ROOT / "docs" / "slurm-features.md").read_text()
     assert len(ROWS) == len(re.findall(r"^\|", text, re.M)) - 2 >= 30
