@@ -57,10 +57,10 @@ def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     yield _module(settings, script, text)
 
 
-def _module(settings: Settings, script: Path, text: bytes) -> Finding:
+def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
     module = settings.paths.scripts / luablock.MODULE
     if not module.is_file():
-        if bytes(settings.paths.scripts) in text:
+        if bytes(settings.paths.scripts) in lua_text:
             lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
             return failure("include", lost, "asrpt-admin install --apply")
         return ok("include", f"{script} loads our module from a folder of its own")
