@@ -213,7 +213,8 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
             break
     counts = split(job.request, sizes, job.gpus)
     if counts is None or not job.request.min_nodes <= len(sizes) <= _most_nodes(job):
-        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; {len(sizes)} node(s) with {sum(sizes)} do not hold it")
+        there = f"{len(sizes)} node(s) with {sum(sizes)}"
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; {there} do not hold it")
     return counts
 
 
