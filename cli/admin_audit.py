@@ -267,6 +267,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "requeued": lambda entry: (
         "its checkpoint is written" if entry["reported"] else "it has had its time for a checkpoint"
     ),
+    "requeued-again": lambda _: "Slurm had forgotten the requeue and showed the run that is over",
     "interrupt-refused": _refused,
     "cut": lambda entry: f"cut off by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,

@@ -16,7 +16,7 @@ from slurm_asrpt.config import AuditSettings
 MOST_UNWRITTEN = 100_000
 SPOKEN = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
-    | {"interrupt", "signalled", "requeued", "interrupt-refused"}
+    | {"interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
 )
 """Events that the log tells, too."""
 UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"})

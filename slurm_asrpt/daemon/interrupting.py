@@ -3,7 +3,8 @@
 A job runs; is told (``Tracked.interruption``, saved before the signal is sent); has reported a checkpoint, or had its
 time for one; is requeued, which Slurm shows as a new submit time; waits as any other. Whoever dies in between: the job
 runs on, as it must be able to after a checkpoint, and a new daemon sends the signal again and waits again. Slurm is
-asked to requeue only what has not ended, and answers that a job which requeued itself waits already.
+asked to requeue only what has not ended, and answers that a job which requeued itself waits already. A slurmctld that
+was killed before it wrote the requeue down shows the run as going on: it is asked again, without a signal.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class Interrupter:
         if not isinstance(policy, Interrupts):
             return
         tracked = self.world.tracked.values()
+        for one in tracked:
+            if one.forgotten and one.interruption is None and self.world.enforcing:
+                one.interruption = Interruption(now, one.service.head)
         waiting = {JobId(t.record.job_id): t.service.past for t in tracked if t.service.past and not t.service.began}
         policy.served(waiting, [self._run(t, now) for t in self._may_be_interrupted()], now)
 
@@ -103,16 +107,26 @@ class Interrupter:
                 self._step(tracked, tracked.interruption, now)
 
     def _step(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
+        late = now > (under_way.sent or under_way.at) + GIVEN_UP * self.settings.grace_s
         try:
-            if not under_way.sent:
+            if tracked.forgotten:
+                self._requeue_again(tracked, late, now)
+            elif not under_way.sent:
                 self._signal(tracked, under_way, now)
             elif (reported := self._mark(tracked) != under_way.mark) or now >= under_way.sent + self.settings.grace_s:
                 self.parts.client.requeue(tracked.record.job_id)
                 self._record(tracked, "requeued", now, reported=reported)
         except SlurmError as error:
-            if now > (under_way.sent or under_way.at) + GIVEN_UP * self.settings.grace_s:
-                tracked.interruption = None
+            if late:
+                tracked.interruption, tracked.service = None, replace(tracked.service, over=0.0)
                 self._record(tracked, "interrupt-refused", now, error=one_line(error))
+
+    def _requeue_again(self, tracked: Tracked, late: bool, now: float) -> None:
+        """The same interruption: it counts once. Raises SlurmError, also where Slurm takes it and does not do it."""
+        self.parts.client.requeue(tracked.record.job_id)
+        if late:
+            raise SlurmError("a run that is over is shown as going on, whatever is asked")
+        self._record(tracked, "requeued-again", now)
 
     def _signal(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
         assert tracked.tag is not None  # noqa: S101  (only tagged jobs are interrupted)

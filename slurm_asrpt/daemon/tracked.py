@@ -61,7 +61,8 @@ class Service:
     """GPU time that a job has had. past: GPU-seconds of the reference type, in the runs that are over.
 
     began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
-    head: the job for which it was interrupted last, until it runs again.
+    head: the job for which it was interrupted last, until it runs again. over, over_restarts: start of the run that
+    this has ended, and how often Slurm had restarted the job by then.
     """
 
     past: float = 0.0
@@ -69,14 +70,23 @@ class Service:
     rate: float = 0.0
     interruptions: int = 0
     head: str = ""
+    over: float = 0.0
+    over_restarts: int = 0
 
     def at(self, now: float) -> float:
         """GPU-seconds attained by then."""
         return self.past + (self.rate * max(0.0, now - self.began) if self.began else 0.0)
 
-    def cut(self, until: float, head: str = "") -> Service:
-        """After the end of its run."""
-        return Service(self.at(until), interruptions=self.interruptions, head=head or self.head)
+    def cut(self, until: float, under_way: Interruption | None, restarts: int) -> Service:
+        """After the end of its run by a requeue; restarts: of the run."""
+        after = Service(self.at(until), interruptions=self.interruptions, head=self.head)
+        if under_way is None:
+            return after
+        return replace(after, head=under_way.head, over=self.began or self.over, over_restarts=restarts)
+
+    def is_over(self, record: JobRecord) -> bool:
+        """Whether this is the run that its interruption has ended. One that began in that second is a restart more."""
+        return self.over > 0 and (record.start_time, record.restarts) == (self.over, self.over_restarts)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,16 @@ class Tracked:
     def not_before(self) -> float:
         """The owner's own begin time; 0 for none."""
         return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
+
+    @property
+    def forgotten(self) -> bool:
+        """Slurm, killed before it wrote the requeue down, shows a run as going on that our interruption has ended."""
+        return self.record.state == "RUNNING" and self.service.is_over(self.record)
+
+    def ends(self, until: float) -> None:
+        """A requeue has ended its run."""
+        self.service = self.service.cut(until, self.interruption, self.record.restarts)
+        self.interruption = None
 
     def begins(self, rate: float) -> None:
         """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
@@ -185,9 +205,11 @@ class Saved:
                 return
             if _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
                 tracked.original = facts["original"]
-            if tracked.record.restarts > self.raw.get("restarts", math.inf):  # requeued while we were away
-                under_way = facts["interruption"]
-                tracked.service = facts["service"].cut(tracked.record.submit_time, under_way.head if under_way else "")
+            restarts, service = self.raw.get("restarts", math.inf), facts["service"]
+            if tracked.record.restarts > restarts:  # requeued while we were away
+                tracked.service = service.cut(tracked.record.submit_time, facts["interruption"], restarts)
+            elif service.is_over(tracked.record):
+                tracked.service = service
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the saved state of a job: {error!r}") from error
 

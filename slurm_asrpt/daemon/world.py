@@ -171,8 +171,7 @@ class World:
         """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
         if tracked.place is not Place.RUNNING:
             return
-        under_way, tracked.interruption = tracked.interruption, None
-        tracked.service = tracked.service.cut(until, under_way.head if under_way else "")
+        tracked.ends(until)
         run = self.parts.recorder.record_cut(tracked, until)
         if run is not None:
             told = self._end_of(tracked, run)
@@ -357,10 +356,11 @@ class World:
         record = tracked.record
         if tracked.place is Place.QUEUED:
             self.policy.finished(JobId(record.job_id), now)
-        if tracked.place is not Place.RUNNING or (tracked.real is None and record.gpus_by_node != tracked.read):
+        new = tracked.place is not Place.RUNNING or (tracked.real is None and record.gpus_by_node != tracked.read)
+        if new and not tracked.forgotten:
             self._read_back(tracked, now)
             self._tell_running(tracked, now)
-        if tracked.service.began != record.start_time and record.gpus_by_node:
+        if tracked.service.began != record.start_time and record.gpus_by_node and not tracked.forgotten:
             tracked.begins(service_rate(record.gpus_by_node, self.view.by_name))
         tracked.place, tracked.why = Place.RUNNING, None
 

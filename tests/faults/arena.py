@@ -94,6 +94,7 @@ class Arena(Cluster):
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
         self.lost_state, self.held = False, set[str]()
+        self._ever_lost_state = False
         self._number = 0
         self._began, self._controller_began, self._audited = (0.0, 0), 0, 0
         self._lock = threading.Lock()
@@ -216,17 +217,19 @@ class Arena(Cluster):
 
     def look(self) -> None:
         """Note what Slurm says of each of our jobs now. Raises SlurmError."""
-        if self.lost_state:
+        self._ever_lost_state |= self.lost_state
+        if self._ever_lost_state:  # the numbers that it gives anew may be of rounds before
             self._resume_drained()
         found = {record.name: record for record in self.client.jobs()}
         now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
-        if self.lost_state:
+        if self._ever_lost_state:
             self._cancel_ghosts(found.values())
         for ticket in list(self.tickets):
             record = found.get(ticket.token)
             if record is not None:
                 self.records[ticket.token] = record
-                if self.lost_state and ticket.wish is Wish.RUN and record.state == PENDING and not record.priority:
+                held = ticket.wish is Wish.RUN and record.state == PENDING and not record.priority
+                if held and self._ever_lost_state:
                     self._release(record)
                 if self.daemon is not None and ticket.managed:
                     self.long_leases += long_lease(ticket, record, LEASE_S, now)

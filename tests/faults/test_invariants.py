@@ -98,6 +98,55 @@ def test_what_may_be_is_no_breach(changes):
     assert look(**changes).sound
 
 
+INTERRUPTED = {"event": "interrupt", "job": "7"}
+TRAINED = {
+    "tickets": [Ticket("t1", "7", iterations=300)],
+    "starts": [STARTED, dataclasses.replace(STARTED, restart=1)],
+    "records": changed(restarts=1),
+    "audit": [*GOOD.audit, INTERRUPTED, INTERRUPTED, {"event": "interrupt", "job": "8"}],
+    "spans": {"t1": [(0, 120), (120, 300)], "t2": [(0, 7)]},
+    "most_interruptions": 2,
+}
+"""A training that was interrupted, as it must be."""
+
+
+def test_a_training_that_did_each_iteration_once_is_sound():
+    assert look(**TRAINED).sound
+    assert look(**{**TRAINED, "spans": {"t1": [(0, 300)]}}).sound
+    again = {**TRAINED, "spans": {"t1": [(0, 120), (0, 300)]}}
+    assert look(**again, recovered={"7"}).sound, "slurmctld has forgotten a start"
+    assert look(**again, held=["t1"]).sound, "an admin has had to end it"
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        {"t1": [(0, 120), (100, 300)]},  # some twice
+        {"t1": [(0, 120), (0, 300)]},  # from the beginning
+        {"t1": [(0, 120), (140, 300)]},  # some left out
+        {"t1": [(20, 300)]},
+        {"t1": [(0, 120)]},  # not to the end
+        {"t1": [(0, 300), (300, 310)]},  # and beyond
+        {"t1": []},
+        {},
+    ],
+)
+def test_iterations_done_twice_or_left_out_are_a_breach(spans):
+    (breach,) = look(**{**TRAINED, "spans": spans}).other
+    assert "of 300 iterations" in breach
+
+
+def test_a_training_that_failed_is_a_breach_even_with_all_iterations_done():
+    (breach,) = look(**{**TRAINED, "records": changed(restarts=1, state="FAILED")}).other
+    assert "(job 7, FAILED)" in breach
+
+
+def test_one_interruption_too_many_is_a_breach():
+    (breach,) = look(**{**TRAINED, "most_interruptions": 1}).other
+    assert "was interrupted 2 times" in breach
+    assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], "whatever Slurm forgot"
+
+
 def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
     assert look(starts=[], records={}, slurm_lost_state=True).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).slurms_own == ["t1"]

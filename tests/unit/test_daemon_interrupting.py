@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from slurm_asrpt_cli.status_explain import explain_command
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.explain import explain
+from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.spool import progress_dir
 from slurm_asrpt.status import JobStatus
@@ -166,6 +168,84 @@ def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
     service = hlas.job(long).service
     assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
     assert (hlas.state(short), hlas.place(long)) == ("RUNNING", Place.APART)
+
+
+def forgotten_requeue(bench: Bench) -> tuple[str, JobRecord]:
+    """A job that asrptd has requeued and seen wait, and its record of before, which slurmctld comes back with."""
+    long, _ = long_and_short(bench)
+    bench.cycle(1)
+    checkpoint(bench, long, 20)
+    before = bench.slurm.records[long]
+    bench.slurm.starts_jobs = False
+    bench.cycle(2)
+    assert bench.audit("cut", long)
+    bench.slurm.starts_jobs = True
+    return long, before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, restarted: bool) -> None:
+    long, before = forgotten_requeue(hlas)
+    served, short = hlas.job(long).service.past, str(int(long) + 1)
+    hlas.slurm.records[long] = before
+    if restarted:
+        hlas.restart()
+    hlas.cycle(1)
+    assert hlas.state(long) == "PENDING"
+    hlas.cycle(2)
+    assert hlas.state(short) == "RUNNING"
+    service = hlas.job(long).service
+    assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
+    assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "nothing runs that a signal could reach"
+    assert len(hlas.audit("cut", long)) == len(hlas.audit("running", long)) == 1, "a run is told once"
+    (again,) = hlas.audit("requeued-again", long)
+    assert "had forgotten" in what(again)
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert (hlas.state(long), len(hlas.audit("requeued-again", long))) == ("RUNNING", 1)
+
+
+def test_one_that_began_again_in_the_same_second_runs_on(hlas: Bench) -> None:
+    """Its owner has put it at StartTime=now, and the clock of a busy host has whole seconds."""
+    long, before = forgotten_requeue(hlas)
+    hlas.slurm.records[long] = dataclasses.replace(before, submit_time=before.start_time, restarts=1)
+    hlas.cycle(3)
+    assert hlas.state(long) == "RUNNING"
+    assert not hlas.audit("requeued-again", long)
+    assert hlas.job(long).service.began == before.start_time
+
+
+def test_a_requeue_by_somebody_else_is_not_asked_for_again(hlas: Bench) -> None:
+    long = submit(hlas)
+    hlas.cycle(10)
+    before = hlas.slurm.records[long]
+    hlas.slurm.requeued(long)
+    hlas.cycle(1)
+    hlas.slurm.records[long] = before
+    hlas.cycle(10)
+    assert hlas.state(long) == "RUNNING"
+    assert not hlas.audit("requeued-again", long)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(hlas: Bench, refuses: bool) -> None:
+    """It refuses, or it takes the request and does nothing."""
+    long, before = forgotten_requeue(hlas)
+    hlas.slurm.records[long] = before
+    if refuses:
+        hlas.slurm.errors[long] = "Requested operation is presently disabled"
+    else:
+        hlas.slurm.requeue = lambda job_id: None  # type: ignore[method-assign]
+    hlas.cycle(2)
+    hlas.restart()
+    hlas.cycle(int(5 * GRACE_S))
+    (refused,) = hlas.audit("interrupt-refused", long)
+    assert ("disabled" if refuses else "shown as going on") in refused["error"]
+    asked = len(hlas.audit("requeued-again", long))
+    hlas.cycle(20)
+    assert len(hlas.audit("requeued-again", long)) == asked
+    assert (hlas.state(long), hlas.job(long).interruption) == ("RUNNING", None)
 
 
 def test_a_slurm_that_is_away_is_asked_again_and_one_that_refuses_is_not(hlas: Bench) -> None:
