@@ -41,8 +41,8 @@ LONGEST_H = 3.0
 DAY_JOBS = 1500
 MORE = 2.0
 """So many more jobs, times ``--jobs``, may come after them."""
-PATIENCE_S = 60.0
-"""For the last of them to stand in the history."""
+PATIENCE_S = 600.0
+"""For the last of them to end, where even those were too few."""
 MODE = "enforce"
 
 
@@ -96,7 +96,7 @@ def in_queue(lab: Lab) -> set[str]:
 
 
 def recorded(history: History, judged: set[str]) -> list[Run]:
-    """The runs of these jobs, as soon as all stand there, but without those that have not ended."""
+    """The runs of these jobs, as soon as all stand there; without those that do not end."""
     until = time.monotonic() + PATIENCE_S
     while len(runs := [run for run in history.runs_where("end_time > ?", [0]) if run.job_id in judged]) < len(judged):
         if time.monotonic() > until:

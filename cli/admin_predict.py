@@ -168,14 +168,12 @@ def explain_command(
 ) -> None:
     """Show the past runs that a prediction rests on.
 
-    As with sbatch, options go before a script; what follows it is the
-    script's own.
+    Options go before a script; what follows it is the script's own.
 
     \b
     Examples:
       asrpt-admin explain-prediction 4711
-      asrpt-admin explain-prediction --plot run.png 4711
-      asrpt-admin explain-prediction --user alice train.sh
+      asrpt-admin explain-prediction --plot run.png train.sh
     """
     settings = load_settings(config)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():

@@ -212,8 +212,8 @@ def _best_counts(job: Job, servers: Sequence[Node]) -> tuple[int, ...]:
         if sum(sizes) >= job.gpus and len(sizes) >= job.request.min_nodes:
             break
     counts = split(job.request, sizes, job.gpus)
-    if counts is None:
-        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; its nodes have {sum(sizes)}")
+    if counts is None or not job.request.min_nodes <= len(sizes) <= _most_nodes(job):
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; {len(sizes)} node(s) with {sum(sizes)} do not hold it")
     return counts
 
 
