@@ -105,5 +105,5 @@ def test_a_model_of_a_release_to_come_is_refused_in_one_line(settings: Settings)
     models = models_folder(settings)
     old = load_model(models, MODEL)
     later = save_model(models, old.data, replace(old.info, format=6), 2e9)
-    with pytest.raises(ModelError, match="format 6, this release reads 4 and 5.*; asrpt-admin retrain"):
+    with pytest.raises(ModelError, match=r"format 6, this release reads 4 and 5.*; asrpt-admin retrain"):
         load_model(models, later.name)
