@@ -321,7 +321,8 @@ def forget(
     """Remove a user's runs, so that nothing of them is left.
 
     The file is written anew without them. What was learned
-    from them goes with the next asrpt-admin retrain.
+    from them goes with the next asrpt-admin retrain. An import brings back
+    what sacct still knows of them.
 
     \b
     Examples:

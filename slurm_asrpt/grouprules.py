@@ -49,7 +49,8 @@ PLACES = (
 IGNORE_OPTIONS = _words(f"{SEEDS} {OUTPUT} {NAMES} {PLACES}")
 
 IGNORE_COMMANDS = _words(
-    "echo printf date mkdir touch tee sleep hostname whoami pwd which nvidia-smi printenv lscpu free df du ls cat"
+    "echo printf date mkdir touch tee sleep hostname whoami pwd which nvidia-smi printenv lscpu free df du ls cat "
+    "asrpt-report"
 )
 
 SETUP_COMMANDS = _words(

@@ -9,7 +9,7 @@ from slurm_asrpt.doctor.findings import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import History, HistoryError
+from slurm_asrpt.predict.history import DamagedError, History, HistoryError
 from slurm_asrpt.predict.judge import Drift, drift
 from slurm_asrpt.predict.model import active_name, load_model
 from slurm_asrpt.predict.predictors import TEACHING
@@ -48,7 +48,7 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
         yield Finding("table", State.WARNING, f"{path}: {error.strerror}: every job counts as unseen", remedy)
         return
     except ValueError as error:
-        yield Finding("table", State.FAILURE, f"{path}: {error}", remedy)
+        yield Finding("table", State.FAILURE, f"{path}: {error}: every job counts as unseen", remedy)
         return
     if now - written > STALE_TABLE_S:
         text = f"{path} was written {(now - written) / 86400:.0f} days ago"
@@ -82,7 +82,8 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
     try:
         found = recent_drift(settings)
     except HistoryError as error:
-        yield Finding("drift", State.WARNING, one_line(error), "asrpt-admin history check")
+        remedy = "asrpt-admin history check" if isinstance(error, DamagedError) else ""
+        yield Finding("drift", State.WARNING, one_line(error), remedy)
         return
     except (AsrptError, OSError):  # the model's own finding says it
         return

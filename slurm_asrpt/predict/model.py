@@ -18,8 +18,10 @@ from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
+from slurm_asrpt.predict.table import renewed
 
-FORMAT = 5
+FORMAT, FORMER = 5, 4
+"""FORMER: with a table of the format before; it is read, too, so that an upgrade has something to compare with."""
 KEPT_OTHERS = 3
 """Refused or damaged models that are kept, to be looked at."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
@@ -53,7 +55,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Model:
-    """A verified model. data: the bytes of its table."""
+    """A verified model. data: the bytes of its table, in the format of this release."""
 
     name: str
     info: ModelInfo
@@ -101,13 +103,20 @@ def load_model(models: Path, name: str) -> Model:
         raw: dict[str, Any] = json.loads(read_trusted(models / name / _META, owners))
         info = ModelInfo(**raw)
         data = read_trusted(models / name / _DATA, owners)
+        if check_sum(info, data) != info.sha256:
+            raise ModelError(f"{models / name}: its check sum does not fit; {_REMEDY}")
+        return Model(name, info, _table_of(info, data))
     except OSError as error:
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
-    if info.format != FORMAT or check_sum(info, data) != info.sha256:
-        raise ModelError(f"{models / name}: its check sum or format does not fit; {_REMEDY}")
-    return Model(name, info, data)
+
+
+def _table_of(info: ModelInfo, data: bytes) -> bytes:
+    """Raises ValueError for a model of another release that this one cannot read."""
+    if info.format not in (FORMAT, FORMER):
+        raise ValueError(f"format {info.format}, this release reads {FORMER} and {FORMAT}")
+    return renewed(data) if info.format == FORMER else data
 
 
 def check_sum(info: ModelInfo, data: bytes) -> str:

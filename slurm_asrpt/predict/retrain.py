@@ -1,7 +1,7 @@
 """From history to the hook's table: samples, predictor, model, table, each step whole before the next begins.
 
 The table is replaced last. A crash before that leaves the hook with the former table, a valid one; after a crash
-between model and table the next activation brings both together again.
+between model and table, or an upgrade that changes the table's format, the next retraining brings both together again.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
         if not refused:
             _switch(settings, model)
+        elif usable(models, active_name(models)):
+            _switch(settings, load_model(models, active_name(models)))
         prune_models(models, settings.predict.keep_models)
     target = settings.paths.hook / table.FILE_NAME
     seconds = time.monotonic() - started

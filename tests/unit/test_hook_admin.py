@@ -204,6 +204,20 @@ def test_what_a_job_id_would_ignore_is_refused(config: Path, line: str, words: s
     assert words in done.stderr
 
 
+def test_an_option_of_ours_behind_a_script_is_the_scripts_and_a_note_says_so(config: Path) -> None:
+    script = config.parent / "job.sh"
+    script.write_text("#!/bin/bash\npython train.py\n")
+    (config.parent / "state").mkdir(mode=0o700)
+    with History(config.parent / "state" / "history.sqlite") as history:
+        history.record([Run("1", 1, end_time=2, state="COMPLETED", group_id="0" * 16, iterations=5)])
+    assert admin("retrain", "--config", config).returncode == 0
+    explain = ["explain-prediction", "--config", config]
+    before, behind = admin(*explain, "--json", script), admin(*explain, script, "--json", "--epochs=3")
+    assert (before.returncode, before.stderr, json.loads(before.stdout)["answer"]["iterations"]) == (0, "", 5)
+    assert behind.stderr == "note: --json follows the script, so it is the script's; put it before\n"
+    assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted iterations: 5")
+
+
 def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
     explain = ["explain-prediction", "--config", config, config.parent / "job.sh"]
     done = admin(*explain)
