@@ -743,7 +743,7 @@ local function read_header(file)
   elseif #line ~= RECORD or not slots or #slots > 12 or #records > 12 or #a ~= 6 or #b ~= 6 then
     damaged("header")
   elseif file:seek("end") ~= (tonumber(records) + 1) * RECORD then
-    damaged("size")
+    damaged("cut short or too long")
   end
   return { slots = tonumber(slots), a = tonumber(a), b = tonumber(b) }
 end

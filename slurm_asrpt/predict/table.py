@@ -232,7 +232,7 @@ def _layout(file: BinaryIO) -> _Layout:
         raise ValueError("header")
     found = _Layout(*map(int, match.groups()))
     if file.seek(0, os.SEEK_END) != (found.records + 1) * RECORD:
-        raise ValueError(f"cut short or too long: not of {found.records} records")
+        raise ValueError("cut short or too long")
     return found
 
 

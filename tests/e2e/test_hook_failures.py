@@ -42,7 +42,11 @@ def prepare(cluster: Cluster) -> tuple[Path, Path]:
 def test_a_damaged_table_costs_the_prediction_only(cluster: Cluster):
     _, table = prepare(cluster)
     whole, jobs = table.read_bytes(), []
-    for content, said in ((None, "cannot read table.txt"), (whole[:-5], "damaged: size"), (NOISE, "damaged: header")):
+    for content, said in (
+        (None, "cannot read table.txt"),
+        (whole[:-5], "damaged: cut short or too long"),
+        (NOISE, "damaged: header"),
+    ):
         table.unlink(missing_ok=True)
         if content is not None:
             table.write_bytes(content)
