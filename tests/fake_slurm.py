@@ -88,10 +88,12 @@ class FakeSlurm:
     def end(self, job_id: str, state: str = "COMPLETED") -> None:
         self.change(job_id, state=state, end_time=self.now)
 
-    def requeue(self, job_id: str) -> None:
+    def requeue(self, job_id: str, failed: bool = False) -> None:
         """As asrptd asks for it: Slurm may be away, or refuse."""
         self._answer()
         self._refuse(job_id)
+        if self.records[job_id].has_ended and not failed:
+            raise SlurmError("Job/step already completing or completed")
         self.requeued(job_id)
 
     def requeued(self, job_id: str) -> None:

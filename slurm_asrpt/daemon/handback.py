@@ -12,7 +12,7 @@ from dataclasses import replace
 from slurm_asrpt.config import Mode
 from slurm_asrpt.daemon import rankmap
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.daemon.world import LEASE_SLACK_S
+from slurm_asrpt.daemon.waiting import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.writer import Writer
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.records import Update
@@ -46,7 +46,7 @@ def hand_back(writer: Writer, now: float) -> None:
 def _marks(writer: Writer, tracked: Tracked, now: float) -> Mapping[str, str]:
     """The fields of a job that undo what we have written to it; none for a job that bears nothing of ours."""
     job_id, shown, fields = tracked.record.job_id, tracked.record.eligible_time, dict[str, str]()
-    if shown > max(now, tracked.not_before + LEASE_SLACK_S) and writer.world.is_lease(tracked, shown, now):
+    if shown > max(now, tracked.not_before + LEASE_SLACK_S) and is_lease(tracked, shown, now, writer.world.parts):
         fields |= writeback.hand_over(job_id, tracked.not_before - now).fields
     if tracked.site_factor is not None and writer.parts.mode is not Mode.ORDER:
         fields |= writeback.site_factor(job_id, 0).fields

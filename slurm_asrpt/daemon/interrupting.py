@@ -4,7 +4,8 @@ A job runs; is told (``Tracked.interruption``, saved before the signal is sent);
 time for one; is requeued, which Slurm shows as a new submit time; waits as any other. Whoever dies in between: the job
 runs on, as it must be able to after a checkpoint, and a new daemon sends the signal again and waits again. Slurm is
 asked to requeue only what has not ended, and answers that a job which requeued itself waits already. A slurmctld that
-was killed before it wrote the requeue down shows the run as going on: it is asked again, without a signal.
+was killed before it wrote the requeue down shows the run as going on, or, once its node tells of the killed script's
+end, as failed: it is asked again, without a signal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run
 from slurm_asrpt.daemon.intake import unpinned
 from slurm_asrpt.daemon.placing import held
-from slurm_asrpt.daemon.tracked import Interruption, Place, Tracked
+from slurm_asrpt.daemon.tracked import KILLED, Interruption, Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.records import PENDING
@@ -103,7 +104,7 @@ class Interrupter:
                 continue
             if not self.world.enforcing or tracked.record.state == PENDING:
                 tracked.interruption = None
-            elif tracked.record.state == "RUNNING":
+            elif tracked.record.state == "RUNNING" or tracked.forgotten:
                 self._step(tracked, tracked.interruption, now)
 
     def _step(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
@@ -115,6 +116,7 @@ class Interrupter:
                 self._signal(tracked, under_way, now)
             elif (reported := self._mark(tracked) != under_way.mark) or now >= under_way.sent + self.settings.grace_s:
                 self.parts.client.requeue(tracked.record.job_id)
+                tracked.service = tracked.service.requeued(tracked.record.restarts)
                 self._record(tracked, "requeued", now, reported=reported)
         except SlurmError as error:
             if late:
@@ -123,9 +125,9 @@ class Interrupter:
 
     def _requeue_again(self, tracked: Tracked, late: bool, now: float) -> None:
         """The same interruption: it counts once. Raises SlurmError, also where Slurm takes it and does not do it."""
-        self.parts.client.requeue(tracked.record.job_id)
+        self.parts.client.requeue(tracked.record.job_id, failed=tracked.record.state == KILLED)
         if late:
-            raise SlurmError("a run that is over is shown as going on, whatever is asked")
+            raise SlurmError("a run that is over is shown as going on or failed, whatever is asked")
         self._record(tracked, "requeued-again", now)
 
     def _signal(self, tracked: Tracked, under_way: Interruption, now: float) -> None:

@@ -19,6 +19,8 @@ from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
 LONGEST_BACKOFF_S = 300.0
+KILLED = "FAILED"
+"""What Slurm makes of a job whose script was killed, by a requeue that it has forgotten or by anybody else."""
 
 
 class Place(StrEnum):
@@ -61,8 +63,8 @@ class Service:
     """GPU time that a job has had. past: GPU-seconds of the reference type, in the runs that are over.
 
     began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
-    head: the job for which it was interrupted last, until it runs again. over, over_restarts: start of the run that
-    this has ended, and how often Slurm had restarted the job by then.
+    head: the job for which it was interrupted last, until it runs again. over, over_restarts: start of the run whose
+    requeue Slurm has taken, and how often it had restarted the job by then.
     """
 
     past: float = 0.0
@@ -83,6 +85,10 @@ class Service:
         if under_way is None:
             return after
         return replace(after, head=under_way.head, over=self.began or self.over, over_restarts=restarts)
+
+    def requeued(self, restarts: int) -> Service:
+        """After Slurm has taken the requeue of its run; restarts: of the run."""
+        return replace(self, over=self.began, over_restarts=restarts)
 
     def is_over(self, record: JobRecord) -> bool:
         """Whether this is the run that its interruption has ended. One that began in that second is a restart more."""
@@ -139,8 +145,8 @@ class Tracked:
 
     @property
     def forgotten(self) -> bool:
-        """Slurm, killed before it wrote the requeue down, shows a run as going on that our interruption has ended."""
-        return self.record.state == "RUNNING" and self.service.is_over(self.record)
+        """Slurm, killed before it wrote the requeue down, shows a run as going on, or failed, that this has ended."""
+        return self.record.state in ("RUNNING", KILLED) and self.service.is_over(self.record)
 
     def ends(self, until: float) -> None:
         """A requeue has ended its run."""

@@ -17,13 +17,13 @@ from slurm_asrpt.daemon import facts, placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
-from slurm_asrpt.daemon.tracked import Place, Saved, Tracked, still_its_run
+from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_run
+from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
-from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
-LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
 REQUEUE_REST_S = 2.0
 """Started in the second of its requeue, a job dies of the revoked credential of the run before."""
 
@@ -135,9 +135,10 @@ class World:
         """Bring ``tracked`` up to date: new jobs, jobs that have started, ended, or disappeared."""
         managed, seen, ended = set(self.settings.slurm.partitions), set[str](), set[tuple[str, float]]()
         for record in records:
-            if record.state != PENDING and record.state not in RUNNING_STATES:
+            if record.has_ended:
                 ended.add((record.job_id, record.submit_time))
-                self._ended(record, now)
+                if not self._ended(record, now):
+                    seen.add(record.job_id)
             elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
                 seen.add(record.job_id)
                 tracked = self._track(record, now)
@@ -187,15 +188,20 @@ class World:
         except ValueError as error:
             self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
 
-    def _ended(self, record: JobRecord, now: float) -> None:
+    def _ended(self, record: JobRecord, now: float) -> bool:
+        """Whether a job has ended for good, which is told once."""
         key = (record.job_id, record.submit_time)
         if key in self._done:
-            return
-        self._done.add(key)
-        known = self.tracked.pop(record.job_id, None)
+            return True
+        known = self.tracked.get(record.job_id)
         tracked = known or Tracked(record, parse_tag(record.admin_comment))
         if known is None:
             self._restore(tracked, now)
+        if self.enforcing and tracked.service.is_over(record) and record.state == KILLED:
+            self._only_killed(tracked, record, now)
+            return False
+        self._done.add(key)
+        self.tracked.pop(record.job_id, None)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
         if facts.failed_by_pin(tracked):
@@ -207,6 +213,14 @@ class World:
         elif known is not None:  # nothing to learn from
             self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))
         self._gone.append(record)
+        return True
+
+    def _only_killed(self, tracked: Tracked, record: JobRecord, now: float) -> None:
+        """Keep a job whose script our requeue has ended, and a slurmctld that was killed knows nothing of a requeue."""
+        self._cut(tracked, record.end_time, now)
+        self.withdraw(tracked, Place.APART, None, now)
+        tracked.record = record
+        self.tracked[record.job_id] = tracked
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
         """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
@@ -307,7 +321,7 @@ class World:
         stale = [t for t in self.pending(*places) if t.original is not None]
         for tracked in stale:
             if waits_for_slurm(tracked.record) is None:  # before a new lease covers what Slurm or the owner has set
-                self.follow_begin(tracked, now)
+                follow_begin(tracked, now, self.parts)
         return stale
 
     def _apart_reason(self, tracked: Tracked, now: float) -> Reason | None:
@@ -315,40 +329,13 @@ class World:
         waits = waits_for_slurm(tracked.record)
         if waits is not None:
             return waits
-        self.follow_begin(tracked, now)
+        follow_begin(tracked, now, self.parts)
         if tracked.not_before > now or (tracked.record.restarts and now < tracked.record.submit_time + REQUEUE_REST_S):
             head = tracked.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
             return tracked.why  # set when the start was taken back
         return None
-
-    def follow_begin(self, tracked: Tracked, now: float) -> None:
-        """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
-        shown = tracked.record.eligible_time
-        if shown <= now:
-            if max(tracked.lease_until, tracked.not_before) > now + LEASE_SLACK_S:  # StartTime=now
-                tracked.begin = 0.0
-        elif self.is_lease(tracked, shown, now):
-            tracked.lease_until = tracked.lease_until or shown
-        else:
-            tracked.begin = shown
-
-    def is_lease(self, tracked: Tracked, shown: float, now: float) -> bool:
-        """Whether a begin time in the future is the lease that we or the hook have written."""
-        if tracked.lease_until:
-            late = tracked.lease_spread + LEASE_SLACK_S
-            ours = (tracked.lease_before, tracked.lease_until)
-            return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
-        if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
-            return False
-        record, lease = tracked.record, self.settings.daemon.lease_s
-        if not self.enforcing:  # there was no daemon to renew it, so it is the hook's to the second, or none
-            tagged = tracked.tag is not None and not tracked.tag.left
-            hooked = abs(shown - record.submit_time - lease) <= LEASE_SLACK_S
-            return tagged and hooked and shown > tracked.not_before + LEASE_SLACK_S
-        since = max(now, tracked.not_before, record.submit_time)  # Slurm may have been read after now
-        return shown <= since + lease + LEASE_SLACK_S
 
     # jobs that run
 
@@ -388,12 +375,3 @@ class World:
         self.parts.audit.record(now, "running", record.job_id, **told)
         if tracked.mapped and tracked.real is not None:
             rankmap.write_hosts(self.settings.paths.spool, record.number, tracked.real.ranks)
-
-
-def waits_for_slurm(record: JobRecord) -> Reason | None:
-    """What Slurm itself must decide first: a hold or a dependency. Its reason is "None" after each lease."""
-    if record.reason.startswith("JobHeld") or record.priority == 0:
-        return reason(Phase.WAITING, "held", slurm_reason=record.reason)
-    if record.reason.startswith("Dependency") or record.dependency:
-        return reason(Phase.WAITING, "dependency")
-    return None

@@ -11,7 +11,8 @@ from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.daemon import placing, rankmap, writeback_order
 from slurm_asrpt.daemon.intake import unpinned
 from slurm_asrpt.daemon.tracked import LONGEST_BACKOFF_S, Place, Tracked
-from slurm_asrpt.daemon.world import LEASE_SLACK_S, World
+from slurm_asrpt.daemon.waiting import LEASE_SLACK_S
+from slurm_asrpt.daemon.world import World
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.records import Update
 

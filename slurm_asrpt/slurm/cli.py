@@ -112,8 +112,8 @@ class CliClient:
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         self._run("scancel", f"--signal={name}", *(["--batch"] if batch else []), _checked(job_id))
 
-    def requeue(self, job_id: str) -> None:
-        self._run("scontrol", "requeue", "incomplete", _checked(job_id))
+    def requeue(self, job_id: str, failed: bool = False) -> None:
+        self._run("scontrol", "requeue", *([] if failed else ["incomplete"]), _checked(job_id))
 
     def _run(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> str:
         return self._output(command, *arguments, stdin=stdin, lenient=lenient).decode(errors="replace")

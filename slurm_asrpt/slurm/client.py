@@ -67,5 +67,8 @@ class SlurmClient(Protocol):
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         """Send a running job a signal: to its batch shell, else to its steps."""
 
-    def requeue(self, job_id: str) -> None:
-        """End a job's run and let it wait anew; one that has ended meanwhile stays as it is, which is an error."""
+    def requeue(self, job_id: str, failed: bool = False) -> None:
+        """End a job's run and let it wait anew; one that has ended meanwhile stays as it is, which is an error.
+
+        failed: it has ended, and shall wait anew all the same.
+        """

@@ -56,5 +56,5 @@ class RecordedClient:
     def signal(self, job_id: str, name: str, batch: bool) -> None:
         self.interrupted.append((job_id, name))
 
-    def requeue(self, job_id: str) -> None:
+    def requeue(self, job_id: str, failed: bool = False) -> None:
         self.interrupted.append((job_id, "requeue"))

@@ -70,6 +70,10 @@ class JobRecord:
     nodes: str = ""
     gpus_by_node: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def has_ended(self) -> bool:
+        return self.state != PENDING and self.state not in RUNNING_STATES
+
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})

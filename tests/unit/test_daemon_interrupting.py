@@ -206,6 +206,83 @@ def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, 
     assert (hlas.state(long), len(hlas.audit("requeued-again", long))) == ("RUNNING", 1)
 
 
+def killed(bench: Bench, before: JobRecord, state: str = "FAILED") -> None:
+    """slurmctld comes back without the requeue, and hears from the node of the script's end."""
+    ended = dataclasses.replace(before, state=state, end_time=bench.slurm.now, exit_code=143)
+    bench.slurm.records[before.job_id] = ended
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+def test_the_end_of_a_script_that_a_requeue_has_killed(hlas: Bench, seen: bool, restarted: bool) -> None:
+    """seen: asrptd has seen it wait before slurmctld died."""
+    if seen:
+        long, before = forgotten_requeue(hlas)
+    else:
+        long, _ = long_and_short(hlas)
+        hlas.cycle(1)
+        checkpoint(hlas, long, 20)
+        before = hlas.slurm.records[long]
+        hlas.scheduler.cycle(hlas.slurm.now)
+        assert hlas.audit("requeued", long)
+        assert not hlas.audit("cut", long)
+    short = str(int(long) + 1)
+    killed(hlas, before)
+    if restarted:
+        hlas.restart()
+    hlas.cycle(2)
+    assert hlas.state(long) == "PENDING"
+    hlas.cycle(1)
+    assert hlas.slurm.records[long].required_nodes == ""
+    assert hlas.state(short) == "RUNNING"
+    assert (hlas.job(long).service.interruptions, hlas.job(long).service.head) == (1, short)
+    assert [len(hlas.audit(event, long)) for event in ("signalled", "cut", "requeued-again")] == [1, 1, 1]
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert hlas.state(long) == "RUNNING"
+    hlas.slurm.end(long)
+    hlas.cycle(1)
+    assert sorted(run.state for run in hlas.history.runs() if run.job_id == long) == ["COMPLETED", "REQUEUED"]
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED"])
+def test_another_end_after_a_forgotten_requeue_is_the_jobs(hlas: Bench, state: str) -> None:
+    long, before = forgotten_requeue(hlas)
+    killed(hlas, before, state)
+    hlas.cycle(3)
+    assert hlas.state(long) == state
+    assert long not in hlas.scheduler.world.tracked
+
+
+def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
+    long, _ = long_and_short(hlas)
+    hlas.cycle(1)
+    checkpoint(hlas, long, 20)
+    hlas.slurm.end(long, "FAILED")
+    hlas.cycle(3)
+    assert hlas.state(long) == "FAILED"
+    assert not hlas.audit("requeued", long)
+    assert [run.state for run in hlas.history.runs() if run.job_id == long] == ["FAILED"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuses: bool) -> None:
+    """refuses: else asrptd is disabled."""
+    long, before = forgotten_requeue(hlas)
+    killed(hlas, before)
+    if refuses:
+        hlas.slurm.errors[long] = "Requested operation is presently disabled"
+        hlas.cycle(2)
+        assert hlas.place(long) is Place.APART
+    else:
+        hlas.scheduler.parts.disabled = True
+    hlas.cycle(int(5 * GRACE_S))
+    assert hlas.state(long) == "FAILED"
+    assert long not in hlas.scheduler.world.tracked
+    assert len(hlas.audit("gone", long)) == 1
+
+
 def test_one_that_began_again_in_the_same_second_runs_on(hlas: Bench) -> None:
     """Its owner has put it at StartTime=now, and the clock of a busy host has whole seconds."""
     long, before = forgotten_requeue(hlas)
@@ -236,7 +313,7 @@ def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(hlas: Bench, 
     if refuses:
         hlas.slurm.errors[long] = "Requested operation is presently disabled"
     else:
-        hlas.slurm.requeue = lambda job_id: None  # type: ignore[method-assign]
+        hlas.slurm.requeue = lambda job_id, failed=False: None  # type: ignore[method-assign]
     hlas.cycle(2)
     hlas.restart()
     hlas.cycle(int(5 * GRACE_S))

@@ -126,10 +126,12 @@ def test_signals_and_requeues_are_words_of_their_own(client, program, tmp_path):
     client.signal("17", "USR1", batch=True)
     client.signal("17_3", "USR2", batch=False)
     client.requeue("17")
+    client.requeue("18", failed=True)
     assert (tmp_path / "said").read_text().splitlines() == [
         "scancel --signal=USR1 --batch 17",
         "scancel --signal=USR2 17_3",
         "scontrol requeue incomplete 17",
+        "scontrol requeue 18",
     ]
     with pytest.raises(SlurmError, match="refusing"):
         client.requeue("17 18")
