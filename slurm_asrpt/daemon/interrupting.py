@@ -116,16 +116,17 @@ class Interrupter:
                 self._signal(tracked, under_way, now)
             elif (reported := self._mark(tracked) != under_way.mark) or now >= under_way.sent + self.settings.grace_s:
                 self.parts.client.requeue(tracked.record.job_id)
-                tracked.service = tracked.service.requeued(tracked.record.restarts)
+                tracked.requeued()
                 self._record(tracked, "requeued", now, reported=reported)
         except SlurmError as error:
             if late:
-                tracked.interruption, tracked.service = None, replace(tracked.service, over=0.0)
+                tracked.interruption = tracked.over = None
                 self._record(tracked, "interrupt-refused", now, error=one_line(error))
 
     def _requeue_again(self, tracked: Tracked, late: bool, now: float) -> None:
         """The same interruption: it counts once. Raises SlurmError, also where Slurm takes it and does not do it."""
         self.parts.client.requeue(tracked.record.job_id, failed=tracked.record.state == KILLED)
+        tracked.original = tracked.original or (tracked.over.original if tracked.over else None)
         if late:
             raise SlurmError("a run that is over is shown as going on or failed, whatever is asked")
         self._record(tracked, "requeued-again", now)

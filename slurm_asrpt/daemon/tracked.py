@@ -63,8 +63,7 @@ class Service:
     """GPU time that a job has had. past: GPU-seconds of the reference type, in the runs that are over.
 
     began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
-    head: the job for which it was interrupted last, until it runs again. over, over_restarts: start of the run whose
-    requeue Slurm has taken, and how often it had restarted the job by then.
+    head: the job for which it was interrupted last, until it runs again.
     """
 
     past: float = 0.0
@@ -72,27 +71,31 @@ class Service:
     rate: float = 0.0
     interruptions: int = 0
     head: str = ""
-    over: float = 0.0
-    over_restarts: int = 0
 
     def at(self, now: float) -> float:
         """GPU-seconds attained by then."""
         return self.past + (self.rate * max(0.0, now - self.began) if self.began else 0.0)
 
-    def cut(self, until: float, under_way: Interruption | None, restarts: int) -> Service:
-        """After the end of its run by a requeue; restarts: of the run."""
-        after = Service(self.at(until), interruptions=self.interruptions, head=self.head)
-        if under_way is None:
-            return after
-        return replace(after, head=under_way.head, over=self.began or self.over, over_restarts=restarts)
+    def cut(self, until: float, under_way: Interruption | None) -> Service:
+        """After the end of its run by a requeue."""
+        head = under_way.head if under_way else self.head
+        return Service(self.at(until), interruptions=self.interruptions, head=head)
 
-    def requeued(self, restarts: int) -> Service:
-        """After Slurm has taken the requeue of its run; restarts: of the run."""
-        return replace(self, over=self.began, over_restarts=restarts)
 
-    def is_over(self, record: JobRecord) -> bool:
-        """Whether this is the run that its interruption has ended. One that began in that second is a restart more."""
-        return self.over > 0 and (record.start_time, record.restarts) == (self.over, self.over_restarts)
+@dataclass(frozen=True)
+class Over:
+    """A run whose requeue by asrptd Slurm has taken: its start, and how often Slurm had restarted the job by then.
+
+    original: what our pin had overwritten, as a slurmctld that forgets the requeue comes back with the pin, too.
+    """
+
+    began: float
+    restarts: int
+    original: Original | None
+
+    def is_of(self, record: JobRecord) -> bool:
+        """Whether this is the run that Slurm shows. One that began in that second is a restart more."""
+        return (record.start_time, record.restarts) == (self.began, self.restarts)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class Tracked:
     forecast: Forecast | None = None  # the first one since the job asks as it does
     service: Service = Service()
     interruption: Interruption | None = None
+    over: Over | None = None  # its last run that was interrupted
     _dumped: tuple[Any, str] = ((), "")
 
     @property
@@ -146,11 +150,21 @@ class Tracked:
     @property
     def forgotten(self) -> bool:
         """Slurm, killed before it wrote the requeue down, shows a run as going on, or failed, that this has ended."""
-        return self.record.state in ("RUNNING", KILLED) and self.service.is_over(self.record)
+        return self.record.state in ("RUNNING", KILLED) and self.was_over(self.record)
+
+    def was_over(self, record: JobRecord) -> bool:
+        return self.over is not None and self.over.is_of(record)
+
+    def requeued(self) -> None:
+        """Slurm has taken the requeue of its run."""
+        if self.service.began:
+            self.over = Over(self.service.began, self.record.restarts, self.original)
 
     def ends(self, until: float) -> None:
         """A requeue has ended its run."""
-        self.service = self.service.cut(until, self.interruption, self.record.restarts)
+        if self.interruption is not None:
+            self.requeued()
+        self.service = self.service.cut(until, self.interruption)
         self.interruption = None
 
     def begins(self, rate: float) -> None:
@@ -184,13 +198,14 @@ class Tracked:
             "forecast": astuple(self.forecast) if self.forecast else None,
             "restarts": self.record.restarts,
             "service": astuple(self.service),
+            "over": asdict(self.over) if self.over else None,
             "interruption": astuple(self.interruption) if self.interruption else None,
         }
 
 
 SAVED = (
     *("tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread", "begin", "retry_at"),
-    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast", "service", "interruption"),
+    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast", "service", "interruption", "over"),
 )
 """What of a job is saved, beside its submit time and how often it was restarted."""
 _saved_of = attrgetter("record.submit_time", "record.restarts", *SAVED)
@@ -211,11 +226,13 @@ class Saved:
                 return
             if _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
                 tracked.original = facts["original"]
-            restarts, service = self.raw.get("restarts", math.inf), facts["service"]
+            restarts, service, over = self.raw.get("restarts", math.inf), facts["service"], facts["over"]
             if tracked.record.restarts > restarts:  # requeued while we were away
-                tracked.service = service.cut(tracked.record.submit_time, facts["interruption"], restarts)
-            elif service.is_over(tracked.record):
-                tracked.service = service
+                under_way = facts["interruption"]
+                tracked.service = service.cut(tracked.record.submit_time, under_way)
+                tracked.over = Over(service.began, restarts, facts["original"]) if under_way else over
+            elif over is not None and over.is_of(tracked.record):
+                tracked.service, tracked.over = service, over
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not the saved state of a job: {error!r}") from error
 
@@ -223,11 +240,11 @@ class Saved:
         """What was to come later than now ever notes, or has happened after now, is due: the clock has stepped back."""
         raw = self.raw
         pin, original, real, forecast = raw["pin"], raw["original"], raw.get("real"), raw.get("forecast")
-        interruption = raw.get("interruption")
+        interruption, over = raw.get("interruption"), raw.get("over")
         return {
             "place": Place(raw["place"]),
             "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": Original(**pin["original"])}) if pin else None,
-            "original": Original(**original) if original else None,
+            "original": _original(original),
             "begin": None if raw["begin"] is None else float(raw["begin"]),
             "retry_at": min(float(raw["retry_at"]), now + LONGEST_BACKOFF_S),
             "failures": int(raw["failures"]),
@@ -237,12 +254,17 @@ class Saved:
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
             "forecast": _forecast(*forecast) if forecast else None,
-            "service": Service(*raw.get("service", ())),
+            "service": Service(*raw.get("service", ())[:5]),  # former releases noted there which run was over
+            "over": Over(**{**over, "original": _original(over["original"])}) if over else None,
             # nobody knows whether the job still waits for what was to follow the signal: it is sent anew
             "interruption": Interruption(*interruption[:2]) if interruption else None,
             "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
+
+
+def _original(raw: Mapping[str, Any] | None) -> Original | None:
+    return Original(**raw) if raw else None
 
 
 def _forecast(made: float, earliest: float, median: Any, latest: Any, simulated: Sequence[Any] = ()) -> Forecast:

@@ -159,7 +159,8 @@ class World:
             before = tracked
             tracked = self.tracked[record.job_id] = Tracked(record)
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
-                tracked.tag, tracked.original, tracked.service = before.tag, before.original, before.service
+                tracked.tag, tracked.original = before.tag, before.original
+                tracked.service, tracked.over = before.service, before.over
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
@@ -197,7 +198,7 @@ class World:
         tracked = known or Tracked(record, parse_tag(record.admin_comment))
         if known is None:
             self._restore(tracked, now)
-        if self.enforcing and tracked.service.is_over(record) and record.state == KILLED:
+        if self.enforcing and record.state == KILLED and tracked.was_over(record):
             self._only_killed(tracked, record, now)
             return False
         self._done.add(key)

@@ -193,7 +193,7 @@ def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, 
     hlas.cycle(1)
     assert hlas.state(long) == "PENDING"
     hlas.cycle(2)
-    assert hlas.state(short) == "RUNNING"
+    assert (hlas.state(short), hlas.slurm.records[long].required_nodes) == ("RUNNING", "")
     service = hlas.job(long).service
     assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
     assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "nothing runs that a signal could reach"
@@ -224,6 +224,7 @@ def test_the_end_of_a_script_that_a_requeue_has_killed(hlas: Bench, seen: bool, 
         checkpoint(hlas, long, 20)
         before = hlas.slurm.records[long]
         hlas.scheduler.cycle(hlas.slurm.now)
+        hlas.scheduler.between_cycles(0)
         assert hlas.audit("requeued", long)
         assert not hlas.audit("cut", long)
     short = str(int(long) + 1)
@@ -306,8 +307,9 @@ def test_a_requeue_by_somebody_else_is_not_asked_for_again(hlas: Bench) -> None:
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(hlas: Bench, refuses: bool) -> None:
+def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(make: Callable[..., Bench], refuses: bool) -> None:
     """It refuses, or it takes the request and does nothing."""
+    hlas = make(max_interruptions=1)
     long, before = forgotten_requeue(hlas)
     hlas.slurm.records[long] = before
     if refuses:
