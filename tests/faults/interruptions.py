@@ -85,6 +85,14 @@ def _asrptd(arena: Arena, rng: Random, job_id: str) -> None:
     arena.ensure()
 
 
+def _both(arena: Arena, rng: Random, job_id: str) -> None:
+    """asrptd comes back late: slurmctld has heard of every end by then."""
+    arena.kill()
+    crash_slurmctld(arena, rng.uniform(0.0, 6.0))
+    time.sleep(rng.uniform(5.0, 15.0))
+    arena.ensure()
+
+
 def _node(arena: Arena, rng: Random, job_id: str) -> None:
     """Of the job's last run, or one that it is to run on."""
     mine = (entry for entry in reversed(arena.entries()) if entry.get("job") == job_id)
@@ -129,6 +137,7 @@ _STRIKES: Mapping[str, tuple[str, Callable[[Arena, Random, str], None]]] = {
     "slurmctld": ("slurmctld is killed and started again", _slurmctld),
     "node": ("its node dies", _node),
     "asrptd": ("asrptd is killed and started again", _asrptd),
+    "both": ("slurmctld and asrptd are killed and started again", _both),
 }
 
 
