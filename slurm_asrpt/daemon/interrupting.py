@@ -96,6 +96,15 @@ class Interrupter:
         told = {**decision.reason.facts, "gpu_s": service.at(now), "nth": service.interruptions}
         self._record(tracked, "interrupt", now, **told)
 
+    def intend_requeues(self, now: float) -> None:
+        """Note which runs are to end now, to be saved before Slurm is asked: it may take that and forget it."""
+        for tracked in self.world.tracked.values():
+            under_way = tracked.interruption
+            if under_way is None or not under_way.sent or tracked.record.state != "RUNNING" or not self.world.enforcing:
+                continue
+            if self._reported(tracked, under_way) or now >= under_way.sent + self.settings.grace_s:
+                tracked.to_be_requeued()
+
     def carry_out(self, now: float) -> None:
         """The next step of each interruption. Outside of mode enforce none goes on."""
         self._ours = {job_id: known for job_id, known in self._ours.items() if job_id in self.world.tracked}
@@ -111,24 +120,32 @@ class Interrupter:
         late = now > (under_way.sent or under_way.at) + GIVEN_UP * self.settings.grace_s
         try:
             if tracked.forgotten:
-                self._requeue_again(tracked, late, now)
+                self._requeue(tracked, under_way, late, now)
             elif not under_way.sent:
                 self._signal(tracked, under_way, now)
-            elif (reported := self._mark(tracked) != under_way.mark) or now >= under_way.sent + self.settings.grace_s:
-                self.parts.client.requeue(tracked.record.job_id)
-                tracked.requeued()
-                self._record(tracked, "requeued", now, reported=reported)
         except SlurmError as error:
             if late:
                 tracked.interruption = tracked.over = None
                 self._record(tracked, "interrupt-refused", now, error=one_line(error))
 
-    def _requeue_again(self, tracked: Tracked, late: bool, now: float) -> None:
-        """The same interruption: it counts once. Raises SlurmError, also where Slurm takes it and does not do it."""
-        self.parts.client.requeue(tracked.record.job_id, failed=tracked.record.state == KILLED)
-        tracked.original = tracked.original or (tracked.over.original if tracked.over else None)
+    def _requeue(self, tracked: Tracked, under_way: Interruption, late: bool, now: float) -> None:
+        """For the first time or again: one interruption all the same.
+
+        Raises SlurmError, also where Slurm says yes and nothing comes of it.
+        """
+        first = under_way.sent > 0 and not under_way.asked
+        try:
+            self.parts.client.requeue(tracked.record.job_id, failed=tracked.record.state == KILLED)
+        except SlurmError:
+            tracked.over = None if first else tracked.over
+            raise
+        if first:
+            tracked.interruption = replace(under_way, asked=True)
+            self._record(tracked, "requeued", now, reported=self._reported(tracked, under_way))
+            return
         if late:
             raise SlurmError("a run that is over is shown as going on or failed, whatever is asked")
+        tracked.original = tracked.original or (tracked.over.original if tracked.over else None)
         self._record(tracked, "requeued-again", now)
 
     def _signal(self, tracked: Tracked, under_way: Interruption, now: float) -> None:
@@ -137,6 +154,10 @@ class Interrupter:
         self.parts.client.signal(tracked.record.job_id, name.removeprefix("B:"), batch=name.startswith("B:"))
         tracked.interruption = replace(under_way, sent=now, mark=mark)
         self._record(tracked, "signalled", now, signal=name)
+
+    def _reported(self, tracked: Tracked, under_way: Interruption) -> bool:
+        """Whether it has written a checkpoint since it was told to."""
+        return self._mark(tracked) != under_way.mark
 
     def _mark(self, tracked: Tracked) -> str:
         return checkpoint_mark(self.parts.settings.paths.spool, str(tracked.record.number))

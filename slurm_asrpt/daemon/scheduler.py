@@ -85,6 +85,7 @@ class Scheduler:
         renewals = self.writer.to_renew(now) if self.world.enforcing else []
         if self.world.enforcing:
             self.writer.intend_leases([*starts, *renewals], now)
+        self.interrupter.intend_requeues(now)
         moved = self.writer.intend_order(now) if self.parts.mode is Mode.ORDER else []
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm

@@ -84,7 +84,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Over:
-    """A run whose requeue by asrptd Slurm has taken: its start, and how often Slurm had restarted the job by then.
+    """A run that asrptd has had requeued, or was about to: its start, and how often Slurm had restarted the job.
 
     original: what our pin had overwritten, as a slurmctld that forgets the requeue comes back with the pin, too.
     """
@@ -102,13 +102,14 @@ class Over:
 class Interruption:
     """One under way. at: decided; head: for whom. sent: when the signal was, 0: not yet, as far as is known.
 
-    mark: of the checkpoint that the job had reported by then.
+    mark: of the checkpoint that the job had reported by then. asked: Slurm has taken the requeue.
     """
 
     at: float
     head: str
     sent: float = 0.0
     mark: str = ""
+    asked: bool = False
 
 
 @dataclass
@@ -155,15 +156,15 @@ class Tracked:
     def was_over(self, record: JobRecord) -> bool:
         return self.over is not None and self.over.is_of(record)
 
-    def requeued(self) -> None:
-        """Slurm has taken the requeue of its run."""
+    def to_be_requeued(self) -> None:
+        """Its run is over, as soon as Slurm is asked."""
         if self.service.began:
             self.over = Over(self.service.began, self.record.restarts, self.original)
 
     def ends(self, until: float) -> None:
         """A requeue has ended its run."""
         if self.interruption is not None:
-            self.requeued()
+            self.to_be_requeued()
         self.service = self.service.cut(until, self.interruption)
         self.interruption = None
 
