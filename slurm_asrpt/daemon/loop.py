@@ -116,7 +116,7 @@ class Daemon:
                 recorder=self.recorder,
                 watch=self.watch,
                 arrivals=self._arrivals(time.time()),
-                misses=self._misses(),
+                misses=self._misses(time.time()),
             )
         )
 
@@ -131,10 +131,10 @@ class Daemon:
             LOG.error("%s", one_line(error))
             return Arrivals(since=now)
 
-    def _misses(self) -> Misses:
+    def _misses(self, now: float) -> Misses:
         """By how much the latest predictions have missed, as ``_arrivals``."""
         try:
-            return Misses.of_history(self.recorder.reach())
+            return Misses.of_history(self.recorder.reach(), now)
         except HistoryError as error:
             LOG.error("%s", one_line(error))
             return Misses()

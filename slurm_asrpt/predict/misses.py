@@ -22,8 +22,8 @@ from slurm_asrpt.predict.history import TEACHING, History, Origin, Run
 
 MOST_USERS = 1000
 """Of more those are forgotten whose last run is the longest ago."""
-REMEMBERED = 5000
-"""So many runs of the history a new daemon learns from."""
+REMEMBERED, REMEMBERED_S = 5000, 30 * 86400
+"""So many runs of the history a new daemon learns from, and of so long ago."""
 
 Offsets = tuple[float, float]
 """What is added to the logarithms of the lower and of the upper end."""
@@ -57,11 +57,11 @@ class Misses:
         self._offsets: dict[Hashable, Offsets] = {}  # as far as asked for since the last run
 
     @classmethod
-    def of_history(cls, history: History) -> Misses:
+    def of_history(cls, history: History, now: float) -> Misses:
         """From the latest runs that asrptd has seen itself. Raises HistoryError."""
-        known = "origin = ? AND predicted_high > 0"
+        known = "end_time >= ? AND origin = ? AND predicted_high > 0"
         misses = cls()
-        for run in reversed(history.runs_where(known, (Origin.ASRPTD.value,), REMEMBERED)):
+        for run in reversed(history.runs_where(known, (now - REMEMBERED_S, Origin.ASRPTD.value), REMEMBERED)):
             misses.ended(run)
         return misses
 

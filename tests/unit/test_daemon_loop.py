@@ -1,6 +1,7 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
 import inspect
+import time
 from threading import Event
 
 import pytest
@@ -82,7 +83,8 @@ def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path
     (tmp_path / "state").mkdir(mode=0o700)
     missed = {"state": "COMPLETED", "predicted_low": 80, "predicted_iterations": 100, "predicted_high": 120}
     with History(tmp_path / "state" / HISTORY_FILE) as history:
-        history.record(Run(str(n), n, end_time=2000 + n, uid=7, iterations=900, **missed) for n in range(1, 20))
+        ended = int(time.time()) - DAY_S
+        history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
     daemon = make_daemon()
     daemon.run(once=True)
     assert 800 < daemon.scheduler.parts.misses.around(7, 80, 100, 120)[1] <= 900 + 1e-6

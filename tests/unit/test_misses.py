@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.predict.history import History, Origin, Run
-from slurm_asrpt.predict.misses import KEPT, MOST_USERS, REMEMBERED, Misses
+from slurm_asrpt.predict.misses import KEPT, MOST_USERS, REMEMBERED_S, Misses
 
 RUN = Run("1", 1, end_time=200, state="COMPLETED", uid=7, group_id="0" * 16, iterations=100,
           predicted_iterations=100, predicted_low=80, predicted_high=120)  # fmt: skip
@@ -128,16 +128,17 @@ def test_the_history_makes_them_anew_in_the_order_of_the_ends(tmp_path: Path) ->
         live.ended(run)
     with History(tmp_path / "h.sqlite") as history:
         history.record(runs[::-1])
-        anew = Misses.of_history(history)
+        anew = Misses.of_history(history, 2000)
     for user in (0, 1, 2, 3):
         assert anew.around(user, 80, 100, 120) == live.around(user, 80, 100, 120)
 
 
 def test_imported_runs_and_those_long_ago_teach_nothing(tmp_path: Path) -> None:
-    wrong = [replace(RUN, job_id=f"c{n}", end_time=3000, iterations=9000, origin=Origin.CSV) for n in range(50)]
-    old = [replace(RUN, job_id=f"o{n}", end_time=1000, iterations=9000) for n in range(50)]
-    late = [replace(RUN, job_id=f"l{n}", end_time=2000) for n in range(REMEMBERED)]
+    end = REMEMBERED_S + 1000
+    wrong = [replace(RUN, job_id=f"c{n}", end_time=end + 9, iterations=9000, origin=Origin.CSV) for n in range(50)]
+    old = [replace(RUN, job_id=f"o{n}", end_time=999, iterations=9000) for n in range(50)]
+    late = [replace(RUN, job_id=f"l{n}", end_time=end) for n in range(20)]
     with History(tmp_path / "h.sqlite") as history:
         history.record([*wrong, *old, *late])
-        found = Misses.of_history(history)
-    assert found.around(7, 80, 100, 120)[1] < 125
+        assert Misses.of_history(history, end).around(7, 80, 100, 120)[1] < 125
+        assert Misses.of_history(history, end - 1).around(7, 80, 100, 120)[1] > 500

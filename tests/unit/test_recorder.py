@@ -206,6 +206,6 @@ def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
     assert told[-1][0] <= 100
     assert 380 < told[-1][1] < 420
     assert bench.runs()["1"].predicted_high == 120, "the history keeps what the tag said: from it they are made anew"
-    assert Misses.of_history(bench.history).around(1001, 80, 100, 120) == pytest.approx(
+    assert Misses.of_history(bench.history, bench.slurm.now).around(1001, 80, 100, 120) == pytest.approx(
         bench.scheduler.parts.misses.around(1001, 80, 100, 120)
     )
