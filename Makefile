@@ -97,13 +97,14 @@ benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a ha
 	$(BIN)/python -m benchmarks.sjf_bco --json > build/benchmarks/sjf_bco.json
 	$(BIN)/python -m benchmarks.contention --seeds 3 --json > build/benchmarks/contention.json
 	$(BIN)/python -m benchmarks.retrain --json > build/benchmarks/retrain.json
+	$(BIN)/python -m benchmarks.coverage --retrain 6 --json > build/benchmarks/coverage.json
 	$(BIN)/python -m benchmarks.cycle --pending 2300 --json > build/benchmarks/cycle-2300.json
 	$(BIN)/python -m benchmarks.cycle --pending 10000 --json > build/benchmarks/cycle-10000.json
 	$(BIN)/python -m benchmarks.cycle --interval 0.01 --cycles 1000 --json > build/benchmarks/cycle-memory.json
 	$(BIN)/python -m benchmarks.status --json > build/benchmarks/status.json
 	$(BIN)/python -m benchmarks.audit --pending 10000 --json > build/benchmarks/audit.json
 	$(BIN)/python -m benchmarks.replay --json > build/benchmarks/replay.json
-	$(BIN)/python -m benchmarks.predictors --json --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
+	$(BIN)/python -m benchmarks.predictors --json --seeds 8 --loads 0.8 1.0 --jobs 3000 > build/benchmarks/predictors.json
 
 deb: ## Debian packages of the last commit into build/deb: slurm-asrpt and slurm-asrpt-controller
 	@.ci/packages debhelper dh-virtualenv python3-venv dpkg-dev git

@@ -43,10 +43,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for. jobs: to simulate, 0 for none."""
+    """What is asked for. first, last: of the judged jobs, the last excluded. jobs: to simulate, 0 for none."""
 
     names: tuple[str, ...]
     first: int
+    last: int
     every_s: float | None
     jobs: int
     train: float
@@ -61,6 +62,9 @@ def evaluate(
     column: SeldomColumns = None,
     processors_as_gpus: SeldomProcessors = False,
     train: Annotated[float, typer.Option(metavar="SHARE", help="Share of the jobs to learn from, the first.")] = 0.8,
+    judge: Annotated[
+        float, seldom(metavar="SHARE", help="Share of the jobs to judge, the next; 1: all of them.")
+    ] = 1.0,
     rolling: Annotated[bool, typer.Option("--rolling", help="Also learn anew every --retrain.")] = False,
     retrain: Annotated[str, seldom(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
     predictor: Annotated[list[str] | None, seldom(metavar="NAME", help="Only this; may be repeated.")] = None,
@@ -89,7 +93,7 @@ def evaluate(
         cases, trace = _trace(data, fmt, column, processors_as_gpus, states)
     task = Task(
         _names(predictor),
-        _first(len(cases), train),
+        *_judged(len(cases), train, judge),
         _period(retrain) if rolling else None,
         jobs,
         train,
@@ -137,13 +141,16 @@ def _names(chosen: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([REFERENCE, *(chosen or quick)]))
 
 
-def _first(jobs: int, train: float) -> int:
+def _judged(jobs: int, train: float, judge: float) -> tuple[int, int]:
+    """The first of the judged jobs, and the first after them."""
     if not 0 < train < 1:
         raise InputError(f"--train {train:g}: give a share between 0 and 1, such as 0.8")
-    first = int(jobs * train)
-    if first < 1 or jobs - first < LEAST:
-        raise InputError(f"{jobs} runs are too few: {first} to learn from and {jobs - first} to judge, {LEAST} needed")
-    return first
+    if not 0 < judge <= 1:
+        raise InputError(f"--judge {judge:g}: give a share above 0, such as 0.2, and at most 1")
+    first, last = int(jobs * train), min(jobs, int(jobs * (train + judge)))
+    if first < 1 or last - first < LEAST:
+        raise InputError(f"{jobs} runs are too few: {first} to learn from and {last - first} to judge, {LEAST} needed")
+    return first, last
 
 
 def _period(text: str) -> float:
@@ -154,7 +161,7 @@ def _period(text: str) -> float:
 
 
 def _rows(task: Task, cases: list[Case], trace: Trace) -> list[Row]:
-    judged, simulated = len(cases) - task.first, min(task.jobs, len(trace) - int(len(trace) * task.train))
+    judged, simulated = task.last - task.first, min(task.jobs, len(trace) - int(len(trace) * task.train))
     steps = judged * (2 if task.every_s is not None else 1) + len(POLICIES) * simulated
     with progress("evaluating", steps * len(task.names)) as tell:
         rows = []
@@ -170,7 +177,9 @@ def _advance(tell: Told, name: str, before: int, done: int) -> None:
 
 def _row(name: str, task: Task, cases: list[Case], trace: Trace, judged: int, tell: Callable[[int], None]) -> Row:
     def judge_every(every_s: float | None, before: int) -> Score:
-        return assess(name, cases, task.first, every_s, task.trees, task.seed, lambda done: tell(before + done))
+        return assess(
+            name, cases[: task.last], task.first, every_s, task.trees, task.seed, lambda done: tell(before + done)
+        )
 
     row, done = Row(name, judge_every(None, 0)), judged
     if task.every_s is not None:
@@ -183,7 +192,13 @@ def _row(name: str, task: Task, cases: list[Case], trace: Trace, judged: int, te
 
 
 def _plain(data: str, task: Task, rows: list[Row]) -> dict[str, Any]:
-    facts = {"data": data, "train": task.train, "load": task.load, "retrain_s": task.every_s}
+    facts = {
+        "data": data,
+        "train": task.train,
+        "judged": task.last - task.first,
+        "load": task.load,
+        "retrain_s": task.every_s,
+    }
     return {**facts, "predictors": [_nan_to_none(asdict(row)) for row in rows]}
 
 

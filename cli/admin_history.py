@@ -105,7 +105,7 @@ def import_(
     rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
     now, interrupted = time.time(), False
     with _target(settings, dry_run) as history:
-        into = Import(history, historycare.oldest_kept(settings.predict.keep_days, now), not dry_run)
+        into = Import(history, historycare.oldest_kept(settings.predict.keep_days, now), not dry_run, now)
         try:
             if sacct:
                 _from_sacct(into, settings, since, partition, now)

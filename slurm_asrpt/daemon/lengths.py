@@ -5,6 +5,7 @@ from __future__ import annotations
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span
+from slurm_asrpt.predict.misses import Misses
 
 
 def span_of(iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
@@ -12,13 +13,25 @@ def span_of(iterations: float, low: float, high: float, alpha: float = 1.0, unkn
     return Span.around(iterations, low, high) if iterations > 0 else unknown.times(1 / alpha)
 
 
-def iterations_of(tracked: Tracked, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
+def told(tracked: Tracked, misses: Misses) -> tuple[float, float]:
+    """The interval of a job's iterations as the misses move the tag's; 0 and 0 where there is none."""
     tag = tracked.tag
-    return span_of(tag.iterations, tag.low, tag.high, alpha, unknown) if tag else span_of(0, 0, 0, alpha, unknown)
+    if tag is None or not tag.iterations or not tag.high:
+        return 0.0, 0.0
+    return misses.around(tracked.record.uid, tag.low, tag.iterations, tag.high)
+
+
+def iterations_of(tracked: Tracked, misses: Misses, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
+    return span_of(tracked.tag.iterations if tracked.tag else 0, *told(tracked, misses), alpha, unknown)
 
 
 def run_of(
-    tracked: Tracked, observed: Observed | None, best: float | None, ran_s: float, unknown: Span = UNKNOWN_S
+    tracked: Tracked,
+    misses: Misses,
+    observed: Observed | None,
+    best: float | None,
+    ran_s: float,
+    unknown: Span = UNKNOWN_S,
 ) -> tuple[Span, float]:
     """The whole run of a running job in seconds, and how much of it is over.
 
@@ -26,7 +39,7 @@ def run_of(
     A total that it reports leaves but the speed to chance.
     """
     alpha = (tracked.real.alpha if tracked.real else None) or best or 1.0
-    span = iterations_of(tracked, alpha, unknown)
+    span = iterations_of(tracked, misses, alpha, unknown)
     if observed is None or tracked.job is None or not tracked.job.profiled:  # others count seconds, not iterations
         return span.times(alpha), ran_s
     progress, pace = observed.progress, observed.alpha or alpha

@@ -37,6 +37,7 @@ from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
+from slurm_asrpt.predict.misses import Misses
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm import pyslurm
@@ -115,6 +116,7 @@ class Daemon:
                 recorder=self.recorder,
                 watch=self.watch,
                 arrivals=self._arrivals(time.time()),
+                misses=self._misses(time.time()),
             )
         )
 
@@ -128,6 +130,14 @@ class Daemon:
         except HistoryError as error:
             LOG.error("%s", one_line(error))
             return Arrivals(since=now)
+
+    def _misses(self, now: float) -> Misses:
+        """By how much the latest predictions have missed, as ``_arrivals``."""
+        try:
+            return Misses.of_history(self.recorder.reach(), now)
+        except HistoryError as error:
+            LOG.error("%s", one_line(error))
+            return Misses()
 
     def _quickest_client(self, config: SlurmConfig) -> SlurmClient:
         """pyslurm where it may be used and can be, else the one that has just answered."""

@@ -28,7 +28,8 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     unknown = scheduler.parts.arrivals.usual([now - t.record.start_time for t in holding if t.place is Place.RUNNING])
     running = [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding]
     first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
-    waiting = [Waiting(t.job, iterations_of(t, world.best_alpha(t.job) or 1.0, unknown)) for t in first if t.job]
+    misses = scheduler.parts.misses
+    lengths = [(t.job, iterations_of(t, misses, world.best_alpha(t.job) or 1.0, unknown)) for t in first if t.job]
     recent, window_s = scheduler.parts.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
     view = world.view
     return Snapshot(
@@ -42,7 +43,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         free_cpus=view.free_cpus,
         free_memory=view.free_memory,
         running=tuple(running),
-        waiting=tuple(waiting),
+        waiting=tuple(Waiting(*each) for each in lengths),
         recent=tuple(recent),
         window_s=window_s,
         margins=scheduler.parts.margins,
@@ -67,7 +68,7 @@ def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, 
     gpus = record.gpus_by_node if begun else pin.gpus if pin else {}
     ran_s = max(0.0, now - record.start_time) if begun else 0.0
     best = world.best_alpha(tracked.job) if tracked.job else None
-    span, over_s = run_of(tracked, observed, best, ran_s, unknown)
+    span, over_s = run_of(tracked, scheduler.parts.misses, observed, best, ran_s, unknown)
     return Running(
         job_id=JobId(record.job_id),
         gpus={name: count for name, count in gpus.items() if name in world.view.by_name},

@@ -15,12 +15,16 @@ from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.forecast.margins import Margins
+from slurm_asrpt.predict.misses import Misses
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 
 @dataclass
 class Parts:
-    """Everything from outside; tests put their own in. disabled: by asrpt-admin disable."""
+    """Everything from outside; tests put their own in. disabled: by asrpt-admin disable.
+
+    margins: of start times. misses: of predictions.
+    """
 
     settings: Settings
     client: SlurmClient
@@ -33,6 +37,7 @@ class Parts:
     watch: ProgressWatch
     arrivals: Arrivals = field(default_factory=Arrivals)
     margins: Margins = field(default_factory=Margins)
+    misses: Misses = field(default_factory=Misses)
     clock: Any = field(default=time)
     disabled: bool = False
 

@@ -115,7 +115,7 @@ class Scheduler:
         self._first = False
 
     def _came(self, tracked: Tracked, job: Job, since: float) -> None:
-        span = iterations_of(tracked) if job.predicted_iterations > 0 else None
+        span = iterations_of(tracked, self.parts.misses) if job.predicted_iterations > 0 else None
         self.parts.arrivals.came(job, span, self.world.best_alpha(job) or 1.0, since)
 
     def _resume(self, eligible: list[Tracked], now: float) -> None:

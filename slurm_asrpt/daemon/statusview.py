@@ -9,14 +9,15 @@ from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.lengths import run_of
+from slurm_asrpt.daemon.lengths import run_of, told
 from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
+from slurm_asrpt.predict.misses import Misses
+from slurm_asrpt.predict.table import MAX_ITERATIONS
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 
 
@@ -34,7 +35,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         if interrupts is not None:
             _add_service(row, tracked, interrupts, now)
         if tracked.place is Place.RUNNING:
-            _add_progress(row, tracked, observed.get(str(tracked.record.number)), now)
+            _add_progress(row, tracked, scheduler.parts.misses, observed.get(str(tracked.record.number)), now)
         else:
             _add_start(row, tracked, forecaster, now)
     rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
@@ -86,7 +87,7 @@ def _row(
     here = _on_offer(scheduler.world, tracked, why)
     alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else here.alpha if here else None
     iterations = tag.iterations if tag else 0
-    low, high = _interval(tag)
+    low, high = _interval(tracked, scheduler.parts.misses)
     pace = alpha or best
     return JobStatus(
         job_id=record.job_id,
@@ -141,8 +142,9 @@ def _on_offer(world: World, tracked: Tracked, why: Reason) -> Placement | None:
     return place(world.view, tracked.job, Strategy.MOST_FREE, world.fabric)
 
 
-def _interval(tag: Tag | None) -> tuple[int | None, int | None]:
-    return (tag.low, tag.high) if tag and tag.iterations and tag.high else (None, None)
+def _interval(tracked: Tracked, misses: Misses) -> tuple[int | None, int | None]:
+    low, high = told(tracked, misses)
+    return (max(1, round(low)), round(min(high, MAX_ITERATIONS))) if high else (None, None)
 
 
 def _add_service(row: JobStatus, tracked: Tracked, policy: Interrupts, now: float) -> None:
@@ -152,14 +154,14 @@ def _add_service(row: JobStatus, tracked: Tracked, policy: Interrupts, now: floa
     row.interruptions = tracked.service.interruptions
 
 
-def _add_progress(row: JobStatus, tracked: Tracked, observed: Observed | None, now: float) -> None:
+def _add_progress(row: JobStatus, tracked: Tracked, misses: Misses, observed: Observed | None, now: float) -> None:
     """How far a running job is."""
     profiled = tracked.job is not None and tracked.job.profiled  # others' predictions are seconds, not iterations
     total = whole(observed, row.predicted_iterations if profiled else 0)
     alpha = row.alpha if profiled else None
     ran = now - tracked.record.start_time
     expected = remaining(observed, total, alpha, row.predicted_run_s, ran)
-    low, high = _remaining_interval(row, tracked, observed, ran)
+    low, high = _remaining_interval(row, tracked, misses, observed, ran)
     if observed is not None:
         row.iterations_done, row.iterations_total = observed.progress.done, total
         row.alpha_observed = observed.alpha
@@ -176,7 +178,7 @@ def _unused_profile(scheduler: Scheduler, tracked: Tracked) -> dict[str, str]:
 
 
 def _remaining_interval(
-    row: JobStatus, tracked: Tracked, observed: Observed | None, ran_s: float
+    row: JobStatus, tracked: Tracked, misses: Misses, observed: Observed | None, ran_s: float
 ) -> tuple[float | None, float | None]:
     """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
 
@@ -184,7 +186,7 @@ def _remaining_interval(
     """
     if row.predicted_high is None or (observed is not None and observed.progress.total):
         return None, None
-    span, over_s = run_of(tracked, observed, row.alpha_min, ran_s)
+    span, over_s = run_of(tracked, misses, observed, row.alpha_min, ran_s)
     limit = max(0.0, tracked.record.time_limit - ran_s) if tracked.record.time_limit else math.inf
     return min(left(span, over_s, 0.9), limit), min(left(span, over_s, 0.1), limit)
 

@@ -13,10 +13,8 @@ An interval without an upper end cannot be wrong there: to count it as one that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 TAIL = 0.1
 STEP = 0.02
@@ -67,14 +65,14 @@ class Margins:
         closed = shown.latest < math.inf
         return Margins(
             (*self.misses, _miss(simulated, made, began))[-KEPT:],
-            _level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
-            _level(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
+            stepped(self.low, -STEP * ((began < shown.earliest) - TAIL)),
+            stepped(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
         )
 
 
 def _moved(time: float, made: float, misses: Iterable[float | None], level: float) -> float:
     known = [miss for miss in misses if miss is not None]
-    return made + (time - made) * math.exp(np.quantile([*known, *DOUBTS * [0.0]], level))
+    return made + (time - made) * math.exp(quantile([*known, *DOUBTS * [0.0]], level))
 
 
 def _miss(simulated: Start, made: float, began: float) -> Miss:
@@ -86,5 +84,15 @@ def _miss(simulated: Start, made: float, began: float) -> Miss:
     return Miss(earliest or 0.0, median, latest)  # the earliest is always known: without it there is no estimate
 
 
-def _level(level: float, by: float) -> float:
+def quantile(values: Sequence[float], level: float) -> float:
+    """Between the two nearest values, in proportion."""
+    ordered = sorted(values)
+    place = level * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def stepped(level: float, by: float) -> float:
+    """A level after what was seen."""
     return min(max(level + by, 0.0), 1.0)

@@ -129,7 +129,10 @@ def tagged(run: Run, tag: Tag) -> Run:
 
 @dataclass(frozen=True)
 class Sample:
-    """What predictors learn from: one run whose group and iterations are known. Fields as in ``Run``."""
+    """What predictors learn from: one run whose group and iterations are known. Fields as in ``Run``.
+
+    told: by Slurm, to asrptd or to sacct; else the run is from somebody's file.
+    """
 
     group: str
     user: int
@@ -139,6 +142,7 @@ class Sample:
     features: Mapping[str, float] = field(default_factory=dict)
     end_time: int = 0
     state: str = COMPLETED
+    told: bool = True
 
 
 _COLUMNS = tuple(f.name for f in fields(Run))
@@ -344,17 +348,19 @@ class History:
     def samples(self, *, completed: bool = True) -> list[Sample]:
         """Runs whose group and iterations are known, in a fixed order; unless ``completed``, however they ended."""
         query = (
-            "SELECT group_id, uid, iterations, program, gpus, features, end_time, state FROM runs "
+            "SELECT group_id, uid, iterations, program, gpus, features, end_time, state, origin IN (?, ?) FROM runs "
             "WHERE iterations > 0 AND length(group_id) = 16 AND (state = ? OR NOT ?) "
             "ORDER BY end_time, job_id, start_time"
         )
         with _named(self.path):
-            rows = self._db.execute(query, (COMPLETED, completed))
+            rows = self._db.execute(query, (Origin.ASRPTD.value, Origin.SACCT.value, COMPLETED, completed))
             return [_sample(*row) for row in rows]
 
 
-def _sample(group: str, user: int, iterations: int, program: str, gpus: int, features: str, *rest: Any) -> Sample:
-    return Sample(group, user, iterations, program, gpus, json.loads(features), *rest)
+def _sample(
+    group: str, user: int, iterations: int, program: str, gpus: int, features: str, end: int, state: str, told: int
+) -> Sample:
+    return Sample(group, user, iterations, program, gpus, json.loads(features), end, state, bool(told))
 
 
 def features_text(features: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ here: how long its iterations took depends on its placement, which sacct does no
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +52,9 @@ FIRST_S = 365 * DAY_S
 FIELDS = ("JobID", "UID", "ExitCode", *SACCT_FIELDS[1:])
 """What to ask sacct for; JobName stays last."""
 TOO_OLD = "older than predict.keep_days"
+FUTURE = "ends in the future"
+TOLERATED_S = 300
+"""By so much a clock of the cluster may be ahead of ours."""
 
 
 @dataclass
@@ -75,11 +79,13 @@ class Counts:
 class Import:
     """Takes rows into a history and counts. oldest: runs that ended before it are skipped (``oldest_kept``).
 
+    now: so are those that end after it, which would stay the latest for long; None: none are.
     history: None for one that is not there yet. write: False only counts.
     """
 
-    def __init__(self, history: History | None, oldest: int = 0, write: bool = True) -> None:
+    def __init__(self, history: History | None, oldest: int = 0, write: bool = True, now: float | None = None) -> None:
         self.history, self.oldest, self.write = history, oldest, write
+        self.latest = now + TOLERATED_S if now is not None else math.inf
         self.counts = Counts()
         self._unwritten: dict[Key, Run] = {}
 
@@ -104,10 +110,15 @@ class Import:
         return stored | {key: self._unwritten[key] for key in keys & self._unwritten.keys()}
 
     def _wanted(self, row: Row, counts: Counts) -> Run | None:
-        if isinstance(row, Run) and row.end_time >= self.oldest:
-            return row
-        counts.skipped[row.reason if isinstance(row, Skipped) else TOO_OLD] += 1
-        return None
+        why = row.reason if isinstance(row, Skipped) else self._untimely(row)
+        if why:
+            counts.skipped[why] += 1
+        return None if why or isinstance(row, Skipped) else row
+
+    def _untimely(self, run: Run) -> str:
+        if run.end_time > self.latest:
+            return FUTURE
+        return TOO_OLD if run.end_time < self.oldest else ""
 
 
 def _news(run: Run, known: Run | None, counts: Counts) -> bool:

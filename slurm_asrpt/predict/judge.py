@@ -12,6 +12,8 @@ from slurm_asrpt.predict.table import Entry, answer
 
 ENOUGH = 20
 """Runs below which an error says nothing."""
+LEARNED = 0.8
+"""Where no other model says so, this share of the runs is learned from and the rest judged by."""
 WORSE = 1.1
 """A new model is refused from this ratio of its error to the old one's."""
 DRIFTED = 1.5
@@ -61,15 +63,27 @@ def judge(
 ) -> Verdict:
     """A new model against an old one that has learned from runs up to ``until``, on the runs since.
 
-    The new one is fitted for this to the runs up to then too: what is judged is how it learns, and from what.
+    The new one is fitted for this to the runs up to then too: what is judged is how it learns, and from what. Runs from
+    somebody's file are never judged by, or false ones would speak for themselves; they are what it learns from,
+    whenever they are said to have ended.
     samples: in the order of their ends.
     """
-    past = [sample for sample in samples if sample.end_time <= until]
-    since = [sample for sample in samples if sample.end_time > until]
+    past = [sample for sample in samples if sample.end_time <= until or not sample.told]
+    since = [sample for sample in samples if sample.end_time > until and sample.told]
     old = relative_error(predicted(entries, since), since)
     if old is None or len(past) < ENOUGH:  # what the old one learned from may have been forgotten since
         return Verdict(len(since))
     return Verdict(len(since), name, relative_error(predicted(fit(past), since), since), old)
+
+
+def judge_imports(fit: Callable[[Sequence[Sample]], Entries], samples: Sequence[Sample]) -> Verdict:
+    """A new model, where there is no other, against one that has learned from no file; on the latest runs of Slurm."""
+    told = [sample for sample in samples if sample.told]
+    if not told or len(told) == len(samples):
+        return Verdict()
+    until = told[int(LEARNED * (len(told) - 1))].end_time
+    past = [sample for sample in told if sample.end_time <= until]
+    return judge(fit, samples, "one without the imported files", fit(past), until)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from slurm_asrpt.predict.forest import Progress, silent
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import History, Sample
 from slurm_asrpt.predict.historycare import tend
-from slurm_asrpt.predict.judge import Entries, Verdict, judge
+from slurm_asrpt.predict.judge import Entries, Verdict, judge, judge_imports
 from slurm_asrpt.predict.model import (
     Model,
     ModelInfo,
@@ -73,7 +73,8 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
             samples = teaching(history.samples(completed=False))
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
-        verdict, unjudged = _verdict(models, samples, fit), _unjudged(models)
+        verdict = _verdict(models, samples, fit)
+        unjudged = "" if verdict.reference else _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
         if not refused:
@@ -147,16 +148,15 @@ def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[
 
 def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Verdict:
     """Against the active model; where too few runs have ended since, against an older one, so that many small steps
-    for the worse are seen too."""
+    for the worse are seen too. Where there is none, files that were imported may not make it worse."""
     active = active_name(models)
-    verdict = Verdict()
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
             verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
             if verdict.reference:
                 return verdict
-    return verdict
+    return judge_imports(fit, samples)
 
 
 def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:

@@ -1,6 +1,7 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
 import inspect
+import time
 from threading import Event
 
 import pytest
@@ -14,7 +15,7 @@ from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
-from slurm_asrpt.predict.history import HistoryError, Run
+from slurm_asrpt.predict.history import History, HistoryError, Run
 from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.profile.schema import LIBRARY
 from slurm_asrpt.seldom import Seldom
@@ -76,6 +77,17 @@ def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_
     daemon.run(once=True)
     assert daemon.recorder.history.runs() == []
     assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
+
+
+def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path):
+    (tmp_path / "state").mkdir(mode=0o700)
+    missed = {"state": "COMPLETED", "predicted_low": 80, "predicted_iterations": 100, "predicted_high": 120}
+    with History(tmp_path / "state" / HISTORY_FILE) as history:
+        ended = int(time.time()) - DAY_S
+        history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
+    daemon = make_daemon()
+    daemon.run(once=True)
+    assert 800 < daemon.scheduler.parts.misses.around(7, 80, 100, 120)[1] <= 900 + 1e-6
 
 
 def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):

@@ -47,12 +47,31 @@ def test_what_does_not_teach_is_judged_all_the_same() -> None:
 
 def test_scores() -> None:
     answers = [Answer(100, 50, 120, "group"), Answer(100, 100, 100, "group"), Answer()]
-    found = score(answers, [110, 300, 50])
+    told = [answers[0], Answer(100, 100, 400, "group"), Answer()]
+    found = score(answers, told, [110, 300, 50])
     assert found.mae == pytest.approx((10 + 200 + 50) / 3)
     assert found.near == pytest.approx(1 / 3)
     assert found.unseen == pytest.approx(1 / 3)
-    assert found.inside == 0.5
-    assert math.isnan(score([Answer()], [5]).inside)
+    assert (found.inside, found.table_inside) == (1, 0.5)
+    assert (found.width, found.table_width) == pytest.approx(((2.4 + 4) / 2, (2.4 + 1) / 2))
+    assert math.isnan(score([Answer()], [Answer()], [5]).inside)
+
+
+def test_only_what_had_ended_by_then_moves_the_intervals() -> None:
+    """Everything takes three times as long all at once: who is submitted before the first of it ends cannot know."""
+    before = [case("a", 100 + place % 7, 1000.0 * place) for place in range(100)]
+    drifted = [case("a", 300, 200_000 + 10.0 * place) for place in range(100)]
+    for count, expected in ((29, 0.0), (100, 0.7)):
+        found = assess("expected", [*before, *drifted[:count]], 100, None, 10, 0)
+        assert found.table_inside == 0
+        assert found.inside == pytest.approx(expected, abs=0.02)
+
+
+def test_a_part_can_be_judged(config: str) -> None:
+    judged = ["--data", "pai-like:400:2", "--jobs", "0", "--predictor", "last", "--config", config, "--json"]
+    found = json.loads(run("--train", "0.5", "--judge", "0.2", *judged)[1])
+    assert (found["judged"], found["predictors"][1]["once"]["jobs"]) == (80, 80)
+    assert json.loads(run("--train", "0.9", "--judge", "0.2", *judged)[1])["judged"] == 40
 
 
 def run(*args: str) -> tuple[int, str]:
@@ -131,6 +150,8 @@ def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_pa
         (["--data", "pai-like:200", "--predictor", "oracle"], "known: expected"),
         (["--data", "pai-like:200", "--train", "1"], "between 0 and 1"),
         (["--data", "pai-like:20"], "too few"),
+        (["--data", "pai-like:200", "--judge", "0"], "above 0"),
+        (["--data", "pai-like:200", "--judge", "0.01"], "2 to judge"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "soon"], "--retrain"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "0"], "above 0"),

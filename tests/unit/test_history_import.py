@@ -16,7 +16,9 @@ from slurm_asrpt.predict.historycare import DAY_S
 from slurm_asrpt.predict.historyimport import (
     FIELDS,
     FIRST_S,
+    FUTURE,
     OVERLAP_S,
+    TOLERATED_S,
     TOO_OLD,
     WINDOW_S,
     Counts,
@@ -172,6 +174,16 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(history: History) -> None:
     wet.take(batch[1:])
     assert dry.counts == wet.counts == nowhere.counts
     assert (wet.counts.added, wet.counts.there, len(history.runs())) == (2, 1, 2)
+
+
+def test_what_has_not_happened_yet_is_not_taken(history: History) -> None:
+    """Whatever tells of it: a run of next year would be the latest for a year."""
+    (run,) = rows(line())
+    assert isinstance(run, Run)
+    into = Import(history, now=run.end_time - TOLERATED_S)
+    into.take([run, replace(run, job_id="8", end_time=run.end_time + 1), Skipped("no job id")])
+    assert into.counts.skipped == {FUTURE: 1, "no job id": 1}
+    assert [kept.job_id for kept in history.runs()] == [run.job_id]
 
 
 def test_what_retention_would_drop_is_not_brought_back(history: History) -> None:

@@ -19,7 +19,7 @@ CHAIN = chains_of(["g"], ["u"], [1])[0]
 def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
     cases = cases_of_trace(pai_like(8000, 20, seed))
     found = assess(name, cases, 6400, None, 100, 0)
-    assert 0.75 <= found.inside <= 0.85
+    assert 0.75 <= found.table_inside <= 0.85
 
 
 @pytest.mark.parametrize("name", ["expected", "typical", "forest", "mean", "median", "last"])

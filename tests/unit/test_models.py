@@ -12,7 +12,7 @@ import pytest
 
 from slurm_asrpt.config import Settings, parse_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.history import History, Run
+from slurm_asrpt.predict.history import History, Origin, Run
 from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.model import KEPT_OTHERS, ModelError, active_name, list_models, load_model
 from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback
@@ -28,11 +28,21 @@ def settings(tmp_path: Path) -> Settings:
     return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
 
 
-def ran(settings: Settings, iterations: int, count: int, first: int, cluster: str = "") -> None:
+def ran(
+    settings: Settings, iterations: int, count: int, first: int, cluster: str = "", origin: Origin = Origin.ASRPTD
+) -> None:
     """``count`` completed runs, one a second from ``first`` on."""
     with History(settings.paths.state / "history.sqlite") as history:
         history.record(
-            Run(f"{cluster}{at}", at, end_time=at, state="COMPLETED", group_id=GROUP, iterations=iterations)
+            Run(
+                f"{cluster}{at}",
+                at,
+                end_time=at,
+                state="COMPLETED",
+                group_id=GROUP,
+                iterations=iterations,
+                origin=origin,
+            )
             for at in range(first, first + count)
         )
 
@@ -82,6 +92,27 @@ def test_a_worse_model_is_stored_but_not_activated(settings: Settings) -> None:
     assert forced.refused == ""
     assert active_name(models_folder(settings)) == forced.model.name
     assert rollback(settings).name == good  # not the refused one
+
+
+@pytest.mark.parametrize("first", [1, 101, 131])
+def test_runs_from_a_file_do_not_speak_for_themselves(settings: Settings, first: int) -> None:
+    """False runs, said to have ended before the active model, beside the true ones since, and after them."""
+    ran(settings, 100, 30, 1)
+    good = learned(settings, 100.0).model.name
+    ran(settings, 100, 30, 101)
+    ran(settings, 9000, 200, first, cluster="file", origin=Origin.CSV)
+    report = learned(settings, 400.0)
+    assert (report.verdict.runs, report.verdict.reference, bool(report.refused)) == (30, good, True)
+    assert table_says(settings) == 100
+
+
+def test_true_runs_from_a_file_are_welcome(settings: Settings) -> None:
+    ran(settings, 100, 30, 1)
+    learned(settings, 100.0)
+    ran(settings, 300, 30, 101)
+    ran(settings, 300, 60, 1, cluster="file", origin=Origin.CSV)
+    report = learned(settings, 200.0)
+    assert (report.refused, table_says(settings)) == ("", 300)
 
 
 def test_many_small_steps_for_the_worse_are_seen_against_an_older_model(settings: Settings) -> None:
@@ -245,6 +276,26 @@ def test_where_the_only_model_cannot_be_used_a_new_one_is_activated_and_says_so(
     assert (report.refused, report.verdict.reference) == ("", "")
     assert first.model.name in report.unjudged
     assert learned(settings, 300.0).unjudged == ""
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_without_a_model_to_compare_with_files_may_make_nothing_worse(settings: Settings, broken: bool) -> None:
+    ran(settings, 100, 150, 1)
+    if broken:
+        (learned(settings, 160.0).model / "predictions.txt").write_bytes(b"junk")
+    ran(settings, 9000, 300, 1, cluster="file", origin=Origin.CSV)
+    report = learned(settings, 200.0)
+    assert (report.verdict.runs, report.verdict.old, report.unjudged) == (30, 0.0, "")
+    assert "one without the imported files" in report.refused
+    assert learned(settings, 300.0, force=True).refused == ""
+    assert table_says(settings) == 9000
+
+
+def test_without_a_model_to_compare_with_true_runs_from_files_are_taken(settings: Settings) -> None:
+    ran(settings, 100, 150, 1)
+    ran(settings, 100, 300, 1, cluster="file", origin=Origin.CSV)
+    report = learned(settings, 200.0)
+    assert (report.refused, report.verdict.new, report.verdict.old) == ("", 0.0, 0.0)
 
 
 def test_refused_models_do_not_push_the_good_ones_out(settings: Settings, two_models: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from slurm_asrpt.predict.evidence import Subject, evidence
 from slurm_asrpt.predict.group import digest
 from slurm_asrpt.predict.history import History, Run, Sample, Source
 from slurm_asrpt.predict.keys import CLUSTER_KEY, keys_of, owned
+from slurm_asrpt.predict.misses import KEPT, Misses
 from slurm_asrpt.predict.predictors import fit, lessons_of, predictor_names
 from tests.daemon_bench import Bench
 
@@ -106,3 +108,15 @@ def test_more_iterations_than_can_have_been_done_are_not_believed(ended: dict[in
     assert (ended[7].iterations, ended[7].iterations_source) == (7, Source.REPORTED)
     assert ended[10**15 - 1].iterations_source is Source.ELAPSED
     assert ended[10**15 - 1].iterations < 10**6
+
+
+def test_one_users_runs_hardly_move_the_intervals_of_others() -> None:
+    """Of the order nothing goes by them; and who has run for a while is told by the own runs."""
+    misses = Misses()
+    for place in range(KEPT):
+        misses.learn("victim", 80, 100, 125, 90 + place % 21)
+    before = misses.around("victim", 80, 100, 125)
+    for _ in range(1000):
+        misses.learn("attacker", 80, 100, 125, 1e12)
+    after = misses.around("victim", 80, 100, 125)
+    assert np.log(np.array(after) / before) == pytest.approx([0, 0], abs=0.05)

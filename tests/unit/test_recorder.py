@@ -6,9 +6,13 @@ import pytest
 
 from slurm_asrpt.daemon import world
 from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.predict import history as module
 from slurm_asrpt.predict.history import HistoryError, Origin, Run, Source
+from slurm_asrpt.predict.misses import Misses
+from slurm_asrpt.slurm.tag import Tag
+from tests.fake_slurm import GROUP
 
 
 @pytest.mark.parametrize(
@@ -182,3 +186,26 @@ def test_a_history_that_is_damaged_or_read_only_while_asrptd_runs_is_opened_anew
     recorder.flush()
     assert [run.job_id for run in opened[1].runs()] == ["1"]
     recorder.close()
+
+
+def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
+    """What a job's user has just done says more than the day-old table."""
+    bench = make_bench(policy="asrpt-gated")
+    tag = Tag(GROUP, 100, low=80, high=120).format()
+    told = list[tuple[int | None, int | None]]()
+    for _ in range(12):
+        job_id = bench.slurm.submit(4, admin_comment=tag)
+        bench.cycle(2)
+        row = next(row for row in build_status(bench.scheduler, bench.slurm.now).jobs if row.job_id == job_id)
+        told.append((row.predicted_low, row.predicted_high))
+        bench.cycle(2)
+        bench.slurm.tick(400)
+        bench.slurm.end(job_id)
+        bench.cycle()
+    assert told[0] == (80, 120)
+    assert told[-1][0] <= 100
+    assert 380 < told[-1][1] < 420
+    assert bench.runs()["1"].predicted_high == 120, "the history keeps what the tag said: from it they are made anew"
+    assert Misses.of_history(bench.history, bench.slurm.now).around(1001, 80, 100, 120) == pytest.approx(
+        bench.scheduler.parts.misses.around(1001, 80, 100, 120)
+    )
