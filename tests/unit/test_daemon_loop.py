@@ -5,6 +5,7 @@ from threading import Event
 
 import pytest
 
+from slurm_asrpt import __version__
 from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
@@ -128,7 +129,8 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
     job_id = slurm.submit(4)
     daemon = make_daemon()
     daemon.run(once=True)
-    assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
+    status = read_status(daemon.settings.paths.run)
+    assert ([row.job_id for row in status.jobs], status.release) == ([job_id], __version__)
     assert "lease_s=600" in hook_lines(daemon)
 
 
