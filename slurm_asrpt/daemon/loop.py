@@ -57,6 +57,9 @@ GARBAGE = (50_000, 20, 20)
 new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
+REST, LONGEST_REST_S = 2.0, 30.0
+"""A pause is at least so many times as long as the cycle before it took, up to so long: where Slurm has many jobs or
+little time to answer, two thirds of the time belong to others."""
 
 
 class Daemon:
@@ -81,6 +84,7 @@ class Daemon:
         self.forecaster = Forecaster(settings.daemon)
         self.scheduler: Scheduler  # as soon as Slurm has answered
         self._steps, self._stepped = StepWatch(), False
+        self._rest_s = 0.0
 
     def _open_history(self) -> History:
         """Raises HistoryError."""
@@ -201,7 +205,9 @@ class Daemon:
         self.lead.check()
         self._follow_clock(now)
         self._obey_the_switch()
+        began = time.monotonic()
         wakeup = self.scheduler.cycle(now)
+        self._rest_s = min(LONGEST_REST_S, REST * (time.monotonic() - began))
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
         if self._showing.due:
@@ -295,7 +301,8 @@ class Daemon:
         if failures:
             return float(min(LONGEST_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
-        return max(interval * SHORTEST_PAUSE, min(interval, until - time.time()))  # the clock may have stepped back
+        left = min(interval, until - time.time())  # the clock may have stepped back
+        return max(interval * SHORTEST_PAUSE, self._rest_s, left)
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""

@@ -1,6 +1,7 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
 import inspect
+import time
 from threading import Event
 
 import pytest
@@ -106,6 +107,24 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     pauses = run_cycles(make_daemon(), [error, None, error, None])
     assert len(pauses) == 4
     assert pauses[0] == pauses[2] == 2.0
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.5, 4.5), (2.0, 4.0), (6.0, 12.0), (300.0, loop.LONGEST_REST_S)])
+def test_a_long_cycle_is_followed_by_a_longer_pause(make_daemon, monkeypatch, took, pause):
+    daemon, passed = make_daemon(interval_s=5.0), [0.0]
+    daemon.run(once=True)
+    began, since = time.time(), time.monotonic()
+    monkeypatch.setattr(loop.time, "time", lambda: began + passed[0])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: since + passed[0])
+
+    def slowly(now):
+        passed[0] += took
+
+    daemon.scheduler.cycle = slowly
+    daemon.scheduler.between_cycles = lambda pause_s: None
+    daemon._cycle(began)
+    assert daemon._pause(began, None, 0) == pytest.approx(pause)
+    assert daemon._pause(began, began + took, 0) == pytest.approx(max(1.0, 2 * took if took < 15 else pause))
 
 
 def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
