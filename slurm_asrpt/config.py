@@ -72,8 +72,8 @@ class DaemonSettings(Section):
     )
     interval_s: PositiveSeconds = Field(
         5.0,
-        description="Seconds between two reads of the queue; more where a cycle takes long, as the pause "
-        "after it is twice as long at least.",
+        description="Seconds between two reads of the queue; more where a cycle costs so much CPU time "
+        "that it would take more than a quarter of a core.",
     )
     progress_s: PositiveSeconds = Field(
         10.0, description="Seconds between two looks at what a running job has reported of its progress."

@@ -57,9 +57,9 @@ GARBAGE = (50_000, 20, 20)
 new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
-REST, LONGEST_REST_S = 2.0, 30.0
-"""A pause is at least so many times as long as the cycle before it took, up to so long: where Slurm has many jobs or
-little time to answer, two thirds of the time belong to others."""
+REST, LONGEST_REST_S = 3.0, 30.0
+"""A pause is at least so many times the CPU time of the cycle before it, up to so long: where Slurm has many jobs the
+cycles take a quarter of a core. A machine that others keep busy makes no pause longer."""
 
 
 class Daemon:
@@ -205,9 +205,9 @@ class Daemon:
         self.lead.check()
         self._follow_clock(now)
         self._obey_the_switch()
-        began = time.monotonic()
+        before = cpu_s()
         wakeup = self.scheduler.cycle(now)
-        self._rest_s = min(LONGEST_REST_S, REST * (time.monotonic() - began))
+        self._rest_s = min(LONGEST_REST_S, REST * (cpu_s() - before))
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
         if self._showing.due:
@@ -326,6 +326,11 @@ class Daemon:
         self.forecaster.close()
         self.recorder.close()
         self.lead.close()
+
+
+def cpu_s() -> float:
+    """CPU time of this process so far, and of the commands that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def stop_on_signals(stopping: threading.Event) -> None:

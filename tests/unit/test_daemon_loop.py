@@ -109,22 +109,23 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     assert pauses[0] == pauses[2] == 2.0
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.5, 4.5), (2.0, 4.0), (6.0, 12.0), (300.0, loop.LONGEST_REST_S)])
-def test_a_long_cycle_is_followed_by_a_longer_pause(make_daemon, monkeypatch, took, pause):
-    daemon, passed = make_daemon(interval_s=5.0), [0.0]
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, loop.LONGEST_REST_S)])
+def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
+    daemon, spent = make_daemon(interval_s=5.0), [100.0]
     daemon.run(once=True)
     began, since = time.time(), time.monotonic()
-    monkeypatch.setattr(loop.time, "time", lambda: began + passed[0])
-    monkeypatch.setattr(loop.time, "monotonic", lambda: since + passed[0])
+    monkeypatch.setattr(loop.time, "time", lambda: began + 2.0)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: since + 2.0)
+    monkeypatch.setattr(loop, "cpu_s", lambda: spent[0])
 
-    def slowly(now):
-        passed[0] += took
+    def costly(now):
+        spent[0] += cost
 
-    daemon.scheduler.cycle = slowly
+    daemon.scheduler.cycle = costly
     daemon.scheduler.between_cycles = lambda pause_s: None
     daemon._cycle(began)
     assert daemon._pause(began, None, 0) == pytest.approx(pause)
-    assert daemon._pause(began, began + took, 0) == pytest.approx(max(1.0, 2 * took if took < 15 else pause))
+    assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
 
 
 def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
