@@ -57,7 +57,7 @@ GARBAGE = (50_000, 20, 20)
 new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
-REST, LONGEST_REST_S = 3.0, 30.0
+REST, LONGEST_REST_S = 3.0, 15.0
 """A pause is at least so many times the CPU time of the cycle before it, up to so long: where Slurm has many jobs the
 cycles take a quarter of a core. A machine that others keep busy makes no pause longer."""
 
