@@ -19,8 +19,8 @@ LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
 """readline echoes what scontrol is fed; where it knows no terminal (systemd), it cuts lines at 79 columns."""
 EPOCH = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
-"""Times are seconds since the epoch. Without TZ squeue asks for the file of the time zone with each of them, a fifth of
-its time."""
+"""Times are seconds since the epoch. Without TZ squeue takes a quarter longer: it seems to look at the file of the time
+zone with each of them."""
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
