@@ -13,9 +13,11 @@ of what is done in the pause after that, as no decision waits for it (state save
 ``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it, ``whole_ratio``: ``whole_s`` over it.
 ``rpc_per_cycle``: what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed
 time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under
-asrptd over that under plain Slurm just before, the median of the turns, which ``_ratios`` has. ``--cycles``: after the
-last turn asrptd goes on until it has done so many cycles, one after the other: ``rss_mb`` after a tenth of them, at the
-end and at most. Needs root.
+asrptd over that under plain Slurm just before, the median of the turns, which ``_ratios`` has; ``_p90_ratio``: the same
+of the 90th percentiles, as no cycle is under way most of the time; ``_inside_ms``: the part of it in which slurmctld
+waits for its locks and answers, by sdiag (means); the rest is the command itself. ``period_s``: from cycle to cycle,
+more than ``--interval`` where they cost much. ``--cycles``: after the last turn asrptd goes on until it has done so
+many cycles: ``rss_mb`` after a tenth of them, at the end and at most. Needs root.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ LEASE_S = 600
 NICE = 10
 """Of asrptd's session: a tenth of another's weight, as CPUWeight=10 of its unit gives its service."""
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
+RPCS = {"sbatch": "REQUEST_SUBMIT_BATCH_JOB", "squeue": "REQUEST_JOB_USER_INFO"}
+"""What slurmctld is asked by a user's sbatch and squeue --me."""
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
 BETWEEN = re.compile(r"between cycles ([\d.]+) s")
 DECISIVE = ("read", "decide", "write")
@@ -63,7 +67,14 @@ class Phase:
         return int(found[1]) * (1e-6 if "cycle" in name and "Total" not in name else 1.0) if found else 0.0
 
     def rpcs(self, kind: str) -> int:
-        found = re.search(rf"^\t{kind}\s.*?count:(\d+)", self.sdiag, re.MULTILINE)
+        return self._of_rpc(kind, "count")
+
+    def rpc_ms(self, kind: str) -> float:
+        """What slurmctld took to answer, on average: its locks and its work, without the user's command."""
+        return self._of_rpc(kind, "ave_time") / 1e3
+
+    def _of_rpc(self, kind: str, figure: str) -> int:
+        found = re.search(rf"^\t{kind}\s.*?{figure}:(\d+)", self.sdiag, re.MULTILINE)
         return int(found[1]) if found else 0
 
 
@@ -159,6 +170,7 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
         "ratio": round(found["cycle_s"] / backfill, 3) if backfill else None,
         "whole_ratio": round(found["whole_s"] / backfill, 3) if backfill else None,
         "rpc_per_cycle": round(asked / len(cycles), 1),
+        "period_s": round(options.seconds / len(cycles), 2),
         "lease_all_s": round(statistics.median(turn.lease_s for turn in turns), 2),
         **turns[-1].memory,
         "load_average": round(os.getloadavg()[0], 1),
@@ -192,13 +204,26 @@ def _slurm_figures(turns: Sequence[Turn]) -> dict[str, float]:
 def _latencies(turns: Sequence[Turn]) -> dict[str, float | list[float]]:
     """What users saw of both, in milliseconds."""
     found: dict[str, float | list[float]] = {}
-    for name in ("sbatch", "squeue"):
-        pairs = [[statistics.median(getattr(phase, name)) for phase in (turn.ours, turn.plain)] for turn in turns]
+    for name, rpc in RPCS.items():
+        inside = [statistics.fmean(phase.rpc_ms(rpc) for phase in side) for side in zip(*_phases(turns), strict=True)]
+        found |= {f"{name}_inside_ms": round(inside[0], 1), f"{name}_inside_plain_ms": round(inside[1], 1)}
+        pairs = [[statistics.median(getattr(phase, name)) for phase in phases] for phases in _phases(turns)]
         with_us, without = (1e3 * statistics.median(side) for side in zip(*pairs, strict=True))
         ratios = [round(ours / plain, 3) for ours, plain in pairs]
         found |= {f"{name}_ms": round(with_us, 1), f"{name}_plain_ms": round(without, 1)}
         found |= {f"{name}_ratio": round(statistics.median(ratios), 3), f"{name}_ratios": ratios}
+        slow = [_slowest_tenth(getattr(turn.ours, name)) / _slowest_tenth(getattr(turn.plain, name)) for turn in turns]
+        found |= {f"{name}_p90_ratio": round(statistics.median(slow), 3)}
     return found
+
+
+def _phases(turns: Sequence[Turn]) -> list[tuple[Phase, Phase]]:
+    return [(turn.ours, turn.plain) for turn in turns]
+
+
+def _slowest_tenth(seconds: Sequence[float]) -> float:
+    """Where it begins."""
+    return statistics.quantiles(seconds, n=10)[-1]
 
 
 def _memory(log: Log, pid: int, cycles: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ import typer
 from slurm_asrpt_cli.common import run_app
 from slurm_asrpt_cli.helping import Tool
 
+from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config import Mode, Settings, load_settings
 from slurm_asrpt.daemon.lead import wait_to_lead
@@ -60,6 +61,7 @@ def asrptd(
     if policy is not None:
         settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": policy})})
     prepare(settings)
+    LOG.info("release %s", __version__)
     stopping = Event()
     stop_on_signals(stopping)
     lead = wait_to_lead(settings.paths.state, stopping, once)

@@ -70,14 +70,18 @@ class DaemonSettings(Section):
         description="shadow: decide and record, write nothing. order: SiteFactor only. "
         "enforce: leases, nodes and start times.",
     )
-    interval_s: PositiveSeconds = Field(5.0, description="Seconds between two reads of the queue.")
+    interval_s: PositiveSeconds = Field(
+        5.0,
+        description="Seconds between two reads of the queue; more where a cycle costs so much CPU time "
+        "that it would take more than a quarter of a core.",
+    )
     progress_s: PositiveSeconds = Field(
         10.0, description="Seconds between two looks at what a running job has reported of its progress."
     )
     forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0,
-        description="Seconds between two estimates of when waiting jobs will start, made by a process beside asrptd; "
-        "more where that takes long, so that a tenth of a core is the most that goes into them. 0: none.",
+        description="Seconds between two estimates of when waiting jobs will start, made by a process beside asrptd, "
+        "by a quarter of a core at most; more where that takes long, so that in the long run it is a tenth. 0: none.",
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."

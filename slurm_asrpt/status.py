@@ -109,6 +109,7 @@ class Status:
     counts: Annotated[dict[str, list[int]], "Of each state all jobs and their GPUs, whatever the filters."] = field(
         default_factory=dict
     )
+    release: Annotated[str, "Of the asrptd that wrote it; empty before there was this field."] = ""
 
 
 def withdrawn_after(forecast_s: float) -> float:

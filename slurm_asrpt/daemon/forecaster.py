@@ -1,7 +1,8 @@
 """Start-time estimates beside the scheduling: a process of its own computes them, cycles hand over and pick up.
 
-One gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority, and one runs at a time; nothing waits for it.
-After one that has taken long there is a longer rest: DUTY of a core at most goes into them.
+One gets BUDGET of ``daemon.forecast_s`` as CPU time, at a lower priority and never more of a core than that, and one
+runs at a time; nothing waits for it. After one that has taken long there is a longer rest: in the long run DUTY of a
+core at most goes into them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Process:
             question.write(snapshot)
             question.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slurm_asrpt.forecast", f"{budget_s:g}"],
+                [sys.executable, "-P", "-m", "slurm_asrpt.forecast", f"{budget_s:g}", f"{BUDGET:g}"],
                 stdin=question,
                 stdout=self._out,
                 stderr=self._errors,

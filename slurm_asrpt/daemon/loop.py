@@ -58,6 +58,9 @@ GARBAGE = (50_000, 20, 20)
 new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
+REST, LONGEST_REST_S = 3.0, 15.0
+"""A pause is at least so many times the CPU time of the cycle before it, up to so long: where Slurm has many jobs the
+cycles take a quarter of a core. A machine that others keep busy makes no pause longer."""
 
 
 class Daemon:
@@ -82,6 +85,7 @@ class Daemon:
         self.forecaster = Forecaster(settings.daemon)
         self.scheduler: Scheduler  # as soon as Slurm has answered
         self._steps, self._stepped = StepWatch(), False
+        self._rest_s = 0.0
 
     def _open_history(self) -> History:
         """Raises HistoryError."""
@@ -211,7 +215,9 @@ class Daemon:
         self.lead.check()
         self._follow_clock(now)
         self._obey_the_switch()
+        before = cpu_s()
         wakeup = self.scheduler.cycle(now)
+        self._rest_s = min(LONGEST_REST_S, REST * (cpu_s() - before))
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
         if self._showing.due:
@@ -305,7 +311,8 @@ class Daemon:
         if failures:
             return float(min(LONGEST_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
-        return max(interval * SHORTEST_PAUSE, min(interval, until - time.time()))  # the clock may have stepped back
+        left = min(interval, until - time.time())  # the clock may have stepped back
+        return max(interval * SHORTEST_PAUSE, self._rest_s, left)
 
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Tell the hook how to lease, and for how long it may believe that we are there."""
@@ -329,6 +336,11 @@ class Daemon:
         self.forecaster.close()
         self.recorder.close()
         self.lead.close()
+
+
+def cpu_s() -> float:
+    """CPU time of this process so far, and of the commands that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def stop_on_signals(stopping: threading.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from slurm_asrpt import __version__
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
@@ -52,6 +53,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         forecast_s=forecaster.every_s,
         nodes=_node_rows(scheduler.world),
         counts=count_jobs(rows),
+        release=__version__,
     )
 
 

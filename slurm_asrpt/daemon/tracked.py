@@ -198,7 +198,7 @@ class Tracked:
             "real": asdict(self.real) if self.real else None,
             "forecast": astuple(self.forecast) if self.forecast else None,
             "restarts": self.record.restarts,
-            "service": astuple(self.service),
+            "service": astuple(self.service) if self.service != Service() else (),
             "over": asdict(self.over) if self.over else None,
             "interruption": astuple(self.interruption) if self.interruption else None,
         }

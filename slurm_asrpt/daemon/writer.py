@@ -61,7 +61,9 @@ class Writer:
 
     def _pins(self, fenced: Sequence[Tracked]) -> list[Update]:
         for tracked in fenced:
-            if tracked.mapped:
+            if tracked.mapped and self._takes_whole_servers(tracked):
+                self._write_rank_map(tracked, tracked.pin.gpus if tracked.pin else {})
+            elif tracked.mapped:
                 rankmap.announce(self.settings.paths.spool, tracked.record.number)
         return [writeback.pin(t.record.job_id, t.pin.gpus, self.parts.slurm.multifactor) for t in fenced if t.pin]
 
@@ -70,7 +72,14 @@ class Writer:
             if error:
                 self._did_not_start(tracked, error, now)
         until = self.parts.clock.monotonic() + MAP_WAIT_S
-        self._unmapped |= {str(t.record.number): (t, until) for t in fenced if t.mapped}
+        unknown = [t for t in fenced if t.mapped and not self._takes_whole_servers(t)]
+        self._unmapped |= {str(t.record.number): (t, until) for t in unknown}
+
+    def _takes_whole_servers(self, tracked: Tracked) -> bool:
+        """All GPUs of every node of its pin: then the pin is what Slurm will allocate, and its job need not wait."""
+        sizes = self.world.view.by_name
+        gpus = tracked.pin.gpus if tracked.pin is not None else {}
+        return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
 
     def write_rank_maps(self, most_s: float) -> None:
         """Host files must be there before the first srun: ask for the real allocations at short intervals.

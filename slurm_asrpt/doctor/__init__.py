@@ -11,7 +11,10 @@ from slurm_asrpt.doctor.look import Look, look_at_slurm
 
 __all__ = ["Finding", "Look", "State", "examine", "look_at_slurm"]
 
-OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (daemon.switched, *predictions.CHECKS)
+OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (
+    *(daemon.switched, daemon.release),
+    *predictions.CHECKS,
+)
 SLURM_CHECKS: tuple[Callable[[Settings, float, Look], Iterator[Finding]], ...] = (
     *(slurm.answers, hook.plugin, hook.include, hook.scripts, hook.tags, daemon.leases, daemon.clock),
     *(slurm.conf, slurm.fights, slurm.gpus, permissions.owners),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_asrpt import switch
+from slurm_asrpt import __version__, switch
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
@@ -27,6 +27,19 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
         yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
     else:
         yield ok("switch", f"enabled, mode {settings.daemon.mode}")
+
+
+def release(settings: Settings, now: float) -> Iterator[Finding]:
+    """An upgrade counts for asrptd once it is started anew. That it has no status is said by others."""
+    try:
+        runs = read_status(settings.paths.run).release
+    except AsrptError:
+        return
+    if runs == __version__:
+        yield ok("release", f"asrptd runs {runs}, which is installed")
+    else:
+        text = f"asrptd runs {runs or 'a release that does not say which'}, and {__version__} is installed"
+        yield warning("release", text, "systemctl restart asrptd")
 
 
 def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """A forecast in a process of its own: a snapshot comes on stdin, estimates go to stdout; nothing else is touched.
 
-``python -m slurm_asrpt.forecast BUDGET_S``, the CPU seconds that it may take. It says how many it has taken, too.
+``python -m slurm_asrpt.forecast BUDGET_S SHARE``: the CPU seconds that it may take, and of one core how much at a time,
+so that whoever works on the controller does not notice when it begins. It says how many seconds it has taken, too.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ import math
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
 from hashlib import sha256
-from time import process_time
 
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import from_json
 
 NICE = 10
+SLICE_S = 0.1
+"""Shorter rests are not worth a wake-up."""
 GRACE_S = 10
 """For the start of Python and a policy that takes its time over one decision."""
 
 
 def main() -> None:
-    budget_s = float(sys.argv[1])
+    budget_s, share = map(float, sys.argv[1:3])
     with suppress(PermissionError):  # under systemd, whose unit forbids the call and has its own weight
         os.nice(NICE)  # the daemon comes first
     most = int(budget_s) + GRACE_S
@@ -34,9 +38,28 @@ def main() -> None:
     snapshot = from_json(data)
     gc.freeze()
     gc.disable()  # a replay makes next to no cyclic garbage
-    found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s)
+    found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=paced(share))
     starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
-    json.dump({"cpu_s": process_time(), "starts": starts}, sys.stdout)
+    json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
+
+
+def paced(
+    share: float,
+    spent: Callable[[], float] = time.process_time,
+    passed: Callable[[], float] = time.monotonic,
+    rest: Callable[[float], object] = time.sleep,
+) -> Callable[[], float]:
+    """A clock of CPU seconds for who asks it often: where more than its share is spent, it rests before it answers."""
+    before, began = spent(), passed()
+
+    def clock() -> float:
+        now = spent()
+        ahead_s = (now - before) / share - (passed() - began)
+        if ahead_s > SLICE_S:
+            rest(ahead_s)
+        return now
+
+    return clock
 
 
 def _known(time: float) -> float | None:

@@ -64,6 +64,17 @@ def test_an_uneven_placement_starts_where_it_was_planned_with_its_ranks_where_he
     assert [ranks[str(i)] for i in range(6)] == hosts
 
 
+def test_a_job_on_whole_servers_has_its_ranks_where_heavy_edge_wants_them(asrpt: Cluster):
+    """Its host file is there before it starts."""
+    script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks.out\ncp $SLURM_HOSTFILE hosts.out\nsleep 3"
+    job_id = asrpt.submit("-n8", "-c1", "--gpus-per-task=1", "--comment=asrpt:profile=gpt-6.7b-pp4dp2", script=script)
+    asrpt.wait(job_id, "COMPLETED")
+    first, second = sorted(set(hosts := asrpt.output("hosts.out").split()))
+    assert hosts == [second] * 2 + [first] * 4 + [second] * 2  # Slurm's own order has no node twice
+    ranks = dict(line.split(": ") for line in asrpt.output("ranks.out").splitlines())
+    assert [ranks[str(i)] for i in range(8)] == hosts
+
+
 def test_the_splitter_model_holds_where_slurm_has_a_choice(asrpt: Cluster):
     """6 GPUs on three nodes with 3, 4 and 4 free: what Slurm gives is what we planned."""
     asrpt.block("n1", 1)

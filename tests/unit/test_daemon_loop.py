@@ -6,6 +6,7 @@ from threading import Event
 
 import pytest
 
+from slurm_asrpt import __version__
 from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
@@ -119,6 +120,25 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     assert pauses[0] == pauses[2] == 2.0
 
 
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, loop.LONGEST_REST_S)])
+def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
+    daemon, spent = make_daemon(interval_s=5.0), [100.0]
+    daemon.run(once=True)
+    began, since = time.time(), time.monotonic()
+    monkeypatch.setattr(loop.time, "time", lambda: began + 2.0)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: since + 2.0)
+    monkeypatch.setattr(loop, "cpu_s", lambda: spent[0])
+
+    def costly(now):
+        spent[0] += cost
+
+    daemon.scheduler.cycle = costly
+    daemon.scheduler.between_cycles = lambda pause_s: None
+    daemon._cycle(began)
+    assert daemon._pause(began, None, 0) == pytest.approx(pause)
+    assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
+
+
 def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
     pauses = run_cycles(make_daemon(), [SlurmError("away")] * 9)
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60, 60]
@@ -140,7 +160,8 @@ def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
     job_id = slurm.submit(4)
     daemon = make_daemon()
     daemon.run(once=True)
-    assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
+    status = read_status(daemon.settings.paths.run)
+    assert ([row.job_id for row in status.jobs], status.release) == ([job_id], __version__)
     assert "lease_s=600" in hook_lines(daemon)
 
 

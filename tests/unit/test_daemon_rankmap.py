@@ -9,9 +9,16 @@ from slurm_asrpt.daemon.placing import placement_of
 from slurm_asrpt.daemon.tracked import Place
 
 
+def make_shared(make_bench):
+    """Of n1's two GPUs one is another job's: only Slurm knows what a job on n1, n2 and n3 gets there."""
+    bench = make_bench(sizes=(2, 4, 1))
+    bench.slurm.submit(1, leased=False, required_nodes="n1")
+    return bench
+
+
 def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench):
     """A user may name a job like scontrol's own fields; what comes of it must not stop the daemon."""
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.allocations = lambda ids: {i: {"n1": 1, "n2": 4, "n9": 8} for i in ids}
     bench.cycle()
@@ -21,7 +28,7 @@ def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench)
 
 
 def test_a_rank_map_is_announced_written_and_removed(make_bench):
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.cycle()
     tracked = bench.job(job_id)
@@ -40,8 +47,25 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert not bench.hosts(job_id).exists()
 
 
-def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+def test_the_rank_map_of_a_job_on_whole_servers_is_there_before_it_starts(make_bench):
     bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    written, update = [], bench.slurm.update
+
+    def watched(updates):
+        written.extend(["ReqNodeList" in each.fields, bench.hosts(job_id).exists()] for each in updates)
+        return update(updates)
+
+    bench.slurm.update = watched
+    bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
+    bench.cycle()
+    assert written == [[False, False], [True, True]]  # not with the fence, which says whether it still waits
+    assert sorted(bench.hosts(job_id).read_text(encoding="utf-8").split()) == ["n1"] + ["n2"] * 4 + ["n3"]
+    assert not bench.hosts(f"{job_id}.wait").exists()
+
+
+def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+    bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.starts_jobs = False
     bench.cycle(seconds=0.5)
@@ -54,7 +78,7 @@ def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_
 
 def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
     """Its files are removed with its pin; Slurm may be about to start it elsewhere."""
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.starts_jobs = False
     bench.cycle(seconds=0.1)
@@ -69,7 +93,7 @@ def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, mo
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "hosts")
 
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     job_id = bench.slurm.submit(6, profile="tail")
     with monkeypatch.context() as patch:
         patch.setattr(rankmap.Path, "write_text", full)
@@ -81,7 +105,7 @@ def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, mo
 
 
 def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make_bench):
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, profile="tail")
     bench.cycle()
@@ -94,7 +118,7 @@ def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make
 
 
 def test_a_job_taken_back_leaves_no_announcement(make_bench):
-    bench = make_bench(sizes=(1, 4, 1))
+    bench = make_shared(make_bench)
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, profile="tail")
     bench.cycle()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_asrpt import __version__
 from slurm_asrpt.config import GroupSettings, Settings, parse_settings
 from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
 from slurm_asrpt.doctor import State, examine
@@ -18,13 +19,14 @@ from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.predict.judge import Drift, drift
 from slurm_asrpt.predict.model import active_name
 from slurm_asrpt.predict.retrain import models_folder, retrain
+from slurm_asrpt.status import Status, write_status
 
 GROUP, NOW = "0123456789abcdef", 1_800_000_000.0
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    paths = {"state": str(tmp_path / "state"), "hook": str(tmp_path / "hook")}
+    paths = {"state": str(tmp_path / "state"), "hook": str(tmp_path / "hook"), "run": str(tmp_path / "run")}
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "hook").mkdir()
     return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
@@ -115,6 +117,22 @@ def test_a_dead_daemon_is_found(healthy: Settings) -> None:
     write_hook_conf(healthy.paths.hook, ["gpu"], 600, NOW - 30, GroupSettings())
     assert states(healthy)["hook"] is State.FAILURE
     assert "systemctl status asrptd" in remedies(healthy)
+
+
+@pytest.mark.parametrize(
+    ("runs", "state", "told"),
+    [
+        (__version__, State.OK, f"runs {__version__}"),
+        ("0.0.9", State.WARNING, f"0.0.9, and {__version__} is"),
+        ("", State.WARNING, "does not say"),
+    ],
+)
+def test_an_asrptd_of_another_release_is_to_be_restarted(healthy: Settings, runs, state, told) -> None:
+    healthy.paths.run.mkdir()
+    write_status(healthy.paths.run, Status(NOW, "enforce", "asrpt-gated", 5.0, 8, 8, release=runs))
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "release"]
+    assert (found.state, told in found.text) == (state, True)
+    assert found.remedy == ("" if state is State.OK else "systemctl restart asrptd")
 
 
 def test_drift_by_hand() -> None:

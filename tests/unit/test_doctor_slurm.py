@@ -11,7 +11,7 @@ import pytest
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
-from slurm_asrpt import switch
+from slurm_asrpt import __version__, switch
 from slurm_asrpt.config import Mode, Settings, parse_settings
 from slurm_asrpt.doctor import Look, State, examine, look_at_slurm, systemd
 from slurm_asrpt.install import luablock
@@ -43,7 +43,7 @@ def status_of(settings: Settings, mode: str, *queued: str) -> None:
         JobStatus(job, "train", "u", "gpu", 1, "", "", 0, NOW, "delayed", "gpus", "", {}, {}, rank)
         for rank, job in enumerate(queued, start=1)
     ]
-    write_status(settings.paths.run, Status(NOW, mode, "asrpt", 5.0, 8, 8, rows))
+    write_status(settings.paths.run, Status(NOW, mode, "asrpt", 5.0, 8, 8, rows, release=__version__))
 
 
 def job(job_id: str, lease: float = 600.0, tag: str = TAG, age: float = 60.0, **more: object) -> JobRecord:
@@ -90,7 +90,7 @@ OURS = ("hook", "table", "model", "drift")
 def test_a_sound_installation_is_found_sound(settings: Settings, look: Look) -> None:
     findings = [f for f in examine(settings, NOW, look) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 12
+    assert len(findings) == 13
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])

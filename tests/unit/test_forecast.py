@@ -14,6 +14,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
+from slurm_asrpt.forecast.__main__ import SLICE_S, paced
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.margins import KEPT, Margins, Miss, Start
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
@@ -127,6 +128,25 @@ def test_the_same_state_and_seed_give_the_same_also_through_json() -> None:
 def test_too_small_a_budget_gives_no_estimates() -> None:
     ticks = iter(range(10**6))
     assert forecast(snapshot([waiting(1)]), 0, budget_s=15, clock=lambda: float(next(ticks))) == {}
+
+
+@pytest.mark.parametrize("share", [0.25, 0.1])
+def test_a_forecast_takes_no_more_of_a_core_than_its_share(share) -> None:
+    spent, rests = [5.0], []  # what it has cost to start Python is not asked back
+    clock = paced(share, lambda: spent[0], lambda: spent[0] + sum(rests), rests.append)
+    for _ in range(1000):
+        spent[0] += 0.01
+        assert clock() == spent[0]
+        assert spent[0] - 5.0 <= share * (spent[0] - 5.0 + sum(rests)) + share * SLICE_S
+    assert 10.0 < sum(rests) + 10.0 <= 10.0 / share
+
+
+def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
+    spent = [0.0]
+    clock = paced(0.25, lambda: spent[0], lambda: 4 * spent[0], lambda seconds: pytest.fail(f"{seconds} s"))
+    for _ in range(100):
+        spent[0] += 0.1
+        clock()
 
 
 def test_where_more_come_than_can_run_the_next_are_told_all_the_same() -> None:

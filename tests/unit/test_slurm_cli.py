@@ -69,6 +69,12 @@ def test_a_program_that_fails_silently_gives_its_status(client, program):
         client.jobs()
 
 
+def test_times_are_asked_for_as_seconds_wherever_the_controller_is(tmp_path, program, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    program("scontrol", 'echo "SLURM_VERSION = $SLURM_TIME_FORMAT $TZ"')
+    assert CliClient(SlurmSettings(bin_dir=str(tmp_path))).config().version == "%s UTC0"
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from slurm_asrpt_cli import asrptd
 
 from slurm_asrpt import __version__
 
@@ -21,6 +22,21 @@ def test_each_tool_says_its_version(tool: str, option: str, monkeypatch, capsys)
         sys.exit(getattr(importlib.import_module(module), main)())
     assert not ended.value.code
     assert capsys.readouterr().out == f"slurm-asrpt {PROJECT['version']}\n"
+
+
+def test_asrptd_logs_its_release_before_all_else(tmp_path, monkeypatch, caplog):
+    config = tmp_path / "asrpt.toml"
+    folders = ("state", "run", "hook", "spool")
+    config.write_text("[paths]\n" + "".join(f'{key} = "{tmp_path}/{key}"\n' for key in folders))
+    config.chmod(0o600)
+    monkeypatch.setattr(asrptd, "wait_to_lead", lambda *_: None)
+    monkeypatch.setattr(asrptd, "stop_on_signals", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["asrptd", "--config", str(config)])
+    caplog.set_level("INFO", "asrptd")
+    with pytest.raises(SystemExit) as ended:
+        asrptd.main()
+    assert not ended.value.code
+    assert [record.message for record in caplog.records] == [f"release {PROJECT['version']}"]
 
 
 def test_the_package_has_one_version():
