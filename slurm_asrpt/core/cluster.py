@@ -131,8 +131,8 @@ class ClusterView:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
-    def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
+    def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> int:
+        """Take these GPUs, and the CPUs and memory that the request drags along. How many; ValueError if not free."""
         free, masks, bits = self.free, self.masks, self.bits  # written out, as ``give``: once a job in a simulation
         name, taken = "", 0
         try:
@@ -153,6 +153,7 @@ class ClusterView:
         self.version += 1
         if self._stocked:
             self._move_stocks(gpus, request, -1)
+        return taken
 
     def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Give them back. Raises ValueError if the node would have more than it has."""
