@@ -151,10 +151,10 @@ class PlainRun:
         self.view = ClusterView(nodes)
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
-        self.submit = array("d", [*np.asarray(table.submit, dtype=float), _NEVER])
+        self.submit = array("d", np.append(table.submit, _NEVER).tobytes())
         self.next_arrival = self.submit[0]  # never, if no job is to come
         self.next_end = _NEVER  # when the next of those that run ends
-        self.arrived = self.started = self.done = self.events = 0
+        self.arrived = self.waiting = self.done = self.events = 0
         self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
         self.running: list[Running] = []  # a heap
         self.clock = self.submit[0] if len(table) else 0.0
@@ -173,7 +173,7 @@ class PlainRun:
                 self._ends(now)
             if self.next_arrival <= now:
                 self._arrivals(now)
-            if self.started < self.arrived:  # somebody waits
+            if self.waiting:
                 for decision in decide(view, now):
                     if isinstance(decision, Start):
                         self._begin(decision, now)
@@ -182,7 +182,11 @@ class PlainRun:
 
     def _next_decision(self) -> float:
         """On to the next instant with something to decide, or never; jobs that change nothing arrive on the way."""
-        change = self._next_change()
+        change = self.next_end
+        if self.waiting:
+            wake = self.policy.next_wakeup(self.clock)
+            if wake is not None and self.clock < wake < change:  # one that is not in the future is no event
+                change = wake if change < _NEVER or self.next_arrival < _NEVER else self._idle_until(wake)
         while (now := self.next_arrival) < change:
             self.clock = now
             self.events += 1
@@ -193,19 +197,10 @@ class PlainRun:
             self.events += 1
         return change
 
-    def _next_change(self) -> float:
-        """When a job ends or the policy wakes up, or never. A wake-up that is not in the future is no event."""
-        end = self.next_end
-        if self.started < self.arrived:
-            wake = self.policy.next_wakeup(self.clock)
-            if wake is not None and self.clock < wake < end:
-                return wake if end < _NEVER or self.next_arrival < _NEVER else self._idle_until(wake)
-        return end
-
     def _idle_until(self, wake: float) -> float:
         """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
         self.idle += 1
-        return wake if self.idle <= 1000 + 2 * (self.arrived - self.started) else _NEVER
+        return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
@@ -226,6 +221,7 @@ class PlainRun:
         while self.next_arrival <= now:
             job = next(self.coming)
             self.arrived += 1
+            self.waiting += 1
             self.next_arrival = self.submit[self.arrived]
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
@@ -248,7 +244,7 @@ class PlainRun:
         taken = self.view.take(gpus, job.request)  # raises if a GPU were given twice
         if taken != job.gpus:
             raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {taken}")
-        self.started += 1
+        self.waiting -= 1
         self.idle = 0
         end = now + self.iterations[row] * alpha
         heappush(self.running, (end, row, job, gpus))

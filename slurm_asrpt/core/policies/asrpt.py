@@ -22,7 +22,7 @@ _KINDS = 65536
 _WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Delay:
     """A communication-heavy job that waits for better servers: its first alpha (kappa) and its deadline."""
 
@@ -239,19 +239,19 @@ class ASrpt:
         waits: list[Wait] = []
         self._blocked = False
         for job, kind in self._fifo.values():
-            decision = self._consider(job, kind, plan, now)
-            decisions.append(decision)
-            if isinstance(decision, Start):
-                decision.key = (len(decisions) - 1,)
-                plan.add(job, decision.placement)
-                started.append(job.id)
+            found = self._consider(job, kind, plan, now)
+            if isinstance(found, Placement):
+                plan.add(job, found)
                 self._state += 1
+                started.append(job.id)
+                decisions.append(Start(job, found, (len(decisions),)))
                 if self._neighbours is not None:
-                    self._neighbours.started(decision.job.id, decision.placement, decision.job.profile)
+                    self._neighbours.started(job.id, found, job.profile)
                 continue
-            waits.append(decision)
-            self._last[job.id] = decision.reason
-            if not self._may_pass(job.id, decision.reason, now):
+            decisions.append(found)
+            waits.append(found)
+            self._last[job.id] = found.reason
+            if not self._may_pass(job.id, found.reason, now):
                 self._blocked = True
                 break
         if started:  # is gone from here, and the cluster will not be what it was
@@ -283,8 +283,8 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Start | Wait:
-        """Lines 5-23 for one job."""
+    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Placement | Wait:
+        """Lines 5-23 for one job: where it starts, or why it does not."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         free = plan.free
@@ -305,7 +305,7 @@ class ASrpt:
                 ratio, nodes = placement.alpha / kind.best, dict(placement.gpus)
                 why = reason(_DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
                 return Wait(job, why, delay.deadline)
-        return Start(job, placement)
+        return placement
 
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
         """Lines 15-20: a job waits for better servers than it would get at its first turn."""
