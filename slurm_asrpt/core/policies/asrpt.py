@@ -53,6 +53,7 @@ class Kind:
 
 
 Waiting = tuple[Job, Kind]
+"""A job on the virtual machine or in the FIFO, and what it is like."""
 
 
 @register("asrpt", key=("place_in_fifo",))
