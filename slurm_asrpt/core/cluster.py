@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
@@ -59,6 +59,24 @@ class Placement:
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(self.gpus)
+
+
+Ranks = Callable[[Sequence[str]], tuple[str, ...]]
+"""What makes the names of the servers the node of each replica."""
+
+
+@dataclass(slots=True)
+class Mapped:
+    """How the jobs of one profile have been mapped.
+
+    alone: by the bit of a server that has the whole job.
+    forms: ranks, alpha and speed by GPUs per server and the servers' makes, in node-table order.
+    """
+
+    profile: JobProfile
+    fabric: Fabric
+    alone: dict[int, Placement] = field(default_factory=dict)
+    forms: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Ranks, float, float]] = field(default_factory=dict)
 
 
 def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
@@ -125,14 +143,17 @@ class ClusterView:
         for name, count in self.free.items():
             self._check(name, count)
             self.masks[count] |= self.bits[name]
-        self.singles: dict[int, tuple[JobProfile, Fabric, dict[int, Placement]]] = {}  # freeindex's; shared by copies
+        self.names = tuple([node.name for node in self.nodes])
+        number: dict[tuple[int, str, float], int] = {}  # nodes of one make serve a job alike
+        self.makes = tuple([number.setdefault((n.gpus, n.gpu_type, n.speed), len(number)) for n in self.nodes])
+        self.mapped: dict[int, Mapped] = {}  # freeindex's, by the profile's id(); shared by copies
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
-    def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Take these GPUs, and the CPUs and memory that the request drags along. Raises ValueError if not free."""
+    def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> int:
+        """Take these GPUs, and the CPUs and memory that the request drags along. How many; ValueError if not free."""
         free, masks, bits = self.free, self.masks, self.bits  # written out, as ``give``: once a job in a simulation
         name, taken = "", 0
         try:
@@ -153,6 +174,7 @@ class ClusterView:
         self.version += 1
         if self._stocked:
             self._move_stocks(gpus, request, -1)
+        return taken
 
     def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
         """Give them back. Raises ValueError if the node would have more than it has."""
@@ -177,7 +199,7 @@ class ClusterView:
         if self._stocked:
             self._move_stocks(gpus, request, +1)
 
-    def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], None]) -> None:
+    def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], object]) -> None:
         """All or nothing: the nodes before the one that failed are as they were."""
         total = self.total_free
         back(dict(takewhile(lambda item: item[0] != failed, gpus.items())))

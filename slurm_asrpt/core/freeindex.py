@@ -9,16 +9,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate
+from operator import itemgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Mapped, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, least_alpha, offers, place, placement_on
+from slurm_asrpt.core.placement.selection import Strategy, least_alpha, mapping_on, offers, place, placement_on
 from slurm_asrpt.core.placement.splitter import slurm_split
 
 Chosen = list[tuple[int, int]]
 """Servers: place in the node table, free GPUs."""
 
-_KINDS = 4096  # profiles whose placements on single servers are kept, per table of nodes
+_KINDS, _FORMS = 4096, 16384  # profiles whose placements are kept, per table of nodes, and forms of each
 _split = lru_cache(maxsize=_KINDS)(slurm_split)
 _MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum costs more than it should
 
@@ -47,7 +48,8 @@ class Plan:
             return None
         if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
-        return _by_masks(self._cluster, self.masks(), job, strategy, fabric)
+        cluster, masks = self._cluster, self._masks if self._filed == len(self._starts) else self.masks()
+        return (_by_kind if cluster.kinds else _among)(cluster, masks, job, strategy, fabric)
 
     def usable(self, job: Job) -> int:
         """Free GPUs beside the starts on servers that the job may use."""
@@ -102,13 +104,11 @@ def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric)
         return None
     if not plain(job, view):
         return place(view, job, strategy, fabric)
-    return _by_masks(view, view.masks, job, strategy, fabric)
+    return (_by_kind if view.kinds else _among)(view, view.masks, job, strategy, fabric)
 
 
-def _by_masks(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
-    if not view.kinds:
-        return _among(view, masks, job, strategy, fabric)
+def _by_kind(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    """``_among`` the GPUs of one kind, or all, whatever has the least alpha."""
     alone = ([mask & kind for mask in masks] for kind in view.kinds)
     enough = [some for some in alone if _free(some) >= job.gpus]
     return least_alpha([_among(view, some, job, strategy, fabric) for some in (*enough, masks)])
@@ -120,29 +120,45 @@ def _free(masks: list[int]) -> int:
 
 
 def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    bit = _one_server(masks, job.gpus, strategy)
-    if bit:
-        return _on_one_node(view, bit, job.profile, fabric)
-    chosen = _CHOICES[strategy](masks, job.gpus)
+    """For a plain request and enough free GPUs. masks: those of the view, or of what is planned on it."""
+    gpus, profile = job.gpus, job.profile
+    known = view.mapped.get(id(profile))  # hashing a profile costs more than the rest
+    if known is None or known.fabric is not fabric:
+        known = _remembered(view, profile, fabric)
+    bit = _one_server(masks, gpus, strategy)
+    if bit:  # as for most jobs of a simulation: each kind is mapped once per node
+        return known.alone.get(bit) or _on_one_node(view, bit, known)
+    chosen = _CHOICES[strategy](masks, gpus)
     chosen.sort()
     places, free = zip(*chosen, strict=True)
-    counts = free if sum(free) == job.gpus else _split(free, job.gpus)
-    nodes = view.nodes
-    return None if counts is None else placement_on([nodes[i] for i in places], counts, job.profile, fabric)
+    counts = free if sum(free) == gpus else _split(free, gpus)
+    return None if counts is None else _on_several(view, places, counts, known)
 
 
-def _on_one_node(view: ClusterView, bit: int, profile: JobProfile, fabric: Fabric) -> Placement:
-    """A whole job on one node. Most jobs of a simulation are: each kind is mapped once per node."""
-    known = view.singles.get(id(profile))  # hashing a profile costs more than the rest
-    if known is None or known[0] is not profile or known[1] is not fabric:
-        if len(view.singles) >= _KINDS:
-            view.singles.clear()
-        known = view.singles[id(profile)] = (profile, fabric, {})
-    found = known[2].get(bit)
-    if found is None:
-        node = view.nodes[bit.bit_length() - 1]
-        found = known[2][bit] = placement_on([node], (profile.gpus,), profile, fabric)
+def _remembered(view: ClusterView, profile: JobProfile, fabric: Fabric) -> Mapped:
+    if len(view.mapped) >= _KINDS:
+        view.mapped.clear()
+    found = view.mapped[id(profile)] = Mapped(profile, fabric)
     return found
+
+
+def _on_one_node(view: ClusterView, bit: int, known: Mapped) -> Placement:
+    node = view.nodes[bit.bit_length() - 1]
+    found = known.alone[bit] = placement_on([node], (known.profile.gpus,), known.profile, known.fabric)
+    return found
+
+
+def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: Mapped) -> Placement:
+    """``placement_on`` two nodes or more, mapped once per form."""
+    at = itemgetter(*places)
+    names, form = at(view.names), (counts, at(view.makes))
+    mapping = known.forms.get(form)
+    if mapping is None:
+        if len(known.forms) >= _FORMS:
+            known.forms.clear()
+        mapping = known.forms[form] = mapping_on(at(view.nodes), counts, known.profile, known.fabric)
+    ranks, alpha, speed = mapping
+    return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
 
 
 def _one_server(masks: list[int], gpus: int, strategy: Strategy) -> int:

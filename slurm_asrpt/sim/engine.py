@@ -8,18 +8,18 @@ decides once. The engine reads no clock and rolls no dice: the same table and po
 from __future__ import annotations
 
 import gc
-import heapq
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
@@ -151,14 +151,13 @@ class PlainRun:
         self.view = ClusterView(nodes)
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
-        self.arriving = next(self.coming, None)  # the job that arrives next
-        self.next_arrival = _NEVER if self.arriving is None else self.arriving.submit_time  # when that is
+        self.submit = array("d", np.append(table.submit, _NEVER).tobytes())
+        self.next_arrival = self.submit[0]  # never, if no job is to come
         self.next_end = _NEVER  # when the next of those that run ends
-        self.done = self.events = 0
+        self.arrived = self.waiting = self.done = self.events = 0
         self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
-        self.waiting: set[JobId] = set()
         self.running: list[Running] = []  # a heap
-        self.clock = 0.0 if self.arriving is None else self.arriving.submit_time
+        self.clock = self.submit[0] if len(table) else 0.0
         # as compact as numpy's arrays, and much quicker to set one by one
         self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
         self.nodes = array("q", [0]) * len(table)
@@ -183,7 +182,11 @@ class PlainRun:
 
     def _next_decision(self) -> float:
         """On to the next instant with something to decide, or never; jobs that change nothing arrive on the way."""
-        change = self._next_change()
+        change = self.next_end
+        if self.waiting:
+            wake = self.policy.next_wakeup(self.clock)
+            if wake is not None and self.clock < wake < change:  # one that is not in the future is no event
+                change = wake if change < _NEVER or self.next_arrival < _NEVER else self._idle_until(wake)
         while (now := self.next_arrival) < change:
             self.clock = now
             self.events += 1
@@ -194,24 +197,16 @@ class PlainRun:
             self.events += 1
         return change
 
-    def _next_change(self) -> float:
-        """When a job ends or the policy wakes up, or never. A wake-up that is not in the future is no event."""
-        end = self.next_end
-        if self.waiting:
-            wake = self.policy.next_wakeup(self.clock)
-            if wake is not None and self.clock < wake < end:
-                return wake if end < _NEVER or self.arriving is not None else self._idle_until(wake)
-        return end
-
     def _idle_until(self, wake: float) -> float:
         """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
         self.idle += 1
-        return wake if self.idle <= 1000 + 2 * len(self.waiting) else _NEVER
+        return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
 
     def _ends(self, now: float) -> None:
         running, give, finished = self.running, self.view.give, self.policy.finished
-        while running and running[0][0] <= now:
-            _, row, job, gpus = heapq.heappop(running)
+        while self.next_end <= now:
+            _, row, job, gpus = heappop(running)
+            self.next_end = running[0][0] if running else _NEVER
             give(gpus, job.request)
             finished(job.id, now)
             if self.learner is not None:
@@ -219,19 +214,19 @@ class PlainRun:
             self.done += 1
             if self.progress and self.done % _PROGRESS_EVERY == 0:
                 self.progress(self.done, len(self.table), now)
-        self.next_end = running[0][0] if running else _NEVER
 
     def _arrivals(self, now: float) -> bool:
         """The jobs of this instant arrive. Whether they change nothing (see ``Policy.submitted``)."""
-        job, behind = self.arriving, True
-        while job is not None and job.submit_time <= now:
-            self.waiting.add(job.id)
+        behind = True
+        while self.next_arrival <= now:
+            job = next(self.coming)
+            self.arrived += 1
+            self.waiting += 1
+            self.next_arrival = self.submit[self.arrived]
             if self.learner is not None:
                 job = self._predicted_anew(self.learner, job, now)
             if not self.policy.submitted(job, now):
                 behind = False
-            job = next(self.coming, None)
-        self.arriving, self.next_arrival = job, _NEVER if job is None else job.submit_time
         return behind
 
     def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
@@ -242,18 +237,17 @@ class PlainRun:
 
     def _begin(self, start: Start, now: float) -> None:
         job, placement = start.job, start.placement
-        if job.id not in self.waiting:
-            raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
-        view, gpus, alpha = self.view, placement.gpus, placement.alpha
-        free = view.total_free
-        view.take(gpus, job.request)  # raises if a GPU were given twice
-        if free - view.total_free != job.gpus:
-            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {free - view.total_free}")
-        self.waiting.remove(job.id)
-        self.idle = 0
         row = int(job.id)
+        if row >= self.arrived or self.nodes[row]:
+            raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
+        gpus, alpha = placement.gpus, placement.alpha
+        taken = self.view.take(gpus, job.request)  # raises if a GPU were given twice
+        if taken != job.gpus:
+            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {taken}")
+        self.waiting -= 1
+        self.idle = 0
         end = now + self.iterations[row] * alpha
-        heapq.heappush(self.running, (end, row, job, gpus))
+        heappush(self.running, (end, row, job, gpus))
         if end < self.next_end:
             self.next_end = end
         self.start[row], self.alpha[row], self.nodes[row] = now, alpha, len(gpus)

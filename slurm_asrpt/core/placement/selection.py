@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, kinds_of
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, Ranks, kinds_of
 from slurm_asrpt.core.job import Job, JobProfile, Request
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import even_split, slurm_split
@@ -108,10 +108,18 @@ def split(request: Request, usable: Sequence[int], gpus: int) -> tuple[int, ...]
 
 def placement_on(nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric) -> Placement:
     """Heavy-Edge on exactly these GPUs per node."""
-    names, speed = tuple(map(_NAME, nodes)), slowest(profile, nodes)
-    here = profile if speed == 1.0 else at_speed(profile, speed)
-    ranks, alpha = _mapped(here, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra)
+    names = tuple(map(_NAME, nodes))
+    ranks, alpha, speed = mapping_on(nodes, counts, profile, fabric)
     return Placement(dict(zip(names, counts, strict=True)), ranks(names), alpha, speed)
+
+
+def mapping_on(
+    nodes: Sequence[Node], counts: tuple[int, ...], profile: JobProfile, fabric: Fabric
+) -> tuple[Ranks, float, float]:
+    """What makes the nodes' names the ranks; alpha; the speed of the slowest GPU."""
+    speed = slowest(profile, nodes)
+    here = profile if speed == 1.0 else at_speed(profile, speed)
+    return *_mapped(here, counts, tuple(map(_GPUS, nodes)), fabric.inter, fabric.intra), speed
 
 
 _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
@@ -120,7 +128,7 @@ _NAME, _GPUS = attrgetter("name"), attrgetter("gpus")
 @lru_cache(maxsize=65536)
 def _mapped(
     profile: JobProfile, counts: tuple[int, ...], server_gpus: tuple[int, ...], inter: float, intra: float
-) -> tuple[Callable[[Sequence[str]], tuple[str, ...]], float]:
+) -> tuple[Ranks, float]:
     """What makes the servers' names the ranks, and alpha. The fabric's two figures are hashed faster than it is."""
     ranks = heavy_edge(profile, counts)
     alpha = iteration_time(profile, ranks, server_gpus, Fabric(inter, intra))

@@ -22,7 +22,7 @@ _KINDS = 65536
 _WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Delay:
     """A communication-heavy job that waits for better servers: its first alpha (kappa) and its deadline."""
 
@@ -52,6 +52,10 @@ class Kind:
     state: int = -1
 
 
+Waiting = tuple[Job, Kind]
+"""A job on the virtual machine or in the FIFO, and what it is like."""
+
+
 @register("asrpt", key=("place_in_fifo",))
 class ASrpt:
     """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
@@ -76,11 +80,11 @@ class ASrpt:
         self.aside = delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._alike: Sequence[Node] = ()  # the same with reference GPUs
-        self._jobs: dict[JobId, tuple[Job, Kind]] = {}
         self._kinds: dict[Hashable, Kind] = {}
         self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
         self._machine = VirtualMachine()
-        self._fifo: OrderedDict[JobId, None] = OrderedDict()  # an ordered set: cancelled jobs leave from the middle
+        self._virtual: dict[JobId, Waiting] = {}  # the jobs on the machine
+        self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: cancelled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}
@@ -100,7 +104,9 @@ class ASrpt:
         self._nodes, self._alike = tuple(nodes), all_alike(nodes)
         self._machine.speed = capacity(nodes) or 1.0
         self._clear_kinds()
-        self._jobs = {job_id: (job, self._kind(job)) for job_id, (job, _) in self._jobs.items()}
+        for jobs in (self._virtual, self._fifo):
+            for job_id, (job, _) in jobs.items():
+                jobs[job_id] = job, self._kind(job)
         self._look_again()
 
     def submitted(self, job: Job, now: float) -> bool:
@@ -108,7 +114,7 @@ class ASrpt:
         if now >= machine.end:
             self._advance(now)
         kind = self._kind(job)
-        self._jobs[job.id] = job, kind
+        self._virtual[job.id] = job, kind
         machine.add(job.id, job.gpus * job.predicted_iterations * kind.reference, job.submit_time, now)
         if now >= machine.end:
             self._advance(now)
@@ -118,23 +124,24 @@ class ASrpt:
         self._advance(now)
         if self._neighbours is not None:
             self._neighbours.ended(job.id)
-        self._jobs[job.id] = job, self._kind(job)
         self._look_again()
-        self._fifo[job.id] = None
+        self._fifo[job.id] = job, self._kind(job)
         self._fifo.move_to_end(job.id, last=False)
 
     def changed(self, job: Job, now: float) -> None:
         self._advance(now)
-        if job.id in self._jobs:
-            self._jobs[job.id] = job, self._kind(job)
-            self._look_again()
+        for jobs in (self._virtual, self._fifo):
+            if job.id in jobs:
+                jobs[job.id] = job, self._kind(job)
+                self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
         if self._neighbours is not None:
             self._neighbours.ended(job_id)
-        if job_id in self._jobs:  # the end of a running job is nothing to us
+        if job_id in self._fifo or job_id in self._virtual:  # the end of a running job is nothing to us
             self._advance(now)
             self._machine.remove(job_id)
+            self._virtual.pop(job_id, None)
             self._look_again()
             self._forget(job_id)
 
@@ -145,10 +152,9 @@ class ASrpt:
     def _advance(self, now: float) -> None:
         """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
         for job_id in self._machine.advance(now):
-            self._fifo.setdefault(job_id)
+            self._fifo[job_id] = self._virtual.pop(job_id)
 
     def _forget(self, job_id: JobId) -> None:
-        del self._jobs[job_id]
         self._fifo.pop(job_id, None)
         self._last.pop(job_id, None)
         if self._delays:
@@ -233,21 +239,20 @@ class ASrpt:
         started: list[JobId] = []
         waits: list[Wait] = []
         self._blocked = False
-        for job_id in self._fifo:
-            job, kind = self._jobs[job_id]
-            decision = self._consider(job, kind, plan, now)
-            decisions.append(decision)
-            if isinstance(decision, Start):
-                decision.key = (len(decisions) - 1,)
-                plan.add(job, decision.placement)
-                started.append(job_id)
+        for job, kind in self._fifo.values():
+            found = self._consider(job, kind, plan, now)
+            if isinstance(found, Placement):
+                plan.add(job, found)
                 self._state += 1
+                started.append(job.id)
+                decisions.append(Start(job, found, (len(decisions),)))
                 if self._neighbours is not None:
-                    self._neighbours.started(decision.job.id, decision.placement, decision.job.profile)
+                    self._neighbours.started(job.id, found, job.profile)
                 continue
-            waits.append(decision)
-            self._last[job_id] = decision.reason
-            if not self._may_pass(job_id, decision.reason, now):
+            decisions.append(found)
+            waits.append(found)
+            self._last[job.id] = found.reason
+            if not self._may_pass(job.id, found.reason, now):
                 self._blocked = True
                 break
         if started:  # is gone from here, and the cluster will not be what it was
@@ -279,8 +284,8 @@ class ASrpt:
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
-    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Start | Wait:
-        """Lines 5-23 for one job."""
+    def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Placement | Wait:
+        """Lines 5-23 for one job: where it starts, or why it does not."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         free = plan.free
@@ -301,7 +306,7 @@ class ASrpt:
                 ratio, nodes = placement.alpha / kind.best, dict(placement.gpus)
                 why = reason(_DELAYED, "placement", left_s=delay.deadline - now, ratio=ratio, nodes=nodes)
                 return Wait(job, why, delay.deadline)
-        return Start(job, placement)
+        return placement
 
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
         """Lines 15-20: a job waits for better servers than it would get at its first turn."""
@@ -359,14 +364,14 @@ class ASrpt:
         machine.speed = self._machine.speed
         try:
             machine.load(state["machine"], jobs)
-            fifo = OrderedDict[JobId, None].fromkeys(j for j in state["fifo"] if j in jobs and j not in machine)
+            fifo = {JobId(j): None for j in state["fifo"] if j in jobs and j not in machine}
             delays = {JobId(j): Delay(**d) for j, d in state["delays"].items() if j in fifo}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a state of policy asrpt: {error!r}") from error
-        self._machine, self._fifo, self._delays = machine, fifo, delays
+        self._machine, self._delays = machine, delays
         self._deadlines = sorted((delay.deadline, job_id) for job_id, delay in delays.items())
-        waiting = [jobs[job_id] for job_id in (*self._fifo, *(r[0] for r in self._machine.remaining()))]
-        self._jobs = {job.id: (job, self._kind(job)) for job in waiting}
+        self._fifo = OrderedDict((job_id, (jobs[job_id], self._kind(jobs[job_id]))) for job_id in fifo)
+        self._virtual = {job_id: (jobs[job_id], self._kind(jobs[job_id])) for job_id, *_ in machine.remaining()}
         self._last.clear()
         self._look_again()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from slurm_asrpt.core.job import JobId
@@ -68,14 +68,13 @@ class VirtualMachine:
             self.clock = now
             self._serve(key)
             return
-        left = self._left(served)
-        if work <= left:
-            standing = (left, *served[1:])
+        if work <= self._left(served):
+            standing = self._standing(served)
             if key < standing:
                 self._inside[served[3]] = standing
                 self._serve(key)
                 key = standing
-        heapq.heappush(self._heap, key)
+        heappush(self._heap, key)
 
     def remove(self, job_id: JobId) -> None:
         """A job leaves before it completes here; unknown ids are ignored."""
@@ -85,19 +84,19 @@ class VirtualMachine:
             self._next()
         elif len(self._heap) > 2 * len(self._inside) + 8:  # too many of those that have left
             self._heap = self._waiting()
-            heapq.heapify(self._heap)
+            heapify(self._heap)
 
     def advance(self, now: float) -> Sequence[JobId]:
         """Serve until ``now`` and return the jobs that completed, in order. Time never runs backwards."""
         completed: list[JobId] = []
-        while (served := self._served) is not None and (end := self.end) <= now:
-            job_id = served[3]
-            del self._inside[job_id]
-            completed.append(job_id)
-            if end > self.clock:
-                self.clock = end
+        inside = self._inside
+        while self.end <= now and (served := self._served) is not None:
+            completed.append(served[3])
+            del inside[served[3]]
+            if self.end > self.clock:
+                self.clock = self.end
             self._next()
-        if now > self.clock and self._served is not None:
+        if now > self.clock and inside:
             self.clock = now
         return completed
 
@@ -116,10 +115,10 @@ class VirtualMachine:
 
     def _next(self) -> None:
         """Serve the first of those that wait."""
-        heap, inside = self._heap, self._inside
+        heap = self._heap
         while heap:
-            key = heapq.heappop(heap)
-            if inside.get(key[3]) is key:
+            key = heappop(heap)
+            if self._inside.get(key[3]) is key:
                 self._serve(key)
                 return
         self._served, self.end = None, _NEVER
@@ -152,7 +151,7 @@ class VirtualMachine:
                 key = (float(left), float(arrival), id_key(job_id), JobId(job_id), float(work))
                 self._inside[key[3]] = key
                 self._heap.append(key)
-        heapq.heapify(self._heap)
+        heapify(self._heap)
         self._next()
         self._go_on(state.get("turn"))
 
