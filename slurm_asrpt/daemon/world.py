@@ -19,8 +19,9 @@ from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import Place, Saved, Tracked, still_its_run
 from slurm_asrpt.predict.history import Run
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
+from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
