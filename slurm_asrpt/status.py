@@ -76,6 +76,9 @@ class JobStatus:
         float | None, "GPU-seconds that it has had, in all its runs; null but for policy hlas."
     ] = None
     interruptions: Annotated[int, "How often it has made room for others (policy hlas)."] = 0
+    never_interrupted: Annotated[
+        str | None, "Why a running job is not interrupted; empty if it may be, null but for policy hlas."
+    ] = None
 
 
 @dataclass(frozen=True)
