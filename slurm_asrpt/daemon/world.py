@@ -203,7 +203,7 @@ class World:
             self.parts.audit.record(now, "pin-failed", record.job_id, **facts.pin_failed_facts(tracked))
         run = self.parts.recorder.record(tracked)
         if run is not None:
-            self.parts.arrivals.ended(run)
+            self.parts.arrivals.ended(run, now)
             self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
         elif known is not None:  # nothing to learn from
             self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))
