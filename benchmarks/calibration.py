@@ -6,8 +6,8 @@ coming until all of these have ended: a queue that nobody joins any more would l
 
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
 submitted before the training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares
-of the ``jobs`` told; ``open`` have no upper end. ``width_s`` is the median of the others' widths, ``wait_s`` of the
-waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
+of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their widths,
+``wait_s`` of the waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
+from benchmarks.held import held
 from slurm_asrpt.config import DEFAULT_POLICY, load_settings
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -109,18 +110,14 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run for run in runs if run.forecast_made]
     early = sum(run.start_time < run.forecast_low for run in told)
     late = sum(0 < run.forecast_high < run.start_time for run in told)
-    widths = [run.forecast_high - run.forecast_low for run in told if run.forecast_high]
+    closed = [run for run in told if run.forecast_high]
+    widths = [run.forecast_high - run.forecast_low for run in closed]
     return {
-        "jobs": len(told),
-        **{name: round(count / max(len(told), 1), 4) for name, count in _named(len(told), early, late).items()},
-        "open": len(told) - len(widths),
+        **held(len(told), early, late),
+        "closed": held(len(closed), sum(run.start_time < run.forecast_low for run in closed), late),
         "width_s": median(widths) if widths else None,
         "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
     }
-
-
-def _named(jobs: int, early: int, late: int) -> dict[str, int]:
-    return {"inside": jobs - early - late, "early": early, "late": late}
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
