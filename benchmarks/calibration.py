@@ -5,7 +5,8 @@ with nothing to predict from; when half of the ``--jobs`` have come the predicto
 coming until all of these have ended: a queue that nobody joins any more would let them start earlier than any other.
 
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
-submitted before the training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares
+submitted before the training, ``trained`` those after it, ``all`` both; ``coming`` are all jobs, of those that come
+later, too, that were told two minutes or more before the last one came. ``inside``, ``early`` and ``late`` are shares
 of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their widths,
 ``wait_s`` of the waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
 """
@@ -43,7 +44,11 @@ DAY_JOBS = 1500
 MORE = 2.0
 """So many more jobs, times ``--jobs``, may come after them."""
 PATIENCE_S = 600.0
-"""For the last of them to end, where even those were too few."""
+"""For all to end that have come."""
+COMING_S = 120.0
+"""Who was told so long before the last job came is judged, too, in a line of its own."""
+WRITTEN_S = 5.0
+"""Until the history has a run that has ended."""
 MODE = "enforce"
 
 
@@ -96,14 +101,13 @@ def in_queue(lab: Lab) -> set[str]:
     return set(lab.run(["squeue", "-h", "-o", "%A"]).stdout.split())
 
 
-def recorded(history: History, judged: set[str]) -> list[Run]:
-    """The runs of these jobs, as soon as all stand there; without those that do not end."""
+def recorded(lab: Lab, history: History) -> list[Run]:
+    """The runs of all jobs; without those that do not end, or that came before the hook was there."""
     until = time.monotonic() + PATIENCE_S
-    while len(runs := [run for run in history.runs_where("end_time > ?", [0]) if run.job_id in judged]) < len(judged):
-        if time.monotonic() > until:
-            break
+    while in_queue(lab) and time.monotonic() < until:
         time.sleep(1.0)
-    return runs
+    time.sleep(WRITTEN_S)
+    return list(history.runs_where("end_time > ?", [0]))
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
@@ -128,7 +132,9 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     with big_lab(spec) as lab, progress, asrptd(lab, MODE, DEFAULT_POLICY):
         judged, trained = play(lab, trace, options.jobs, progress)
         with History(load_settings(lab.settings_path).paths.state / FILE_NAME) as history:
-            runs = recorded(history, judged)
+            every = recorded(lab, history)
+    runs = [run for run in every if run.job_id in judged]
+    last = max(run.submit_time for run in every)
     return {
         "seed": options.seed,
         "load": options.load,
@@ -137,6 +143,7 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "cold": figures([run for run in runs if run.submit_time < trained]),
         "trained": figures([run for run in runs if run.submit_time >= trained]),
         "all": figures(runs),
+        "coming": figures([run for run in every if run.forecast_made <= last - COMING_S]),
     }
 
 
