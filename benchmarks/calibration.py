@@ -5,10 +5,10 @@ with nothing to predict from; when half of the ``--jobs`` have come the predicto
 coming until all of these have ended: a queue that nobody joins any more would let them start earlier than any other.
 
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
-submitted before the training, ``trained`` those after it, ``all`` both; ``coming`` are all jobs, of those that come
-later, too, that were told two minutes or more before the last one came. ``inside``, ``early`` and ``late`` are shares
-of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their widths,
-``wait_s`` of the waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
+submitted before the training, ``trained`` those after it, ``all`` both; ``every`` counts those that come later, too,
+and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
+are shares of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their
+widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "trained": figures([run for run in runs if run.submit_time >= trained]),
         "all": figures(runs),
         "coming": figures([run for run in every if run.forecast_made <= last - COMING_S]),
+        "every": figures(every),
     }
 
 
