@@ -5,9 +5,10 @@ with nothing to predict from; when half of the ``--jobs`` have come the predicto
 coming until all of these have ended: a queue that nobody joins any more would let them start earlier than any other.
 
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
-submitted before the training, ``trained`` those after it, ``all`` both. ``inside``, ``early`` and ``late`` are shares
-of the ``jobs`` told; ``open`` have no upper end. ``width_s`` is the median of the others' widths, ``wait_s`` of the
-waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
+submitted before the training, ``trained`` those after it, ``all`` both; ``every`` counts those that come later, too,
+and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
+are shares of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their
+widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. Needs root; ten minutes or so.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
+from benchmarks.held import held
 from slurm_asrpt.config import DEFAULT_POLICY, load_settings
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -42,7 +44,11 @@ DAY_JOBS = 1500
 MORE = 2.0
 """So many more jobs, times ``--jobs``, may come after them."""
 PATIENCE_S = 600.0
-"""For the last of them to end, where even those were too few."""
+"""For all to end that have come."""
+COMING_S = 120.0
+"""Who was told so long before the last job came is judged, too, in a line of its own."""
+WRITTEN_S = 5.0
+"""Until the history has a run that has ended."""
 MODE = "enforce"
 
 
@@ -95,32 +101,27 @@ def in_queue(lab: Lab) -> set[str]:
     return set(lab.run(["squeue", "-h", "-o", "%A"]).stdout.split())
 
 
-def recorded(history: History, judged: set[str]) -> list[Run]:
-    """The runs of these jobs, as soon as all stand there; without those that do not end."""
+def recorded(lab: Lab, history: History) -> list[Run]:
+    """The runs of all jobs; without those that do not end, or that came before the hook was there."""
     until = time.monotonic() + PATIENCE_S
-    while len(runs := [run for run in history.runs_where("end_time > ?", [0]) if run.job_id in judged]) < len(judged):
-        if time.monotonic() > until:
-            break
+    while in_queue(lab) and time.monotonic() < until:
         time.sleep(1.0)
-    return runs
+    time.sleep(WRITTEN_S)
+    return list(history.runs_where("end_time > ?", [0]))
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run for run in runs if run.forecast_made]
     early = sum(run.start_time < run.forecast_low for run in told)
     late = sum(0 < run.forecast_high < run.start_time for run in told)
-    widths = [run.forecast_high - run.forecast_low for run in told if run.forecast_high]
+    closed = [run for run in told if run.forecast_high]
+    widths = [run.forecast_high - run.forecast_low for run in closed]
     return {
-        "jobs": len(told),
-        **{name: round(count / max(len(told), 1), 4) for name, count in _named(len(told), early, late).items()},
-        "open": len(told) - len(widths),
+        **held(len(told), early, late),
+        "closed": held(len(closed), sum(run.start_time < run.forecast_low for run in closed), late),
         "width_s": median(widths) if widths else None,
         "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
     }
-
-
-def _named(jobs: int, early: int, late: int) -> dict[str, int]:
-    return {"inside": jobs - early - late, "early": early, "late": late}
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
@@ -131,7 +132,9 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     with big_lab(spec) as lab, progress, asrptd(lab, MODE, DEFAULT_POLICY):
         judged, trained = play(lab, trace, options.jobs, progress)
         with History(load_settings(lab.settings_path).paths.state / FILE_NAME) as history:
-            runs = recorded(history, judged)
+            every = recorded(lab, history)
+    runs = [run for run in every if run.job_id in judged]
+    last = max(run.submit_time for run in every)
     return {
         "seed": options.seed,
         "load": options.load,
@@ -140,6 +143,8 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "cold": figures([run for run in runs if run.submit_time < trained]),
         "trained": figures([run for run in runs if run.submit_time >= trained]),
         "all": figures(runs),
+        "coming": figures([run for run in every if run.forecast_made <= last - COMING_S]),
+        "every": figures(every),
     }
 
 

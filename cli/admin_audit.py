@@ -26,7 +26,7 @@ from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.slurm.request import LEFT_WORDS
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.times import slurm_time as read_time
 
 SCHEMA = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import os
 import shutil
 import sys
@@ -22,7 +21,7 @@ from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, re
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.status import Status, full
+from slurm_asrpt.status import Status, to_json
 
 app = Tool()
 
@@ -90,7 +89,7 @@ def status(
         return
     shown = _chosen(folder, chosen, keys)
     if as_json:
-        print(json.dumps(full(shown)))
+        print(to_json(shown))
     else:
         _print(shown, long, parsable, header=not no_header)
         if not shown.jobs and sys.stdout.isatty():  # bare titles look as if something were missing

@@ -90,6 +90,8 @@ def _record(job: JobStatus) -> Facts:
         lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
     if job.queue is not None:
         lines.append(("Service", _service(job)))
+    if job.never_interrupted is not None:
+        lines.append(("Interruption", _interruption(job.never_interrupted)))
     if job.iterations_done is not None:
         lines.append(("Progress", _progress(job)))
     if job.remaining_s is not None:
@@ -103,6 +105,12 @@ def _service(job: JobStatus) -> str:
     """What goes before what with policy hlas."""
     times = "never" if not job.interruptions else "once" if job.interruptions == 1 else f"{job.interruptions} times"
     return f"{attained(job)} GPU-hours so far: queue {job.queue} (1 goes first); interrupted {times}"
+
+
+def _interruption(never: str) -> str:
+    if never:
+        return f"never: {safe(never)}"
+    return "may be interrupted (policy.min_run_s, policy.max_interruptions): its owner has agreed"
 
 
 def _facts(job: JobStatus) -> Facts:

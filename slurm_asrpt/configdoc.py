@@ -227,8 +227,9 @@ _MARKDOWN_HEAD = """\
 # Settings
 
 Every setting of `{path}`, or of the file that `--config` or `${variable}` names. Each may be left
-out, and so may the file; an unknown name is an error. asrptd reads it when it starts. The same in `man 5 asrpt.toml`
-and, ready to be edited, in [etc/asrpt.toml](../etc/asrpt.toml).
+out, and so may the file; an unknown name is an error. An empty file means the defaults, this machine's folders among
+them: no other file is read. asrptd reads it when it starts. The same in `man 5 asrpt.toml` and, ready to be edited, in
+[etc/asrpt.toml](../etc/asrpt.toml).
 
 Written by `python -m slurm_asrpt.configdoc` from `slurm_asrpt/config.py`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.reasons import Phase, change_of, rule_of
-from slurm_asrpt.slurm.request import LEFT_CHANGES
+from slurm_asrpt.slurm.leftwords import LEFT_CHANGES
 from slurm_asrpt.status import JobStatus, Status
 
 NAMED = 3

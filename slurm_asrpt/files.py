@@ -34,7 +34,11 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     path = path.resolve()
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask()
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)  # nobody knows the other name
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -21,6 +22,7 @@ UNUSED_PROFILE = "unused_profile"
 FILE_NAME = "status.json"
 _JOBS = b'"jobs": [\n'
 _RUNS = b'"state": "running", '
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
 T = TypeVar("T")
 
 
@@ -74,6 +76,9 @@ class JobStatus:
         float | None, "GPU-seconds that it has had, in all its runs; null but for policy hlas."
     ] = None
     interruptions: Annotated[int, "How often it has made room for others (policy hlas)."] = 0
+    never_interrupted: Annotated[
+        str | None, "Why a running job is not interrupted; empty if it may be, null but for policy hlas."
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,9 @@ def read_published(run_dir: Path, name: str) -> bytes:
 
 def read_status(run_dir: Path) -> Status:
     """The daemon's last word. Raises AsrptError where there is none or it is of another schema."""
-    return _parsed(run_dir / FILE_NAME, read_published(run_dir, FILE_NAME))
+    from pydantic_core import from_json  # reads much in half the time, but is not loaded for little
+
+    return _parsed(run_dir / FILE_NAME, read_published(run_dir, FILE_NAME), from_json)
 
 
 def read_screenful(run_dir: Path, user: str, rows: int) -> Status:
@@ -214,9 +221,9 @@ def _read_some(run_dir: Path, takes: Callable[[bytes], bool]) -> Status:
     return _parsed(run_dir / FILE_NAME, head + mark + b",".join(chosen) + tail if mark else data)
 
 
-def _parsed(path: Path, data: bytes) -> Status:
+def _parsed(path: Path, data: bytes, loads: Callable[[bytes], Any] = json.loads) -> Status:
     try:
-        raw = json.loads(data)
+        raw = loads(data)
         if raw.get("schema") != SCHEMA:
             raise AsrptError(f"{path}: schema {raw.get('schema')}, this asrpt-status reads {SCHEMA}; update it")
         raw["jobs"] = _rows(JobStatus, raw["jobs"])
@@ -248,11 +255,14 @@ def _rows(kind: type[T], rows: list[dict[str, Any]]) -> list[T]:
     return made
 
 
-def full(status: Status) -> dict[str, Any]:
-    """As JSON values, with all fields; asdict() would copy every one, at ten times the cost."""
-    rows = {name: [_with_defaults(row) for row in getattr(status, name)] for name in ("jobs", "nodes")}
-    return _with_defaults(status) | rows
+def to_json(status: Status) -> str:
+    """With all fields, in ASCII. Ten times as fast as asdict() and json.dumps."""
+    from pydantic_core import to_json as dumps
+
+    rows = {"jobs": _with_defaults(JobStatus, status.jobs), "nodes": _with_defaults(NodeStatus, status.nodes)}
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], dumps(vars(status) | rows).decode())
 
 
-def _with_defaults(row: Any) -> dict[str, Any]:
-    return {f.name: getattr(row, f.name) for f in fields(row)}
+def _with_defaults(kind: type[Any], rows: Iterable[Any]) -> list[dict[str, Any]]:
+    usual = {f.name: None if f.default is MISSING else f.default for f in fields(kind)}
+    return [usual | vars(row) for row in rows]

@@ -1,4 +1,4 @@
-"""What has lately come, and how long it ran: forecasts draw from it who comes next, and how long jobs usually run."""
+"""What has lately come, how long it ran, and how long GPUs rested in between: what forecasts draw the future from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import islice
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.lengths import span_of
+from slurm_asrpt.daemon.rests import Rests
 from slurm_asrpt.forecast.snapshot import Waiting
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span
 from slurm_asrpt.forecast.usual import usual
@@ -49,15 +50,21 @@ class Arrivals:
         self._jobs = deque((_lately(run) for run in sorted(known, key=lambda run: run.submit_time)), KEPT)
         self._since = min([since, *(run.submit_time for run in known)])
         self._ended = deque[float](maxlen=ENDED)
+        self.rests = Rests()
         for run in sorted(known, key=lambda run: run.end_time):
-            self.ended(run)
+            self._ran(run)
 
     def came(self, job: Job, span: Span | None, alpha: float, now: float) -> None:
         """Eligible at ``now``; span and alpha as in _Came."""
         self._jobs.append(_Came(replace(job, submit_time=now), span, alpha))
         self._since = min(self._since, now)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: Run, now: float) -> None:
+        """Seen at ``now`` to have ended."""
+        self._ran(run)
+        self.rests.ended(now - run.end_time)
+
+    def _ran(self, run: Run) -> None:
         if run.start_time:
             self._ended.append(float(run.end_time - run.start_time))
 

@@ -106,6 +106,7 @@ class Forecaster:
         self._known: dict[str, tuple[Any, Forecast]] = {}  # with what the job was then
         self._without: set[str] = set()  # jobs for which nothing came out
         self._waits: dict[str, Forecast] = {}  # what is said of the jobs that wait
+        self._pinned: set[str] = set()  # jobs whose start was decided
 
     def step(self, scheduler: Scheduler, now: float) -> None:
         """After a cycle: pick up what is ready, begin anew when it is time."""
@@ -126,11 +127,15 @@ class Forecaster:
             LOG.warning("no start-time estimates this time: %s", one_line(error))
             self._asked = None
         self._keep_first(scheduler, now)
+        self._time_starts(scheduler)
 
     def _publish(self, scheduler: Scheduler, now: float) -> None:
         """What asrpt-status --what-if plays forward: for everybody, so without the names of users."""
         snapshot = make_snapshot(scheduler, now)
-        nameless = replace(snapshot, waiting=_nameless(snapshot.waiting), recent=_nameless(snapshot.recent))
+        margins = self._margins(scheduler, now)
+        nameless = replace(
+            snapshot, margins=margins, waiting=_nameless(snapshot.waiting), recent=_nameless(snapshot.recent)
+        )
         run, private = scheduler.settings.paths.run, scheduler.parts.slurm.private_jobs
         publish(run, PUBLISHED, to_json(nameless), private=private)
 
@@ -149,7 +154,7 @@ class Forecaster:
         answer = asked.work.answer()
         if answer is not None:
             self._asked = None
-            margins, told = scheduler.parts.margins, json.loads(answer)
+            margins, told = self._margins(scheduler, asked.made), json.loads(answer)
             self._due = max(self._due, asked.made + told["cpu_s"] / DUTY)
             found = {job_id: _shown(times, asked.made, margins) for job_id, times in told["starts"].items()}
             self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
@@ -174,6 +179,19 @@ class Forecaster:
             tracked.forecast = tracked.forecast or self.current(tracked, now)
             if tracked.forecast is not None:
                 self._waits[job_id] = tracked.forecast
+
+    def _time_starts(self, scheduler: Scheduler) -> None:
+        """How long starts take after they were decided."""
+        tracked = scheduler.world.tracked.values()
+        for each in tracked:
+            if each.place is Place.RUNNING and each.pin is not None and each.record.job_id in self._pinned:
+                scheduler.parts.arrivals.rests.started(each.record.start_time - each.pin.at)
+        self._pinned = {each.record.job_id for each in tracked if each.place is Place.PINNED}
+
+    def _margins(self, scheduler: Scheduler, now: float) -> Margins:
+        """With what those teach that still wait."""
+        waiting = ((_start(each.simulated), each.made) for each in self._waits.values() if each.simulated)
+        return scheduler.parts.margins.at(now, waiting)
 
     def current(self, tracked: Tracked, now: float) -> Forecast | None:
         """The estimate of a job that waits, unless it is old or the job was another one when it was made."""

@@ -65,17 +65,30 @@ class Interrupter:
         """Only what has been decided is under way in modes shadow and order, and that is nothing."""
         running = (t for t in self.world.tracked.values() if t.place is Place.RUNNING and t.record.gpus_by_node)
         for tracked in running:
-            if tracked.interruption is not None or (self.world.enforcing and self._allowed(tracked)):
+            if tracked.interruption is not None or not self.why_never(tracked):
                 yield tracked
 
-    def _allowed(self, tracked: Tracked) -> bool:
-        """Whether its owner, the admin and Slurm let it be interrupted, and it is asrptd who would start it again."""
+    def why_never(self, tracked: Tracked) -> str:
+        """What of its owner, the admin or Slurm keeps a running job from being interrupted; "" where nothing does."""
         record = tracked.record
-        if tracked.tag is None or not tracked.tag.interrupt or not record.requeue or record.state != "RUNNING":
-            return False
+        if not self.world.enforcing:
+            return "asrptd is not in mode enforce"
+        if tracked.tag is None or not tracked.tag.interrupt:
+            return "its owner has not agreed (--comment=asrpt:interrupt=USR1)"
+        if not record.requeue:
+            return "Slurm may not requeue it (--requeue)"
+        if record.state != "RUNNING":
+            return f"Slurm says {record.state}"
+        if not set(record.partition.split(",")) <= self._partitions:
+            return "its partition is not among interrupt.partitions"
+        return "" if self._begins_again(tracked) else "it is one of those that are left to Slurm"
+
+    def _begins_again(self, tracked: Tracked) -> bool:
+        """Whether asrptd would start it again; looked up once in each run."""
+        record = tracked.record
         run, ours = self._ours.get(record.job_id, (0.0, False))
         if run != record.start_time:
-            ours = set(record.partition.split(",")) <= self._partitions and self._is_ours(tracked)
+            ours = self._is_ours(tracked)
             self._ours[record.job_id] = (record.start_time, ours)
         return ours
 

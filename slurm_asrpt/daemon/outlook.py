@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.daemon.lengths import iterations_of, run_of
@@ -23,10 +24,12 @@ LEAST_PERIODS = 10
 def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     """The state just after a cycle."""
     world, settings = scheduler.world, scheduler.settings
-    holding = [t for t in world.tracked.values() if t.place in (Place.RUNNING, Place.PINNED)]
+    holding = [t for place in (Place.RUNNING, Place.PINNED) for t in world.tracked.values() if t.place is place]
     seen = scheduler.parts.watch.look(world.begun())
     unknown = scheduler.parts.arrivals.usual([now - t.record.start_time for t in holding if t.place is Place.RUNNING])
-    running = [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding]
+    running = with_room(
+        [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding], world.view.nodes
+    )
     first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
     misses = scheduler.parts.misses
     lengths = [(t.job, iterations_of(t, misses, world.best_alpha(t.job) or 1.0, unknown)) for t in first if t.job]
@@ -48,6 +51,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         window_s=window_s,
         margins=scheduler.parts.margins,
         unknown=unknown,
+        rest_s=scheduler.parts.arrivals.rests.usual(),
     )
 
 
@@ -59,6 +63,18 @@ def _free(scheduler: Scheduler, running: list[Running]) -> dict[str, int]:
     for run in running:
         held.update(run.gpus)
     return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
+
+
+def with_room(running: Sequence[Running], nodes: Sequence[Node]) -> list[Running]:
+    """Without those whose GPUs others still hold: Slurm may show a start before the end that has made room for it."""
+    left = {node.name: node.gpus for node in nodes}
+    kept = []
+    for run in running:
+        if all(gpus <= left[name] for name, gpus in run.gpus.items()):
+            kept.append(run)
+            for name, gpus in run.gpus.items():
+                left[name] -= gpus
+    return kept
 
 
 def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, unknown: Span, now: float) -> Running:

@@ -35,6 +35,8 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         rows.append(row := _row(scheduler, tracked, ranks, reasons, now))
         if interrupts is not None:
             _add_service(row, tracked, interrupts, now)
+            if tracked.place is Place.RUNNING:
+                row.never_interrupted = scheduler.interrupter.why_never(tracked)
         if tracked.place is Place.RUNNING:
             _add_progress(row, tracked, scheduler.parts.misses, observed.get(str(tracked.record.number)), now)
         else:

@@ -20,8 +20,9 @@ from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_run
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm
+from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
 
 REQUEUE_REST_S = 2.0
@@ -209,7 +210,7 @@ class World:
             self.parts.audit.record(now, "pin-failed", record.job_id, **facts.pin_failed_facts(tracked))
         run = self.parts.recorder.record(tracked)
         if run is not None:
-            self.parts.arrivals.ended(run)
+            self.parts.arrivals.ended(run, now)
             self.parts.misses.ended(run)
             self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
         elif known is not None:  # nothing to learn from

@@ -2,10 +2,14 @@
 
 Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So every start leaves behind by
 what factor its wait missed each end of what the simulation had said, and an end is moved by a quantile of the latest
-of these misses (split conformal prediction on quantiles: Romano et al. 2019). Which quantile is itself learned from
-what was shown: a start beyond an end moves that end's level outwards, the others move it a little inwards, so that one
-in ten lies beyond (adaptive conformal inference: Gibbs and Candès 2021, equation 2). However late starts become known,
-no end is moved further than by one of those misses; and after KEPT starts older predictions are forgotten.
+of these misses (split conformal prediction on quantiles: Romano et al. 2019), of those whose simulated wait was the
+most like. Which quantile is itself learned from what was shown: a start beyond an end moves that end's level outwards,
+the others move it a little inwards, so that one in ten lies beyond (adaptive conformal inference: Gibbs and Candès
+2021, equation 2). After KEPT starts older predictions are forgotten.
+
+Those who wait long are known last, and the others alone would teach that all start soon. So a job that still waits
+counts, too: it misses by no less than by what it has waited. The quantile is that of Kaplan and Meier (1958); where
+too many still wait beyond what was said of them there is none, and nobody knows an upper end.
 
 An interval without an upper end cannot be wrong there: to count it as one that held would make others too narrow.
 """
@@ -13,14 +17,18 @@ An interval without an upper end cannot be wrong there: to count it as one that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from slurm_asrpt.forecast.usual import lasts
 
 TAIL = 0.1
 STEP = 0.02
 """Of a level after a start, times how far what happened is from TAIL. Half of it or the double does as well."""
-KEPT = 50
+KEPT = 100
 """So many starts are remembered."""
+LIKE = 40
+"""So many of them, and of those that wait, say by how much an end is moved."""
 DOUBTS = 2
 """So many more are taken to have missed nothing: one start alone says little."""
 SHORTEST_S = 1.0
@@ -38,26 +46,41 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open."""
+    """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open.
+
+    simulated: the logarithm of the simulated wait itself, in seconds, with 10%. waits: it goes on.
+    """
 
     earliest: float
     median: float | None
     latest: float | None
+    simulated: float = 0.0
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end."""
+    """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end.
+
+    waiting: the misses so far of those that have not started.
+    """
 
     misses: tuple[Miss, ...] = ()
     low: float = TAIL
     high: float = 1 - TAIL
+    waiting: tuple[Miss, ...] = ()
+
+    def at(self, now: float, told: Iterable[tuple[Start, float]]) -> Margins:
+        """With those that still wait: what was simulated of them, and when."""
+        return replace(self, waiting=tuple(_miss(simulated, made, now, waits=True) for simulated, made in told))
 
     def around(self, start: Start, made: float) -> Start:
         """What the simulation says at ``made`` seconds, with all three moved, and in order."""
-        earliest = _moved(start.earliest, made, (miss.earliest for miss in self.misses), self.low)
-        median = _moved(start.median, made, (miss.median for miss in self.misses), 0.5)
-        latest = _moved(start.latest, made, (miss.latest for miss in self.misses), self.high)
+        size = _log(start.earliest - made)
+        like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:LIKE]
+        earliest = _moved(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
+        median = _moved(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
+        latest = _moved(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
         return Start(*sorted((earliest, median, latest)))
 
     def judged(self, simulated: Start, shown: Start, made: float, began: float) -> Margins:
@@ -70,27 +93,24 @@ class Margins:
         )
 
 
-def _moved(time: float, made: float, misses: Iterable[float | None], level: float) -> float:
-    known = [miss for miss in misses if miss is not None]
-    return made + (time - made) * math.exp(quantile([*known, *DOUBTS * [0.0]], level))
+def _moved(time: float, made: float, misses: Iterable[tuple[float | None, bool]], level: float) -> float:
+    known = [(miss, waits) for miss, waits in misses if miss is not None]
+    by = lasts(sorted([*known, *DOUBTS * [(0.0, False)]]), level)
+    return made + (time - made) * math.exp(by) if by < math.inf else math.inf
 
 
-def _miss(simulated: Start, made: float, began: float) -> Miss:
-    wait = max(began - made, SHORTEST_S)
+def _miss(simulated: Start, made: float, began: float, waits: bool = False) -> Miss:
+    wait = _log(began - made)
     earliest, median, latest = (
-        math.log(wait / max(time - made, SHORTEST_S)) if time < math.inf else None
+        wait - _log(time - made) if time < math.inf else None
         for time in (simulated.earliest, simulated.median, simulated.latest)
     )
-    return Miss(earliest or 0.0, median, latest)  # the earliest is always known: without it there is no estimate
+    size = _log(simulated.earliest - made)
+    return Miss(earliest or 0.0, median, latest, size, waits)  # without an earliest there is no estimate
 
 
-def quantile(values: Sequence[float], level: float) -> float:
-    """Between the two nearest values, in proportion."""
-    ordered = sorted(values)
-    place = level * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+def _log(wait_s: float) -> float:
+    return math.log(max(wait_s, SHORTEST_S))
 
 
 def stepped(level: float, by: float) -> float:

@@ -32,12 +32,12 @@ class Replay:
         self.view, self.policy, self.now = snapshot.view(), snapshot.make_policy(), snapshot.now
         self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
-        self._iterations = dict(iterations)
+        self._iterations, self._rest = dict(iterations), snapshot.rest_s
         self._arrivals = arrivals
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [
-            (snapshot.now + left, number, run.job_id, run.gpus, run.request)
+            (snapshot.now + left + self._rest, number, run.job_id, run.gpus, run.request)
             for number, (run, left) in enumerate(zip(snapshot.running, left_s, strict=True), start=-len(left_s))
         ]
         heapq.heapify(self._running)
@@ -78,7 +78,7 @@ class Replay:
         job, placement = start.job, start.placement
         self.view.take(placement.gpus, job.request)
         self._number += 1
-        end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit)
+        end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit) + self._rest
         heapq.heappush(self._running, (end, self._number, job.id, placement.gpus, job.request))
         if job.id in self.asked:
             self.started[job.id] = now

@@ -46,6 +46,7 @@ class Snapshot(Moment):
     recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
     margins: what estimates are moved by before anybody sees them.
     unknown: seconds that a job runs of which nothing is predicted.
+    rest_s: seconds from the end of a job to the next start on its GPUs, if somebody waits for them.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
@@ -56,6 +57,7 @@ class Snapshot(Moment):
     window_s: float = 0.0
     margins: Margins = field(default_factory=Margins)
     unknown: Span = UNKNOWN_S
+    rest_s: float = 0.0
 
     def make_policy(self) -> Policy:
         """Raises ValueError for a state that is none."""

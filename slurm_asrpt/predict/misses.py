@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from slurm_asrpt.forecast.margins import DOUBTS, KEPT, STEP, TAIL, quantile, stepped
+from slurm_asrpt.forecast.margins import DOUBTS, STEP, TAIL, stepped
 from slurm_asrpt.predict.history import TEACHING, History, Origin, Run
 
+KEPT = 50
+"""So many of a user's runs are remembered."""
 MOST_USERS = 1000
 """Of more those are forgotten whose last run is the longest ago."""
 REMEMBERED, REMEMBERED_S = 5000, 30 * 86400
@@ -39,7 +41,7 @@ class _Followed:
 
     def offsets(self, doubt: Offsets) -> Offsets:
         below, above = zip(*self.misses, *DOUBTS * [doubt], strict=True)
-        return quantile(below, self.low), quantile(above, self.high)
+        return _quantile(below, self.low), _quantile(above, self.high)
 
     def learn(self, miss: Offsets, beyond: tuple[bool, bool]) -> None:
         """beyond: whether the run lay below, and above, what would have been told of it just before it ended."""
@@ -106,3 +108,12 @@ def _moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[fl
 
 def _beyond(truth: float, low: float, high: float) -> tuple[bool, bool]:
     return truth < low, truth > high
+
+
+def _quantile(values: Sequence[float], level: float) -> float:
+    """Between the two nearest values, in proportion."""
+    ordered = sorted(values)
+    place = level * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -7,55 +7,9 @@ from dataclasses import dataclass
 
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.parse import not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-
-LEFT_WORDS = {
-    "interactive": "an interactive job",
-    "het": "a heterogeneous job",
-    "held": "its owner holds it",
-    "array": "a job array",
-    "nodelist": "its owner chose the nodes (-w)",
-    "exclude": "its owner excluded nodes (-x)",
-    "exclusive": "it asks for whole nodes (--exclusive)",
-    "reservation": "it runs in a reservation",
-    "features": "it asks for node features (-C)",
-    "contiguous": "it asks for contiguous nodes",
-    "switches": "it asks for a number of switches",
-    "gres": "it asks for shared or several kinds of GPUs, or MIG instances",
-    "mixed": "only with nodes of several kinds of GPUs, or MIG instances, could it be served",
-    "deadline": "it has a deadline (--deadline)",
-    "expand": "it gives its nodes to another job (--dependency=expand)",
-    "preempts": "its QOS or partition may preempt other jobs",
-    "socket": "it asks for GPUs per socket",
-    "nogpu": "it asks for no GPU",
-    "shape": "its GPU request has a form that is not managed yet",
-    "partition": "its partition is not managed",
-    "off": "its owner asked for asrpt:off",
-    "untagged": "the hook has not tagged it",
-    "shadow": "the daemon only watches (mode shadow)",
-}
-
-LEFT_CHANGES = {
-    "interactive": "sbatch in place of salloc or srun",
-    "het": "one job for each of its parts",
-    "array": "single jobs in place of the array",
-    "nodelist": "submit it without -w",
-    "exclude": "submit it without -x",
-    "exclusive": "submit it without --exclusive",
-    "reservation": "submit it without --reservation",
-    "features": "submit it without -C",
-    "contiguous": "submit it without --contiguous",
-    "switches": "submit it without --switches",
-    "gres": "ask for whole GPUs of one kind",
-    "deadline": "submit it without --deadline",
-    "socket": "ask for GPUs with --gpus or --gpus-per-task",
-    "shape": "ask for GPUs with --gpus or --gpus-per-task",
-    "off": "submit it without asrpt:off in --comment",
-    "untagged": "submit it anew; if that does not help, an admin runs asrpt-admin doctor",
-    "held": "release it (scontrol release)",
-}
-"""What its owner could do so that asrptd schedules such a job; nothing where there is no word."""
 
 
 @dataclass(frozen=True)

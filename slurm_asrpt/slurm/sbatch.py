@@ -39,7 +39,8 @@ _LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.spli
 _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
-_GPUS = re.compile(r"[0-9]+|[A-Za-z][^:,=]*(?:[:=][0-9]+)?")  # as sbatch, to which a type alone is one such GPU
+_NUMBER = "[0-9]{1,9}"  # sbatch's are of 32 bits
+_GPUS = re.compile(rf"{_NUMBER}|[A-Za-z][^:,=]*(?:[:=]{_NUMBER})?")  # a type alone is one such GPU
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 
@@ -107,6 +108,9 @@ def _gpus(options: Mapping[str, str], key: str) -> str:
 
 
 def _gres(text: str) -> str:
+    """Raises InputError."""
+    if re.search("[0-9]{10}", text):
+        raise InputError(f"--gres: no node has so many as {text!r}")
     return ",".join(f"gres:{part}" for part in text.split(",")) if text else ""
 
 
@@ -115,14 +119,14 @@ def _nodes(text: str) -> tuple[int, int]:
     low, dash, high = text.partition("-")
     if not text:
         return 1, 0
-    if not (low.isdecimal() and (not dash or high.isdecimal())):
+    if not (re.fullmatch(_NUMBER, low) and (not dash or re.fullmatch(_NUMBER, high))):
         raise InputError(f"--nodes: {text!r} is no number of nodes; write 2 or 2-4")
     return int(low), int(high or low)
 
 
 def _whole(options: Mapping[str, str], key: str) -> int:
     text = options.get(key, "0")
-    if not text.isdecimal():
+    if not re.fullmatch(_NUMBER, text):
         raise InputError(f"--{key}: {text!r} is no whole number")
     return int(text)
 

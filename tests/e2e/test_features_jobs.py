@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from slurm_asrpt.slurm.request import LEFT_WORDS
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import Cluster, wait_for

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.request import LEFT_WORDS
 
 from .conftest import SOON_S, Cluster, wait_for
 

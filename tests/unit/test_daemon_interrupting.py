@@ -101,21 +101,28 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "why"),
     [
-        {"interrupt": ""},
-        {"requeue": False},
-        {"partition": "gpu,other"},
-        {"array": True, "leased": False},
-        {"required_nodes": "n1", "leased": False},
+        ({"interrupt": ""}, "its owner has not agreed"),
+        ({"requeue": False}, "--requeue"),
+        ({"partition": "gpu,other"}, "interrupt.partitions"),
+        ({"array": True, "leased": False}, "left to Slurm"),
+        ({"required_nodes": "n1", "leased": False}, "left to Slurm"),
     ],
 )
-def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(hlas: Bench, fields: dict[str, Any]) -> None:
+def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
+    hlas: Bench, fields: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     long, short = long_and_short(hlas, **fields)
     hlas.cycle(30)
     assert hlas.slurm.signals == []
     assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
     assert row(hlas, short).reason == "gpus"
+    explain_command(build_status(hlas.scheduler, hlas.slurm.now), row(hlas, long), as_json=False)
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Interruption")]
+    assert "never" in said
+    assert why in said
+    assert row(hlas, short).never_interrupted is None
 
 
 @pytest.mark.parametrize("mode", ["shadow", "order"])
@@ -366,7 +373,9 @@ def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None
     assert f"room for job {short}" in explain(found, row(hlas, long)).why
     assert f"interrupting {long} to free 4 GPUs" in explain(found, row(hlas, short)).why
     explain_command(found, row(hlas, long), as_json=False)
-    assert "0.0233 GPU-hours so far: queue 2 (1 goes first); interrupted once" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "0.0233 GPU-hours so far: queue 2 (1 goes first); interrupted once" in said
+    assert "may be interrupted" in said
     assert "makes room for job" in what(hlas.audit("interrupt", long)[0])
     hlas.cycle(12)
     events = [event for event in hlas.audit(job_id=long) if event["event"] in ("signalled", "requeued")]

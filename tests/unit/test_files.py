@@ -43,3 +43,8 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"text"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_who_may_not_write_is_told_of_the_file_that_was_asked_for() -> None:
+    with pytest.raises(OSError, match="/proc/report'"):
+        replace_file(Path("/proc/report"), b"")

@@ -16,7 +16,7 @@ from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
 from slurm_asrpt.forecast.__main__ import SLICE_S, paced
 from slurm_asrpt.forecast.estimate import forecast
-from slurm_asrpt.forecast.margins import KEPT, Margins, Miss, Start
+from slurm_asrpt.forecast.margins import KEPT, LIKE, Margins, Miss, Start
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span, Spans, left
 from slurm_asrpt.forecast.usual import LEAST, usual
@@ -223,6 +223,34 @@ def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
         simulated = Start(90.0, 100.0, 110.0)
         margins = margins.judged(simulated, margins.around(simulated, 0.0), 0.0, 100.0 * factor)
     assert margins.around(simulated, 0.0).latest < 120.0
+
+
+def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
+    """Of ten that were told the same, seven began as foretold; the others have waited ten times as long by now."""
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(7):
+        margins = margins.judged(simulated, simulated, 0.0, 100.0)
+    assert margins.around(simulated, 0.0).latest < math.inf
+    assert margins.at(50.0, [(simulated, 0.0)] * 3).around(simulated, 0.0).latest < math.inf  # that may yet come true
+    later = margins.at(1000.0, [(simulated, 0.0)] * 3).around(simulated, 0.0)
+    assert later.latest == math.inf
+    assert later.earliest == pytest.approx(margins.around(simulated, 0.0).earliest)
+
+
+def test_long_waits_teach_nothing_of_short_ones() -> None:
+    short, long, margins = Start(9.0, 10.0, 11.0), Start(9e4, 1e5, 1.1e5), Margins()
+    for _ in range(LIKE):
+        margins = margins.judged(short, short, 0.0, 10.0).judged(long, long, 0.0, 5e5)
+    assert margins.around(short, 0.0).latest < 12.0
+    assert margins.around(long, 0.0).latest > 4e5
+
+
+def test_gpus_rest_between_two_jobs() -> None:
+    """Both servers are taken for 100 s or so: whoever waits starts after that and the rest."""
+    found = forecast(snapshot([waiting(1), waiting(2), waiting(3)]), 7)
+    rested = forecast(snapshot([waiting(1), waiting(2), waiting(3)], rest_s=1000.0), 7)
+    later = [rested[JobId(n)].median - found[JobId(n)].median for n in "123"]
+    assert later == pytest.approx([1000.0, 1000.0, 2000.0], abs=100.0)
 
 
 def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_missed() -> None:

@@ -6,10 +6,13 @@ import time
 import pytest
 
 from slurm_asrpt import seldom
+from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.daemon.forecaster import Forecaster
+from slurm_asrpt.daemon.outlook import with_room
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.forecast.margins import Margins, Start
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, from_json
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Running, from_json
+from slurm_asrpt.forecast.span import UNKNOWN_S
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.tag import Tag
@@ -288,6 +291,38 @@ def test_a_real_queue_through_the_real_process(bench_gated):
         slurm.end(job_id)
         bench_gated.cycle(2)
     assert calibration(bench_gated.history, 0) == Calibration(3, 1.0, 0.0, 0.0)
+
+
+def test_what_slurm_takes_between_two_jobs_is_in_the_forecasts(watched, waiting):
+    assert watched.works.snapshots[-1].rest_s == 0
+    watched.slurm.end("1")
+    watched.slurm.tick(3)  # so late asrptd sees it
+    watched.cycle(2)
+    began = watched.slurm.now
+    watched.cycle()
+    record = watched.bench.job(waiting).record
+    watched.cycle()
+    rests = watched.bench.scheduler.parts.arrivals.rests
+    assert record.start_time <= began
+    assert rests.usual() == pytest.approx(record.start_time - (began - 5))
+
+
+def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):
+    begin = watched.slurm.now
+    watched.tell(waiting, begin + 1, begin + 2, begin + 3)
+    for _ in range(3):
+        watched.cycle(EVERY_S)
+    margins = watched.works.snapshots[-1].margins
+    published = from_json((watched.bench.settings.paths.run / PUBLISHED).read_bytes()).margins
+    assert margins == Margins()
+    assert [miss.waits for miss in published.waiting] == [True]
+    assert published.waiting[0].latest > 3
+
+
+def test_a_start_that_is_seen_before_the_end_that_made_room_for_it(watched, waiting):
+    nodes = watched.bench.scheduler.world.view.nodes
+    first, second = (Running(JobId(n), {nodes[0].name: nodes[0].gpus}, Request(), 0.0, UNKNOWN_S, 9.0) for n in "12")
+    assert with_room([first, second], nodes) == [first]
 
 
 def test_starts_teach_margins_that_survive_a_restart(watched, waiting):

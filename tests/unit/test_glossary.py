@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.config import Mode
 from slurm_asrpt.core.reasons import WORDS, Phase
-from slurm_asrpt.slurm.request import LEFT_CHANGES, LEFT_WORDS
+from slurm_asrpt.slurm.leftwords import LEFT_CHANGES, LEFT_WORDS
 from tests.commands import commands
 
 ROOT = Path(__file__).parents[2]

@@ -78,7 +78,9 @@ def test_options_become_what_slurm_would_show(words: str, fields: dict[str, obje
 
 
 @pytest.mark.parametrize(
-    "words", ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
+    "words",
+    ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
+    + [f"{option}{10**19}" for option in ("--gpus=", "--gpus=h100:", "--gres=gpu:", "-N ", "-n ")],
 )
 def test_what_sbatch_would_refuse_is_refused(words: str) -> None:
     with pytest.raises(InputError):

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LEFT_WORDS, LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 
 
 def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False):
