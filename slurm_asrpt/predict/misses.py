@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from slurm_asrpt.forecast.margins import DOUBTS, STEP, TAIL, stepped
 from slurm_asrpt.predict.history import TEACHING, History, Origin, Run
+from slurm_asrpt.predict.quantiles import quantile
 
 KEPT = 50
 """So many of a user's runs are remembered."""
@@ -41,7 +42,7 @@ class _Followed:
 
     def offsets(self, doubt: Offsets) -> Offsets:
         below, above = zip(*self.misses, *DOUBTS * [doubt], strict=True)
-        return _quantile(below, self.low), _quantile(above, self.high)
+        return quantile(sorted(below), self.low), quantile(sorted(above), self.high)
 
     def learn(self, miss: Offsets, beyond: tuple[bool, bool]) -> None:
         """beyond: whether the run lay below, and above, what would have been told of it just before it ended."""
@@ -108,12 +109,3 @@ def _moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[fl
 
 def _beyond(truth: float, low: float, high: float) -> tuple[bool, bool]:
     return truth < low, truth > high
-
-
-def _quantile(values: Sequence[float], level: float) -> float:
-    """Between the two nearest values, in proportion."""
-    ordered = sorted(values)
-    place = level * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_asrpt.predict.predictors.base import Lesson
+from slurm_asrpt.predict.quantiles import quantile
 from slurm_asrpt.predict.table import Entry, unit_factor
 
 LOW, HIGH = 0.1, 0.9
@@ -95,18 +96,10 @@ class _Ranges:
             if len(misses) < ENOUGH:
                 misses = [miss for some in self._misses.values() for miss in some]
             below, above = zip(*misses, strict=True) if misses else ((0.0,), (0.0,))
-            self._margins[kind] = _quantile(sorted(below), HIGH), _quantile(sorted(above), HIGH)
+            self._margins[kind] = quantile(sorted(below), HIGH), quantile(sorted(above), HIGH)
         return self._margins[kind]
 
 
 def _range(runs: deque[float]) -> tuple[float, float]:
     ordered = sorted(runs)
-    return _quantile(ordered, LOW), _quantile(ordered, HIGH)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two values nearest to ``share`` of the way, in proportion."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return quantile(ordered, LOW), quantile(ordered, HIGH)
