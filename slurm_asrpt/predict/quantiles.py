@@ -1,4 +1,4 @@
-"""Quantiles of few values, without numpy: asrptd needs them and does not load it."""
+"""Quantiles of few values: numpy takes many times as long for them."""
 
 from __future__ import annotations
 
