@@ -68,9 +68,9 @@ def submit(lab: Lab, job: Any) -> str:
     script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
     minutes = max(2, math.ceil(2 * job.duration_s / 60))
     command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
-    command += ["--gpus-per-task=1", f"--job-name={job.group}", f"--export=ALL,RUN_S={job.duration_s:.0f}"]
-    users = lab.spec.user_names
-    return lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script).stdout.strip()
+    command += ["--gpus-per-task=1", f"--job-name={job.group}"]
+    users, variables = lab.spec.user_names, {"RUN_S": f"{job.duration_s:.0f}"}
+    return lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script, env=variables).stdout.strip()
 
 
 def play(lab: Lab, trace: Trace, jobs: int, progress: Progress) -> tuple[set[str], float]:
