@@ -98,8 +98,10 @@ def worker(name: str, device: str, repeats: int) -> None:
     from slurm_asrpt.profile.measure import subject, timed
 
     torch.set_num_threads(1)
-    distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device("cpu")
+    if device == "cuda":
+        torch.cuda.set_device(place)
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     make = MODELS[device][name]
     batch = len(subject(make()).inputs) // REPLICAS
     half = subject(make(batch=batch))

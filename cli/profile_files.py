@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import textwrap
 from enum import StrEnum
 from pathlib import Path
@@ -43,9 +45,16 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
         return
     titles = {"site": "this site's", "models": "models, not cut yet", "cut": "cut into stages"}
     for kind, names in found.items():
-        print(f"{titles[kind]}:")
-        for name in names:
-            print(f"  {safe(name)}")
+        print(f"{titles[kind]}:" if names else f"{titles[kind]}: none")
+        _print_names([safe(name) for name in names])
+
+
+def _print_names(names: list[str]) -> None:
+    """As ls does: side by side on a terminal, one a line into a pipe."""
+    if sys.stdout.isatty():
+        names = textwrap.wrap("  ".join(names), shutil.get_terminal_size().columns - 2, break_on_hyphens=False)
+    for line in names:
+        print(f"  {line}")
 
 
 def show_command(profile: ProfileArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:

@@ -23,7 +23,7 @@ Optional, 0 by default:
     routed_bytes                     # tokens sent to experts, one way
     tied_bytes                       # parameters of the first block that a stage without it needs a copy of
     tensor_bytes                     # what tensor slices all-reduce; 0: no slices, each has all of the block
-    peak_bytes                       # most memory while the block ran
+    peak_bytes                       # most memory while the block ran, beyond what was in use before
 """
 
 from __future__ import annotations

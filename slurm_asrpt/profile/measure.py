@@ -2,7 +2,8 @@
 
 A forward pass of the model shows each block's inputs. Then, round after round, each block runs by itself on those
 inputs in the model's order: forward, backward, optimiser step; and once a round a whole iteration runs, so that both
-see the same machine. Medians count. The code for GPUs (CUDA events, peak memory) has not been run on one yet.
+see the same machine. Medians count. On a GPU nothing waits for it within a round: the host runs ahead, as it does in
+training. The code for GPUs (CUDA events, peak memory) has not been run on one yet.
 """
 
 from __future__ import annotations
@@ -60,13 +61,18 @@ class Subject:
     loss: Callable[[Any], Any]
 
 
-@dataclass
-class _Times:
-    """Seconds of each round."""
+Mark = Any
+"""A moment on the device's own clock: a CUDA event, which may still be to come, or seconds."""
+Span = tuple[Mark, Mark]
 
-    forward: list[float]
-    backward: list[float]
-    update: list[float]
+
+@dataclass
+class _Round:
+    """From when to when each call of a piece took in one round."""
+
+    forward: list[Span]
+    backward: list[Span]
+    update: list[Span]
 
 
 def subject(made: Any) -> Subject:
@@ -177,44 +183,48 @@ class _Station:
     def __init__(self, piece: Piece, how: How) -> None:
         self.piece, self.how = piece, how
         self.optimiser = OPTIMISERS[how.optimiser](piece.own) if piece.own else None
-        self.times = _Times([], [], [])
+        self.rounds: list[_Round] = []
         self.out_bytes, self.peak_bytes = piece.out_bytes, 0
 
     def run(self, counts: bool) -> None:
-        """All calls of an iteration: forward, backward, step."""
-        if self.how.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        forward = backward = 0.0
+        """All calls of an iteration: forward, backward, step. On a GPU it returns before they are done."""
+        before = _begin_peak(self.how.device)
+        taken = _Round([], [], [])
         for args, kwargs in self.piece.calls:
             args, kwargs = map_tensors(detached, args), map_tensors(detached, kwargs)
-            output, took = timed(partial(self.piece.module, *args, **kwargs), self.how.device)
-            forward += took
+            output = self._timed(partial(self.piece.module, *args, **kwargs), taken.forward)
             results = [t for t in tensors(output) if t.requires_grad]
             if results:
                 gradients = [torch.ones_like(t) for t in results]
-                _, took = timed(partial(torch.autograd.backward, results, gradients), self.how.device)
-                backward += took
+                self._timed(partial(torch.autograd.backward, results, gradients), taken.backward)
             self.out_bytes = size_of(output)
-        update = timed(self.optimiser.step, self.how.device)[1] if self.optimiser else 0.0
-        self.peak_bytes = torch.cuda.max_memory_allocated() if self.how.device == "cuda" else 0
+        if self.optimiser:
+            self._timed(self.optimiser.step, taken.update)
+        self.peak_bytes = _peak(self.how.device, before)
         for parameter in self.piece.own:
             parameter.grad = None
         if counts:
-            self.times.forward.append(forward)
-            self.times.backward.append(backward)
-            self.times.update.append(update)
+            self.rounds.append(taken)
+
+    def _timed(self, work: Callable[[], Any], spans: list[Span]) -> Any:
+        begin = mark(self.how.device)
+        result = work()
+        spans.append((begin, mark(self.how.device)))
+        return result
 
     def block(self) -> Block:
         """The medians, and what the piece takes."""
+        wait(self.how.device)
         params = size_of(self.piece.own)
         state = sum(size_of(list(values.values())) for values in self.optimiser.state.values()) if self.optimiser else 0
-        (forward, spread, far), (backward, wide, off) = robust(self.times.forward), robust(self.times.backward)
+        forward, spread, far = robust([total(taken.forward) for taken in self.rounds])
+        backward, wide, off = robust([total(taken.backward) for taken in self.rounds])
         return Block(
             name=self.piece.name,
             forward_s=forward,
             backward_s=backward,
             bytes_out=0.0 if self.piece.name == LOSS else float(self.out_bytes),
-            update_s=robust(self.times.update)[0],
+            update_s=robust([total(taken.update) for taken in self.rounds])[0],
             forward_spread_s=spread,
             backward_spread_s=wide,
             outliers=far + off,
@@ -226,6 +236,19 @@ class _Station:
             tied_bytes=float(self.piece.tied_bytes),
             peak_bytes=float(self.peak_bytes),
         )
+
+
+def _begin_peak(device: str) -> int:
+    """Bytes in use now; from here on the most is kept."""
+    if device != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.memory_allocated())
+
+
+def _peak(device: str, before: int) -> int:
+    """The most bytes since then beyond those in use then; 0 on a CPU, where nobody counts."""
+    return int(torch.cuda.max_memory_allocated()) - before if device == "cuda" else 0
 
 
 class _Iteration:
@@ -245,19 +268,34 @@ class _Iteration:
         self.optimiser.step()
 
 
+def mark(device: str) -> Mark:
+    """Now, as the device will come to it."""
+    if device != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def wait(device: str) -> None:
+    """Until the device has done all that it was given."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def total(spans: Sequence[Span]) -> float:
+    """Seconds of all of them, whose marks have come."""
+    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in spans))
+
+
 def timed(work: Callable[[], Any], device: str) -> tuple[Any, float]:
     """What ``work`` returns, and the seconds that it took: of the GPU's own clock, or this process's."""
-    if device == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        start.record()
-        result = work()
-        end.record()
-        torch.cuda.synchronize()
-        return result, start.elapsed_time(end) / 1e3
-    begin = time.perf_counter()
+    wait(device)
+    begin = mark(device)
     result = work()
-    return result, time.perf_counter() - begin
+    end = mark(device)
+    wait(device)
+    return result, total([(begin, end)])
 
 
 def robust(values: Sequence[float]) -> tuple[float, float, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_list_has_models_and_what_is_cut(asrpt_profile) -> None:  # type: ignore
     assert code == 0
     assert {"llama-3-8b", "llama-3-70b", "vit-l16", "mixtral-8x7b", "vgg19"} <= set(found["models"])
     assert "vgg19-dp4" in found["cut"]
+
+
+def test_list_prints_one_name_a_line_into_a_pipe_and_side_by_side_on_a_terminal(asrpt_profile, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    assert {"  vgg19-dp4", "  llama-3-8b"} <= set(asrpt_profile("list")[1].splitlines())
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    lines = asrpt_profile("list")[1].splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any("vgg19-dp4  vgg19-dp8" in line for line in lines)
 
 
 def test_show_says_where_the_figures_come_from(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
