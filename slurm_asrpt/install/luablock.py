@@ -45,6 +45,14 @@ def with_block(text: bytes, block: bytes) -> bytes:
     return head + line_break + block + tail
 
 
+def overridden(text: bytes) -> bool:
+    """Whether the site's lines after ours take our functions' place. Raises InputError."""
+    block = block_in(text)
+    return bool(block) and bool(
+        re.search(rb"^[ \t]*(function[ \t]+)?slurm_job_submit\b[ \t]*[(=]", text.partition(block)[2], re.M)
+    )
+
+
 def included_by_hand(text: bytes) -> bool:
     """Whether the site loads our module in lines of its own."""
     lines = without_block(text).splitlines()
