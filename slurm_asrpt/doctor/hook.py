@@ -42,28 +42,28 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 
 def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """job_submit.lua calls our module, that of this release, and has been touched since it changed."""
+    """job_submit.lua loads, calls our module, that of this release, and has been touched since it changed."""
     script = _script(look)
     try:
-        text = script.read_bytes()
-        found = luablock.block_in(text) or luablock.included_by_hand(text)
-        trouble = _trouble(text, look)
+        yield _include(settings, look, script, script.read_bytes())
     except OSError as error:
         yield warning("include", f"{script}: {error.strerror}", f"run this on the controller; there, {INSTALL}")
-        return
     except InputError as error:
         yield failure("include", f"{script}: {error}", INSTALL)
-        return
-    if trouble:
-        text_ = f"Lua cannot load it ({trouble}): slurmctld keeps the one before, and does not start again"
-        yield failure("include", text_, f"mend {script}")
-    elif not found:
-        yield failure("include", f"{script} does not call our module", INSTALL)
-    elif luablock.overridden(text):
-        text_ = f"{script} defines slurm_job_submit once more after our lines, so they are not called"
-        yield failure("include", text_, f"move our lines to its end: take them out, then {INSTALL}")
-    else:
-        yield _module(settings, script, text)
+
+
+def _include(settings: Settings, look: Look, script: Path, lua_text: bytes) -> Finding:
+    """Raises InputError for lines of ours that are damaged."""
+    found = luablock.block_in(lua_text) or luablock.included_by_hand(lua_text)
+    if trouble := _trouble(lua_text, look):
+        text = f"Lua cannot load it ({trouble}): slurmctld keeps the one before, and does not start again"
+        return failure("include", text, f"mend {script}")
+    if not found:
+        return failure("include", f"{script} does not call our module", INSTALL)
+    if luablock.redefined(lua_text):
+        text = f"{script} defines slurm_job_submit once more after our lines: does that call the one before?"
+        return warning("include", text, f"if not, take our lines out, then {INSTALL} puts them at its end")
+    return _module(settings, script, lua_text)
 
 
 def _script(look: Look) -> Path:

@@ -241,7 +241,7 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert "by hand" in found(settings, look, "include")[0][1]
 
 
-def test_an_include_that_lua_cannot_load_or_that_is_overridden(settings: Settings, look: Look, tmp_path: Path) -> None:
+def test_an_include_that_lua_cannot_load_or_that_is_redefined(settings: Settings, look: Look, tmp_path: Path) -> None:
     script, block = (
         tmp_path / "job_submit.lua",
         b"-- >>> slurm-asrpt\ndofile('job_submit_asrpt.lua')\n-- <<< slurm-asrpt\n",
