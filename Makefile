@@ -86,7 +86,7 @@ lint: setup ## Style, types and the architecture
 	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli
 	$(BIN)/lint-imports
 
-benchmarks: setup ## The figures of benchmarks/README.md: about an hour and a half on 2 quiet cores, JSON into build/benchmarks
+benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 quiet cores, JSON into build/benchmarks
 	@mkdir -p build/benchmarks
 	$(BIN)/python -m benchmarks.heavy_edge --json > build/benchmarks/heavy_edge.json
 	$(BIN)/python -m benchmarks.forecast --json > build/benchmarks/forecast.json

@@ -16,12 +16,10 @@ from slurm_asrpt.status import (
     read_status,
     read_until,
     read_users,
+    stale_after,
     withdrawn_after,
 )
 from slurm_asrpt.whereabouts import run_folder
-
-STALE_CYCLES = 3
-STALE_AT_LEAST_S = 30.0
 
 
 def status_folder(config: Path | None) -> Path:
@@ -47,7 +45,7 @@ def screenful(folder: Path, now: float, user: str, rows: int) -> Status:
 def staleness(found: Status, now: float) -> str:
     """What is to be said of a status that is old; "" of a fresh one."""
     age = now - found.written
-    if age <= max(STALE_CYCLES * found.interval_s, STALE_AT_LEAST_S):
+    if age <= stale_after(found.interval_s):
         return ""
     return (
         f"this is {slurm_time(age)} old, and asrptd writes it every {found.interval_s:g} s: "

@@ -20,6 +20,7 @@ SCHEMA = 1
 UNUSED_PROFILE = "unused_profile"
 """The fact that says why the profile that a job names does not count."""
 FILE_NAME = "status.json"
+STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
 _JOBS = b'"jobs": [\n'
 _RUNS = b'"state": "running", '
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
@@ -115,6 +116,11 @@ class Status:
         default_factory=dict
     )
     release: Annotated[str, "Of the asrptd that wrote it; empty before there was this field."] = ""
+
+
+def stale_after(interval_s: float) -> float:
+    """Seconds after which a status of an asrptd that does a cycle so often is that of one that is gone, or hangs."""
+    return max(STALE_CYCLES * interval_s, STALE_AT_LEAST_S)
 
 
 def withdrawn_after(forecast_s: float) -> float:

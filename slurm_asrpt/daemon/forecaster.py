@@ -55,7 +55,7 @@ class Process:
             question.write(snapshot)
             question.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slurm_asrpt.forecast", f"{budget_s:g}", f"{BUDGET:g}"],
+                [sys.executable, "-P", "-m", "slurm_asrpt.forecast", f"{budget_s:g}", f"{BUDGET:g}", str(os.getpid())],
                 stdin=question,
                 stdout=self._out,
                 stderr=self._errors,

@@ -12,7 +12,7 @@ from slurm_asrpt.doctor.look import Look, look_at_slurm
 __all__ = ["Finding", "Look", "State", "examine", "look_at_slurm"]
 
 OUR_CHECKS: tuple[Callable[[Settings, float], Iterator[Finding]], ...] = (
-    *(daemon.switched, daemon.release),
+    *(daemon.switched, daemon.alive, daemon.release),
     *predictions.CHECKS,
 )
 SLURM_CHECKS: tuple[Callable[[Settings, float, Look], Iterator[Finding]], ...] = (

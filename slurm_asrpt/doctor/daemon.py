@@ -10,7 +10,7 @@ from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status import read_status, stale_after
 
 CLOCK_S = 2.0
 """Slurm counts whole seconds, and so do leases."""
@@ -42,13 +42,29 @@ def release(settings: Settings, now: float) -> Iterator[Finding]:
         yield warning("release", text, "systemctl restart asrptd")
 
 
+def alive(settings: Settings, now: float) -> Iterator[Finding]:
+    """Its status is new: what systemd takes for running may hang, or fail in each cycle."""
+    try:
+        status = read_status(settings.paths.run)
+    except AsrptError as error:
+        yield warning("asrptd", one_line(error), "start asrptd; run this as root")
+        return
+    age = now - status.written
+    if age <= stale_after(status.interval_s):
+        yield ok("asrptd", f"its status is {max(0.0, age):.0f} s old")
+        return
+    text = (
+        f"its status is {age:.0f} s old, and it writes one every {status.interval_s:g} s: it is gone, hangs, or fails"
+    )
+    yield failure("asrptd", text, "journalctl -u asrptd says if its cycles fail; if not, systemctl restart asrptd")
+
+
 def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """Every job in asrptd's queue has a lease, and none is about to run out."""
     try:
         status = read_status(settings.paths.run)
-    except AsrptError as error:
-        yield warning("leases", one_line(error), "start asrptd")
-        return
+    except AsrptError:
+        return  # said already
     if status.mode != Mode.ENFORCE:
         yield ok("leases", f"none are written (mode {status.mode})")
         return

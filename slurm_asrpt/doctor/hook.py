@@ -17,6 +17,7 @@ from slurm_asrpt.slurm import lua
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 
+INSTALL = "asrpt-admin install --apply"
 RECENT_S = 3600.0
 """Jobs submitted since then tell whether the hook works."""
 
@@ -25,8 +26,9 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """slurmctld loads Lua, and no other plugin changes a job after it."""
     plugins = words(look.config, "JobSubmitPlugins")
     if "lua" not in plugins:
-        wanted = ",".join([*plugins, "lua"])
-        yield failure("lua", "slurm.conf loads no Lua", f"JobSubmitPlugins={wanted}, restart slurmctld")
+        wanted = f"JobSubmitPlugins={','.join([*plugins, 'lua'])}, restart slurmctld"
+        first = "" if _script(look).exists() else f"{INSTALL} (slurmctld does not start without job_submit.lua), then "
+        yield failure("lua", "slurm.conf loads no Lua", first + wanted)
         return
     later = plugins[plugins.index("lua") + 1 :]
     if lua.plugin(look.config) is None:
@@ -40,21 +42,38 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 
 def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """job_submit.lua calls our module, that of this release, and has been touched since it changed."""
-    script = Path(look.config.get("SLURM_CONF", "")).parent / "job_submit.lua"
+    """job_submit.lua loads, calls our module, that of this release, and has been touched since it changed."""
+    script = _script(look)
     try:
-        text = script.read_bytes()
-        found = luablock.block_in(text) or luablock.included_by_hand(text)
+        yield _include(settings, look, script, script.read_bytes())
     except OSError as error:
-        yield warning("include", f"{script}: {error.strerror}", "run this on the controller; asrpt-admin install")
-        return
+        yield warning("include", f"{script}: {error.strerror}", f"run this on the controller; there, {INSTALL}")
     except InputError as error:
-        yield failure("include", f"{script}: {error}", "asrpt-admin install --apply")
-        return
+        yield failure("include", f"{script}: {error}", INSTALL)
+
+
+def _include(settings: Settings, look: Look, script: Path, lua_text: bytes) -> Finding:
+    """Raises InputError for lines of ours that are damaged."""
+    found = luablock.block_in(lua_text) or luablock.included_by_hand(lua_text)
+    if trouble := _trouble(lua_text, look):
+        text = f"Lua cannot load it ({trouble}): slurmctld keeps the one before, and does not start again"
+        return failure("include", text, f"mend {script}")
     if not found:
-        yield failure("include", f"{script} does not call our module", "asrpt-admin install --apply")
-        return
-    yield _module(settings, script, text)
+        return failure("include", f"{script} does not call our module", INSTALL)
+    if luablock.redefined(lua_text):
+        text = f"{script} defines slurm_job_submit once more after our lines: does that call the one before?"
+        return warning("include", text, f"if not, take our lines out, then {INSTALL} puts them at its end")
+    return _module(settings, script, lua_text)
+
+
+def _script(look: Look) -> Path:
+    return Path(look.config.get("SLURM_CONF", "")).parent / "job_submit.lua"
+
+
+def _trouble(text: bytes, look: Look) -> str:
+    """Why slurmctld's Lua cannot load it, as far as that can be told here."""
+    plugin = lua.plugin(look.config)
+    return lua.trouble_with(text, plugin) or "" if plugin else ""
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
@@ -62,10 +81,10 @@ def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
     if not module.is_file():
         if bytes(settings.paths.scripts) in lua_text:
             lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
-            return failure("include", lost, "asrpt-admin install --apply")
+            return failure("include", lost, INSTALL)
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
-        return warning("include", f"{module} is not that of this release", "asrpt-admin install --apply")
+        return warning("include", f"{module} is not that of this release", INSTALL)
     if module.stat().st_mtime > script.stat().st_mtime + 1:
         text = f"{module} is newer than {script}, so slurmctld may still have the one before"
         return warning("include", text, f"touch {script}")
@@ -79,14 +98,14 @@ def scripts(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """
     named = [(Path(path), name) for key, name in SCRIPTS.items() for path in scripts_of(look.config, key)]
     ours = [(path, name) for path, name in named if path.name == name]
-    bad = [finding for path, name in ours for finding in _script(settings, path, name)]
+    bad = [finding for path, name in ours for finding in _prolog(settings, path, name)]
     yield from bad
     if ours and not bad:
         yield ok("scripts", f"{len(ours)} that slurm.conf names are those of this release")
 
 
-def _script(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
-    again = "asrpt-admin install --apply, then copy it to the nodes"
+def _prolog(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
+    again = f"{INSTALL}, then copy it to the nodes"
     try:
         found, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
@@ -103,15 +122,19 @@ def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     """That jobs are tagged is the only proof that the hook runs."""
     managed = set(settings.slurm.partitions)
     recent = [job for job in look.jobs if job.submit_time >= now - RECENT_S and _for_us(job, managed)]
-    untagged = [job.job_id for job in recent if parse_tag(job.admin_comment) is None]
+    untagged = [job for job in recent if parse_tag(job.admin_comment) is None]
     if not recent:
         yield ok("tags", "no GPU job of the last hour to tell by")
     elif len(untagged) == len(recent):
         text = f"none of {len(recent)} GPU jobs of the last hour bears a tag: slurmctld does not run the hook"
         yield failure("tags", text, "grep asrpt in slurmctld's log; asrpt-admin install --check")
     elif untagged:
-        text = f"{len(untagged)} of {len(recent)} GPU jobs of the last hour bear no tag, such as {untagged[-1]}"
-        yield warning("tags", text, "grep asrpt in slurmctld's log; another tool may write AdminComment")
+        last = max(untagged, key=lambda job: job.submit_time)
+        since = sum(job.submit_time > last.submit_time for job in recent)
+        text = f"{len(untagged)} of {len(recent)} GPU jobs of the last hour bear no tag, {last.job_id} the last of them"
+        remedy = "grep asrpt in slurmctld's log; another tool may write AdminComment"
+        mended = f"none if that is mended: {since} submitted since then bear one; else "
+        yield warning("tags", text, mended + remedy if since else remedy)
     else:
         yield ok("tags", f"all {len(recent)} GPU jobs of the last hour bear a tag")
 

@@ -13,6 +13,8 @@ from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.install import luablock
 from slurm_asrpt.install.slurmlines import SCRIPTS
 from slurm_asrpt.predict import hookconf, table
+from slurm_asrpt.predict.history import FILE_NAME as HISTORY
+from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
 from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
@@ -63,7 +65,8 @@ def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
     script = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     settings_file = Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
     folders = [paths.state, paths.run, paths.hook, paths.spool, hosts_dir(paths.spool), progress_dir(paths.spool)]
-    return [*folders, *files, script, settings_file]
+    learned = [paths.state / HISTORY, models_folder(settings)]
+    return [*folders, *learned, *files, script, settings_file.parent, settings_file, paths.attachments, *paths.profiles]
 
 
 def _scripts(settings: Settings) -> list[Path]:

@@ -32,8 +32,8 @@ def _hook(settings: Settings, now: float) -> Iterator[Finding]:
         yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd; it writes this file anew every cycle")
         return
     if until < now:
-        text = f"asrptd does not run: no heartbeat since {now - until:.0f} s, so the hook tags jobs and leases none"
-        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd, then systemctl start asrptd")
+        text = f"asrptd's heartbeat ran out {now - until:.0f} s ago: the hook tags jobs and leases none"
+        yield Finding("hook", State.FAILURE, text, "systemctl status asrptd, then systemctl restart asrptd")
     else:
         yield Finding("hook", State.OK, "asrptd's heartbeat is fresh")
 
@@ -66,7 +66,8 @@ def _model(settings: Settings, now: float) -> Iterator[Finding]:
             return
         model = load_model(models_folder(settings), name)
     except AsrptError as error:
-        yield Finding("model", State.FAILURE, one_line(error))
+        text, _, remedy = one_line(error).rpartition("; ")
+        yield Finding("model", State.FAILURE, text, remedy)
         return
     except OSError as error:
         yield Finding("model", State.FAILURE, f"{error.filename}: {error.strerror}", "run as the daemon's user or root")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
-from slurm_asrpt.install.slurmlines import State, wanted_lines, words
+from slurm_asrpt.install.slurmlines import SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
 
@@ -32,10 +32,13 @@ def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     ]
     bad = [line for line in found if line.state is not State.PRESENT]
     for line in bad:
-        kind = failure if line.needed else warning
-        yield kind(
-            "slurm.conf", f"{line.state}: {line.text} ({line.why})", "put it into slurm.conf, scontrol reconfigure"
-        )
+        kind, remedy = failure if line.needed else warning, "put it into slurm.conf, scontrol reconfigure"
+        script = settings.paths.scripts / SCRIPTS.get(line.text.partition("=")[0], "")
+        if not script.exists():  # whoever only did as the line says would have no node left
+            remedy = (
+                f"asrpt-admin install --apply, copy {script} to the nodes (Slurm drains those without it), {remedy}"
+            )
+        yield kind("slurm.conf", f"{line.state}: {line.text} ({line.why})", remedy)
     if not bad:
         yield ok("slurm.conf", "has the lines that it needs")
 

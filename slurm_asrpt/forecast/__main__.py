@@ -1,7 +1,8 @@
 """A forecast in a process of its own: a snapshot comes on stdin, estimates go to stdout; nothing else is touched.
 
-``python -m slurm_asrpt.forecast BUDGET_S SHARE``: the CPU seconds that it may take, and of one core how much at a time,
-so that whoever works on the controller does not notice when it begins. It says how many seconds it has taken, too.
+``python -m slurm_asrpt.forecast BUDGET_S SHARE ASKER``: the CPU seconds that it may take, and of one core how much at a
+time, so that whoever works on the controller does not notice when it begins. It says how many seconds it has taken.
+ASKER is the process that waits for the answer: where that is gone, killed say, nothing goes on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
+from functools import partial
 from hashlib import sha256
 
 from slurm_asrpt.forecast.estimate import forecast
@@ -29,7 +31,7 @@ GRACE_S = 10
 
 
 def main() -> None:
-    budget_s, share = map(float, sys.argv[1:3])
+    budget_s, share, asker = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     with suppress(PermissionError):  # under systemd, whose unit forbids the call and has its own weight
         os.nice(NICE)  # the daemon comes first
     most = int(budget_s) + GRACE_S
@@ -38,9 +40,17 @@ def main() -> None:
     snapshot = from_json(data)
     gc.freeze()
     gc.disable()  # a replay makes next to no cyclic garbage
-    found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=paced(share))
+    clock = paced(share, partial(spent_for, asker))
+    found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
     starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
+
+
+def spent_for(asker: int) -> float:
+    """CPU seconds so far. Ends this process, by SystemExit, where its parent is no longer who asked."""
+    if os.getppid() != asker:
+        sys.exit("nobody waits for this forecast any more")
+    return time.process_time()
 
 
 def paced(

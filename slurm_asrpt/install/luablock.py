@@ -16,6 +16,7 @@ _BLOCK = re.compile(rb"^-- >>> slurm-asrpt.*?^-- <<< slurm-asrpt[^\n]*\n?", re.M
 _LAST_RETURN = re.compile(
     rb"^[ \t]*return\b(?![^\n]*\bend\b)[^\n]*(?:\n[ \t]*(?:--(?!\[=*\[)[^\n]*)?)*\Z", re.MULTILINE
 )
+_SUBMIT = re.compile(rb"^[ \t]*(function[ \t]+)?slurm_job_submit\b[ \t]*[(=]", re.MULTILINE)
 STUB = b"""\
 -- slurm-asrpt has gone. slurmctld does not start without this file while slurm.conf says JobSubmitPlugins=lua.
 function slurm_job_submit() return slurm.SUCCESS end
@@ -43,6 +44,12 @@ def with_block(text: bytes, block: bytes) -> bytes:
     head, tail = (site[: last.start()], site[last.start() :]) if last else (site, b"")
     line_break = b"\n" if head and not head.endswith(b"\n") else b""
     return head + line_break + block + tail
+
+
+def redefined(text: bytes) -> bool:
+    """Whether the site's lines after ours put a function in the place of ours. Raises InputError."""
+    block = block_in(text)
+    return bool(block) and bool(_SUBMIT.search(text.partition(block)[2]))
 
 
 def included_by_hand(text: bytes) -> bool:

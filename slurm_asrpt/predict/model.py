@@ -107,7 +107,8 @@ def load_model(models: Path, name: str) -> Model:
             raise ModelError(f"{models / name}: its check sum does not fit; {_REMEDY}")
         return Model(name, info, _table_of(info, data))
     except OSError as error:
-        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {_REMEDY}") from error
+        remedy = "mend its owner and mode" if isinstance(error, PermissionError) else _REMEDY
+        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {remedy}") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
 

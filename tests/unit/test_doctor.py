@@ -47,15 +47,22 @@ def ran(settings: Settings, first: int, iterations: list[int], predicted: int) -
         )
 
 
+def shown(settings: Settings, age: float = 0.0, release: str = __version__) -> None:
+    """A status as asrptd writes it."""
+    settings.paths.run.mkdir(exist_ok=True)
+    write_status(settings.paths.run, Status(NOW - age, "enforce", "asrpt-gated", 5.0, 8, 8, release=release))
+
+
 @pytest.fixture
 def healthy(settings: Settings) -> Settings:
-    """Two models, the second judged; a fresh heartbeat."""
+    """Two models, the second judged; a fresh heartbeat and status."""
     ran(settings, 1, [90, 110] * 15, 0)
     retrain(settings, NOW - 100)
     ran(settings, 101, [90, 110] * 15, 100)
     retrain(settings, NOW - 50)
     write_hook_conf(settings.paths.hook, ["gpu"], 600, NOW + 60, GroupSettings())
     os.utime(settings.paths.hook / "table.txt", (NOW, NOW))
+    shown(settings)
     return settings
 
 
@@ -75,6 +82,7 @@ def test_all_is_well(healthy: Settings) -> None:
 def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
     assert states(settings) == {
         "switch": State.OK,
+        "asrptd": State.WARNING,
         "hook": State.FAILURE,
         "table": State.WARNING,
         "model": State.WARNING,
@@ -119,6 +127,21 @@ def test_a_dead_daemon_is_found(healthy: Settings) -> None:
     assert "systemctl status asrptd" in remedies(healthy)
 
 
+@pytest.mark.parametrize(("age", "state"), [(5.0, State.OK), (29.0, State.OK), (31.0, State.FAILURE)])
+def test_an_asrptd_that_hangs_is_found_before_its_heartbeat_runs_out(healthy: Settings, age, state) -> None:
+    shown(healthy, age=age)
+    assert (states(healthy)["hook"], states(healthy)["asrptd"]) == (State.OK, state)
+    assert ("restart asrptd" in remedies(healthy)) is (state is State.FAILURE)
+
+
+def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settings) -> None:
+    models_folder(healthy).chmod(0o777)
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
+    assert (found.state, found.remedy) == (State.FAILURE, "mend its owner and mode")
+    models_folder(healthy).chmod(0o700)
+    assert states(healthy)["model"] is State.OK
+
+
 @pytest.mark.parametrize(
     ("runs", "state", "told"),
     [
@@ -128,8 +151,7 @@ def test_a_dead_daemon_is_found(healthy: Settings) -> None:
     ],
 )
 def test_an_asrptd_of_another_release_is_to_be_restarted(healthy: Settings, runs, state, told) -> None:
-    healthy.paths.run.mkdir()
-    write_status(healthy.paths.run, Status(NOW, "enforce", "asrpt-gated", 5.0, 8, 8, release=runs))
+    shown(healthy, release=runs)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "release"]
     assert (found.state, told in found.text) == (state, True)
     assert found.remedy == ("" if state is State.OK else "systemctl restart asrptd")

@@ -90,7 +90,7 @@ OURS = ("hook", "table", "model", "drift")
 def test_a_sound_installation_is_found_sound(settings: Settings, look: Look) -> None:
     findings = [f for f in examine(settings, NOW, look) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
-    assert len(findings) == 13
+    assert len(findings) == 14
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -182,7 +182,8 @@ def test_leases_that_are_not_renewed(settings: Settings, look: Look) -> None:
     status_of(settings, "disabled", "1", "2")
     assert found(settings, weak, "leases")[0] == (State.OK, "none are written (mode disabled) -> ")
     (settings.paths.run / "status.json").unlink()
-    assert found(settings, weak, "leases")[0][0] is State.WARNING
+    assert found(settings, weak, "leases") == []
+    assert found(settings, weak, "asrptd")[0][0] is State.WARNING
 
 
 @pytest.mark.parametrize(
@@ -193,6 +194,24 @@ def test_clocks(settings: Settings, look: Look, ahead: tuple[float, float], stat
     ((is_state, text),) = found(settings, replace(look, ahead_s=ahead), "clock")
     assert is_state is state
     assert state is not State.FAILURE or "299 s behind" in text
+
+
+def test_what_must_be_there_first_is_said_first(settings: Settings, look: Look, tmp_path: Path) -> None:
+    """slurmctld does not start without job_submit.lua, and drains nodes whose prolog is missing."""
+    bare = with_config(look, JobSubmitPlugins="(null)", Prolog="(null)")
+    assert "install" not in found(settings, bare, "lua")[0][1] + found(settings, bare, "slurm.conf")[0][1]
+    (tmp_path / "job_submit.lua").unlink()
+    (settings.paths.scripts / SCRIPTS["Prolog"]).unlink()
+    assert "install --apply (slurmctld does not start" in found(settings, bare, "lua")[0][1]
+    assert "install --apply, copy" in found(settings, bare, "slurm.conf")[0][1]
+
+
+def test_a_job_that_bore_no_tag_before_all_was_mended_is_no_reason_to_search(settings: Settings, look: Look) -> None:
+    bare = job("7", tag="", age=20)
+    [(_, last)] = found(settings, replace(look, jobs=[job("1"), bare]), "tags")
+    [(_, mended)] = found(settings, replace(look, jobs=[job("1"), bare, job("8", age=10)]), "tags")
+    assert "7 the last" in last
+    assert ("mended" in last, "mended: 1 submitted since" in mended) == (False, True)
 
 
 def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Look) -> None:
@@ -220,6 +239,24 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert found(settings, look, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")
     assert "by hand" in found(settings, look, "include")[0][1]
+
+
+def test_an_include_that_lua_cannot_load_or_that_is_redefined(settings: Settings, look: Look, tmp_path: Path) -> None:
+    script, block = (
+        tmp_path / "job_submit.lua",
+        b"-- >>> slurm-asrpt\ndofile('job_submit_asrpt.lua')\n-- <<< slurm-asrpt\n",
+    )
+    script.write_bytes(block)
+    assert found(settings, look, "include")[0][0] is State.OK
+    for more in (b"function slurm_job_submit(a, b, c) return 0 end\n", b"slurm_job_submit = function() end\n"):
+        script.write_bytes(block + more)
+        assert "once more" in found(settings, look, "include")[0][1]
+        script.write_bytes(more + block + b"-- function slurm_job_submit()\nreturn slurm.SUCCESS\n")
+        assert found(settings, look, "include")[0][0] is State.OK
+    (tmp_path / "plugins" / PLUGIN).write_bytes(b"\0liblua5.1.so.0\0")  # the Lua that it links
+    script.write_bytes(b"function broken(\n" + block)
+    state, text = found(settings, look, "include")[0]
+    assert (state, "does not start again" in text, f"mend {script}" in text) == (State.FAILURE, True, True)
 
 
 def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, look: Look) -> None:

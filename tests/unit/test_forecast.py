@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -139,6 +142,19 @@ def test_a_forecast_takes_no_more_of_a_core_than_its_share(share) -> None:
         assert clock() == spent[0]
         assert spent[0] - 5.0 <= share * (spent[0] - 5.0 + sum(rests)) + share * SLICE_S
     assert 10.0 < sum(rests) + 10.0 <= 10.0 / share
+
+
+def test_a_forecast_ends_where_nobody_waits_for_it() -> None:
+    """As after a SIGKILL of asrptd: its pid is no parent's any more."""
+
+    def told(asker: int) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-P", "-m", "slurm_asrpt.forecast", "15", "1", str(asker)]
+        return subprocess.run(command, input=to_json(snapshot([waiting(1)])), capture_output=True, timeout=60)
+
+    assert json.loads(told(os.getpid()).stdout)["starts"]
+    orphan = told(os.getppid())
+    assert (orphan.returncode, orphan.stdout) == (1, b"")
+    assert b"nobody waits" in orphan.stderr
 
 
 def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
