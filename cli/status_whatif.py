@@ -107,8 +107,9 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     tag = Tag(subject.group, answer.iterations, submission.profile, left=left, sizes=sizes, mean=answer.mean)
     try:
         status, snapshot = _published(settings)
-        tag = replace(tag, **_told(snapshot, subject.uid, answer))
-        known |= {"predicted_low": tag.low, "predicted_high": tag.high}
+        low, high = _told(snapshot, subject.uid, answer)
+        tag = replace(tag, low=low, high=high)
+        known |= {"predicted_low": low, "predicted_high": high}
         job, unused = _admitted(settings, record, tag, status)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
@@ -123,12 +124,9 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
 
 
-def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> dict[str, int]:
-    """The interval that asrptd would go by, of the table's."""
-    if not found.high:
-        return {}
-    low, high = whole_ends(*snapshot.moves.around(uid, found.low, found.iterations, found.high))
-    return {"low": low, "high": high}
+def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
+    """The interval that asrptd would go by, of the table's; 0 and 0 where there is none."""
+    return whole_ends(*snapshot.moves.around(uid, found.low, found.iterations, found.high)) if found.high else (0, 0)
 
 
 def _note(settings: Settings, trouble: str) -> str:
