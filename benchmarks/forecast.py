@@ -7,9 +7,6 @@ the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of m
 the margins that asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not
 have within the horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
 from then on, ``ms`` the CPU time of a forecast. ``--blind`` leaves out those who come later.
-
-``--untrained`` plays what benchmarks.calibration does on a lab: its jobs, in its seconds; nothing is predicted until
-half of ``--jobs`` have come, then the predictor is trained, once. GPUs rest for ``--lag`` between two jobs.
 """
 
 from __future__ import annotations
@@ -26,33 +23,28 @@ from itertools import chain
 from statistics import fmean, median
 from typing import Any
 
-import numpy as np
 from joblib import Parallel, delayed
 
-from benchmarks import calibration
 from benchmarks.held import held
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Decision, Start
-from slurm_asrpt.daemon.arrivals import ENDED
 from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, forecast
 from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.forecast.margins import Start as Estimate
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
 from slurm_asrpt.forecast.span import Span
-from slurm_asrpt.forecast.usual import usual
-from slurm_asrpt.predict.predictors.base import Chain, Lesson
+from slurm_asrpt.predict.predictors.base import Lesson
 from slurm_asrpt.predict.predictors.intervals import with_intervals
-from slurm_asrpt.predict.table import Entry, answer
+from slurm_asrpt.predict.table import answer
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.jobtable import JobTable
 from slurm_asrpt.sim.predictors import chains_of, taught
 from slurm_asrpt.sim.sources import load_trace
-from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, build
 
-Entries = Mapping[str, Entry]
+Spans = Mapping[JobId, Span]
 Told = tuple[float, Estimate, float]
 """When an estimate was made, it, and the start."""
 
@@ -60,30 +52,26 @@ Told = tuple[float, Estimate, float]
 class Watched:
     """A policy of which a snapshot is taken now and then; everything else goes to the policy itself."""
 
-    def __init__(
-        self, name: str, cluster: Cluster, lengths: Lengths, every_s: float, window_s: float, rest_s: float
-    ) -> None:
-        self.name, self.cluster, self.lengths, self.every_s, self.window_s = name, cluster, lengths, every_s, window_s
+    def __init__(self, name: str, cluster: Cluster, spans: Spans, every_s: float, window_s: float) -> None:
+        self.name, self.cluster, self.spans, self.every_s, self.window_s = name, cluster, spans, every_s, window_s
         self.policy = make_policy(name, fabric=cluster.fabric)
         self.waiting: dict[JobId, Job] = {}
         self.running: dict[JobId, tuple[Job, Placement, float]] = {}
         self.came: list[Job] = []
-        self.due, self.rest_s = every_s, rest_s
+        self.due = every_s
         self.snapshots: list[Snapshot] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)
 
     def submitted(self, job: Job, now: float) -> bool:
-        known = self.lengths.predicted(job)
-        self.waiting[job.id] = known
-        self.came.append(known)
-        self.policy.submitted(known, now)
+        self.waiting[job.id] = job
+        self.came.append(job)
+        self.policy.submitted(job, now)
         return False  # whenever there is a decision, there may be a snapshot
 
     def finished(self, job_id: JobId, now: float) -> None:
         self.running.pop(job_id, None)
-        self.lengths.ended(job_id)
         self.policy.finished(job_id, now)
 
     def decide(self, view: ClusterView, now: float) -> Sequence[Decision]:
@@ -102,22 +90,20 @@ class Watched:
         for _, placement, _ in self.running.values():
             for name, count in placement.gpus.items():
                 free[name] -= count
-        unknown = self.lengths.usual([now - began for _, _, began in self.running.values()])
-        spans = {job_id: span or unknown for job_id, span in self.lengths.spans.items()}
         running = tuple(
             Running(
                 job.id,
                 placement.gpus,
                 job.request,
-                max(0.0, now - began - self.rest_s),
-                spans[job.id].times(placement.alpha),
+                now - began,
+                self.spans[job.id].times(placement.alpha),
                 max(0.0, job.time_limit - (now - began)),
             )
             for job, placement, began in self.running.values()
         )
-        waiting = tuple(Waiting(job, spans[job.id]) for job in self.waiting.values())
+        waiting = tuple(Waiting(job, self.spans[job.id]) for job in self.waiting.values())
         since = now - self.window_s
-        recent = tuple(Waiting(job, spans[job.id]) for job in self.came if job.submit_time > since)
+        recent = tuple(Waiting(job, self.spans[job.id]) for job in self.came if job.submit_time > since)
         return Snapshot(
             now,
             self.name,
@@ -131,76 +117,26 @@ class Watched:
             running,
             waiting,
             recent,
-            min(self.window_s, max(now, self.every_s)),
-            unknown=unknown,
-            rest_s=self.rest_s,
+            min(self.window_s, now),
         )
 
 
-class Lengths:
-    """What is known of how long jobs run.
-
-    chains, seconds: of each row. entries: what the predictor says. train: it is trained on what has ended by then as
-    soon as so many jobs have come; 0: it never is.
-    """
-
-    def __init__(self, chains: Sequence[Chain], seconds: Sequence[float], entries: Entries, train: int = 0) -> None:
-        self._chains, self._seconds, self._entries, self._train = chains, seconds, entries, train
-        self._ended: list[Lesson] = []
-        self.spans: dict[JobId, Span | None] = {}
-
-    def predicted(self, job: Job) -> Job:
-        """A job that comes, with what is predicted of it now."""
-        if len(self.spans) + 1 == self._train:
-            self._entries = learned(self._ended)
-        found = answer(self._chains[int(job.id)], {}, self._entries.get)
-        known = found.iterations > 0
-        self.spans[job.id] = Span.around(found.iterations, found.low, found.high) if known else None
-        return replace(job, predicted_iterations=found.order) if self._train else job
-
-    def ended(self, job_id: JobId) -> None:
-        row = int(job_id)
-        self._ended.append(Lesson(self._chains[row], self._seconds[row]))
-
-    def usual(self, going_s: Sequence[float]) -> Span:
-        """Seconds that jobs run of which nothing is predicted."""
-        return usual([lesson.iterations for lesson in self._ended[-ENDED:]], going_s)
-
-
-def learned(lessons: Sequence[Lesson]) -> Entries:
-    chains, seconds = [lesson.chain for lesson in lessons], np.array([lesson.iterations for lesson in lessons])
-    return with_intervals(taught("expected", chains, seconds).entries(), lessons)
-
-
-def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, Lengths]:
-    """Jobs to play, and what the predictor that knows the jobs before them has of their run times."""
+def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, Spans]:
+    """Jobs to play, and the intervals of their run times as the predictor that knows the jobs before them has them."""
     cluster = Cluster(chosen.servers, chosen.gpus)
     trace = load_trace(f"pai-like:{2 * chosen.jobs}:{chosen.jobs / 1500:g}", seed)
     fitting = trace.jobs["gpus"] <= cluster.total_gpus
     trace = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
-    table = played(trace, cluster, 0.5, chosen.load)
+    table = build(trace, cluster, Options(models="none", predictor="expected", load=chosen.load, retrain_s=0)).table
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
     lessons = [Lesson(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
-    return table, cluster, lengths(table, learned(lessons))
-
-
-def lab_workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, Lengths]:
-    """The jobs that benchmarks.calibration submits; the predictor is trained when half of ``--jobs`` have come."""
-    cluster = Cluster(chosen.servers, chosen.gpus)
-    trace = calibration.workload(argparse.Namespace(**{**vars(chosen), "seed": seed}), cluster.total_gpus)
-    table = played(trace, cluster, 0.0, None)
-    found = lengths(table, {}, chosen.jobs // 2)
-    return replace(table, iterations=table.iterations + chosen.lag), cluster, found
-
-
-def played(trace: Trace, cluster: Cluster, history: float, load: float | None) -> JobTable:
-    options = Options(models="none", predictor="expected", load=load, retrain_s=0, history=history)
-    return build(trace, cluster, options).table
-
-
-def lengths(table: JobTable, entries: Entries, train: int = 0) -> Lengths:
-    return Lengths(chains_of(table.groups, table.users, table.gpus.tolist()), table.iterations.tolist(), entries, train)
+    entries = with_intervals(taught("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
+    spans = {}
+    for row, keys in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
+        found = answer(keys, {}, entries.get)
+        spans[JobId(str(row))] = Span.around(found.iterations, found.low, found.high)
+    return table, cluster, spans
 
 
 def timed(snapshot: Snapshot, seed: int, chosen: argparse.Namespace) -> tuple[float, dict[JobId, Estimate]]:
@@ -221,11 +157,11 @@ class Outcome:
 
 
 def outcome(chosen: argparse.Namespace, seed: int) -> Outcome:
-    """The first estimate of each of the first ``--jobs`` against its start."""
-    table, cluster, lengths = (lab_workload if chosen.untrained else workload)(chosen, seed)
-    watched = Watched(chosen.policy, cluster, lengths, chosen.every, chosen.window, chosen.lag)
+    """The first estimate of each job against its start."""
+    table, cluster, spans = workload(chosen, seed)
+    watched = Watched(chosen.policy, cluster, spans, chosen.every, chosen.window)
     start = simulate(watched, cluster.nodes, table).start.tolist()
-    snapshots = [snapshot for snapshot in watched.snapshots if any(judged(each, chosen) for each in snapshot.waiting)]
+    snapshots = [snapshot for snapshot in watched.snapshots if snapshot.waiting]
     if chosen.blind:
         snapshots = [replace(snapshot, recent=()) for snapshot in snapshots]
     work = (delayed(timed)(snapshot, number, chosen) for number, snapshot in enumerate(snapshots))
@@ -233,15 +169,10 @@ def outcome(chosen: argparse.Namespace, seed: int) -> Outcome:
     first: dict[JobId, tuple[float, Estimate | None]] = {}
     for snapshot, (_, found) in zip(snapshots, answers, strict=True):
         for each in snapshot.waiting:
-            if judged(each, chosen):
-                first.setdefault(each.job.id, (snapshot.now, found.get(each.job.id)))
-    told = [(made, found, start[int(job_id)] + chosen.lag) for job_id, (made, found) in first.items() if found]
+            first.setdefault(each.job.id, (snapshot.now, found.get(each.job.id)))
+    told = [(made, found, start[int(job_id)]) for job_id, (made, found) in first.items() if found]
     waiting = [len(snapshot.waiting) for snapshot in snapshots]
     return Outcome(told, with_margins(told), len(first) - len(told), [cpu_s for cpu_s, _ in answers], waiting)
-
-
-def judged(each: Waiting, chosen: argparse.Namespace) -> bool:
-    return int(each.job.id) < chosen.jobs
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -297,11 +228,6 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=math.inf, help="CPU seconds of a forecast; asrptd gives 15")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="their jobs are counted together")
     parser.add_argument("--blind", action="store_true", help="without arrivals")
-    parser.add_argument("--untrained", action="store_true", help="the jobs of benchmarks.calibration")
-    parser.add_argument(
-        "--compress", type=float, default=300.0, help="of --untrained: a run of so many seconds takes one"
-    )
-    parser.add_argument("--lag", type=float, default=0.0, help="of --untrained: seconds from an end to the next start")
     parser.add_argument("-j", "--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     chosen = parser.parse_args()

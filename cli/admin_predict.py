@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,7 @@ from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
 from slurm_asrpt.predict.features import render_features
 from slurm_asrpt.predict.history import Run
+from slurm_asrpt.predict.misses import Misses
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.slurm.tag import parse_tag
@@ -184,7 +186,7 @@ def explain_command(
         _note_misplaced(given)
     entries = _entries(settings)
     with read_history(settings) as history:
-        found = evidence(subject, entries, history)
+        found = evidence(subject, entries, history, Misses.of_history(history, time.time()))
     loss = _reported(settings, job, found)
     if plot is not None:
         from slurm_asrpt.predict import picture  # matplotlib takes a second to come
@@ -274,7 +276,7 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
     if found.answer.mean:
         print(f"expected, for order:  {found.answer.mean}")
     if found.answer.high:
-        print(f"10-90% interval:      {_interval(found.answer.low, found.answer.high)}")
+        print(f"10-90% interval:      {_interval(*found.told)}{_moved_from(found)}")
     if subject.features:
         print(f"features:             {printable(render_features(subject.features))}")
     print()
@@ -292,6 +294,12 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
     print(f"\n{count} past run(s) of this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
+
+
+def _moved_from(found: Evidence) -> str:
+    """What the table has, where that is another."""
+    before = found.answer.low, found.answer.high
+    return "" if found.told == before else f"; the table's {_interval(*before)}, moved by what the latest runs missed"
 
 
 def _entry(entry: table.Entry | None) -> str:

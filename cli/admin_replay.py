@@ -94,7 +94,7 @@ def replay_command(
 
 def _show(decisions: list[dict[str, Any]]) -> None:
     if not decisions:
-        print("no job waits for the policy")
+        print("no job waits for the policy; those that Slurm holds, or that are left to it, are not in a snapshot")
         return
     jobs = [safe(str(each["job"])) for each in decisions]
     outcome = [next(word for key, word in _OUTCOMES.items() if key in each) for each in decisions]

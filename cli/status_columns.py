@@ -56,7 +56,7 @@ def _where_or_why(job: JobStatus) -> str:
 def gpus_in_words(gpus: int, profile: str, unused: str) -> str:
     """unused: why the profile does not count, "" where it does."""
     named = f"profile {safe(profile)}" if profile else "no profile"
-    return f"{gpus}; {named} is not used: {safe(unused)}" if unused else f"{gpus}, {named}"
+    return f"{gpus}; not used: {safe(unused)}" if unused else f"{gpus}, {named}"
 
 
 def date(seconds: float | None) -> str:

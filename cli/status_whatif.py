@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
 from slurm_asrpt.forecast.span import Span
 from slurm_asrpt.predict import table
+from slurm_asrpt.predict.misses import whole_ends
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
@@ -45,6 +46,7 @@ PROMISE = "no promise: jobs that come later may go first, predictions and nodes 
 class WhatIf:
     """What is known; None and "" where it is not. start_...: seconds since the epoch.
 
+    predicted_low, predicted_high: as asrptd moves the table's; the table's own where asrptd has published nothing.
     trouble: why there is no placement or start. note: what is wrong with the prediction.
     unused_profile: why the profile does not count, where it does not.
     """
@@ -101,18 +103,13 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         "predicted_by": answer.level,
         "note": _note(settings, note),
     }
-    tag = Tag(
-        subject.group,
-        answer.iterations,
-        submission.profile,
-        left="off" if hints.off else "",
-        low=answer.low,
-        high=answer.high,
-        sizes=submission.sizes,
-        mean=answer.mean,
-    )
+    left, sizes = "off" if hints.off else "", submission.sizes
+    tag = Tag(subject.group, answer.iterations, submission.profile, left=left, sizes=sizes, mean=answer.mean)
     try:
         status, snapshot = _published(settings)
+        low, high = _told(snapshot, subject.uid, answer)
+        tag = replace(tag, low=low, high=high)
+        known |= {"predicted_low": low, "predicted_high": high}
         job, unused = _admitted(settings, record, tag, status)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
@@ -125,6 +122,11 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     with progress("simulating", SAMPLES) as told:
         newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
+
+
+def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
+    """The interval that asrptd would go by, of the table's; 0 and 0 where there is none."""
+    return whole_ends(*snapshot.moves.around(uid, found.low, found.iterations, found.high)) if found.high else (0, 0)
 
 
 def _note(settings: Settings, trouble: str) -> str:

@@ -133,9 +133,9 @@ class Forecaster:
         """What asrpt-status --what-if plays forward: for everybody, so without the names of users."""
         snapshot = make_snapshot(scheduler, now)
         margins = self._margins(scheduler, now)
-        nameless = replace(
-            snapshot, margins=margins, waiting=_nameless(snapshot.waiting), recent=_nameless(snapshot.recent)
-        )
+        waiting, recent = _nameless(snapshot.waiting), _nameless(snapshot.recent)
+        moves = scheduler.parts.misses.moves()
+        nameless = replace(snapshot, margins=margins, waiting=waiting, recent=recent, moves=moves)
         run, private = scheduler.settings.paths.run, scheduler.parts.slurm.private_jobs
         publish(run, PUBLISHED, to_json(nameless), private=private)
 

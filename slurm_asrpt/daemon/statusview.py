@@ -16,8 +16,7 @@ from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.forecast.span import left
-from slurm_asrpt.predict.misses import Misses
-from slurm_asrpt.predict.table import MAX_ITERATIONS
+from slurm_asrpt.predict.misses import Misses, whole_ends
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 
@@ -148,7 +147,7 @@ def _on_offer(world: World, tracked: Tracked, why: Reason) -> Placement | None:
 
 def _interval(tracked: Tracked, misses: Misses) -> tuple[int | None, int | None]:
     low, high = told(tracked, misses)
-    return (max(1, round(low)), round(min(high, MAX_ITERATIONS))) if high else (None, None)
+    return whole_ends(low, high) if high else (None, None)
 
 
 def _add_service(row: JobStatus, tracked: Tracked, policy: Interrupts, now: float) -> None:

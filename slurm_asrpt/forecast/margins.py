@@ -11,6 +11,10 @@ Those who wait long are known last, and the others alone would teach that all st
 counts, too: it misses by no less than by what it has waited. The quantile is that of Kaplan and Meier (1958); where
 too many still wait beyond what was said of them there is none, and nobody knows an upper end.
 
+The simulation knows who is there and not who comes: starts come later than it says, and seldom earlier. So at first its
+lower end stands, and there is no upper one: of fewer than nine starts it is more than one in ten that the next comes
+later than all of them.
+
 An interval without an upper end cannot be wrong there: to count it as one that held would make others too narrow.
 """
 
@@ -31,6 +35,8 @@ LIKE = 40
 """So many of them, and of those that wait, say by how much an end is moved."""
 DOUBTS = 2
 """So many more are taken to have missed nothing: one start alone says little."""
+PROOF = math.ceil(1 / TAIL) - 1
+"""So many starts must be known before an upper end is said."""
 SHORTEST_S = 1.0
 """Of a wait: Slurm's starts are whole seconds."""
 
@@ -80,7 +86,9 @@ class Margins:
         like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:LIKE]
         earliest = _moved(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
         median = _moved(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
-        latest = _moved(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
+        latest = math.inf
+        if len(self.misses) >= PROOF:
+            latest = _moved(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
         return Start(*sorted((earliest, median, latest)))
 
     def judged(self, simulated: Start, shown: Start, made: float, began: float) -> Margins:

@@ -11,6 +11,7 @@ from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
 from slurm_asrpt.forecast.margins import Margins
+from slurm_asrpt.forecast.moves import Moves
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span
 
 PUBLISHED = "forecast.json"
@@ -46,6 +47,7 @@ class Snapshot(Moment):
     recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
     margins: what estimates are moved by before anybody sees them.
     unknown: seconds that a job runs of which nothing is predicted.
+    moves: by what the intervals of predictions are moved, of every user; published only.
     rest_s: seconds from the end of a job to the next start on its GPUs, if somebody waits for them.
     """
 
@@ -58,6 +60,7 @@ class Snapshot(Moment):
     margins: Margins = field(default_factory=Margins)
     unknown: Span = UNKNOWN_S
     rest_s: float = 0.0
+    moves: Moves = field(default_factory=Moves)
 
     def make_policy(self) -> Policy:
         """Raises ValueError for a state that is none."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from slurm_asrpt.predict.history import History, Run, features_text
 from slurm_asrpt.predict.keys import keys_of
+from slurm_asrpt.predict.misses import Misses, whole_ends
 from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.table import Answer, Entry, answer
 
@@ -41,22 +42,27 @@ class Level:
 
 @dataclass(frozen=True)
 class Evidence:
-    """runs: the latest that the answering level (without one: the group) learns from, MOST_RUNS at most."""
+    """runs: the latest that the answering level (without one: the group) learns from, MOST_RUNS at most.
+
+    told: the interval that asrptd goes by, of the answer's; 0 and 0 where there is none.
+    """
 
     answer: Answer
     levels: tuple[Level, ...]
     runs: tuple[Run, ...]
+    told: tuple[int, int]
 
 
-def evidence(subject: Subject, entries: Mapping[str, Entry], history: History) -> Evidence:
-    """Why this is predicted. entries: of the active model. Raises HistoryError."""
+def evidence(subject: Subject, entries: Mapping[str, Entry], history: History, misses: Misses) -> Evidence:
+    """Why this is predicted. entries: of the active model. misses: of the same history. Raises HistoryError."""
     found = answer(subject.keys, subject.features, entries.get)
     levels = tuple(
         Level(name, key, entries.get(key), history.count(*_sharing(subject, name)), name == found.level)
         for name, key in subject.keys
     )
     runs = history.runs_where(*_sharing(subject, found.level or "group"), MOST_RUNS)
-    return Evidence(found, levels, tuple(runs))
+    told = whole_ends(*misses.around(subject.uid, found.low, found.iterations, found.high)) if found.high else (0, 0)
+    return Evidence(found, levels, tuple(runs), told)
 
 
 def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:

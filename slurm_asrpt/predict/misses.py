@@ -18,8 +18,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from slurm_asrpt.forecast.margins import DOUBTS, STEP, TAIL, stepped
+from slurm_asrpt.forecast.moves import Moves, Offsets, moved
 from slurm_asrpt.predict.history import TEACHING, History, Origin, Run
 from slurm_asrpt.predict.quantiles import quantile
+from slurm_asrpt.predict.table import MAX_ITERATIONS
 
 KEPT = 50
 """So many of a user's runs are remembered."""
@@ -27,9 +29,6 @@ MOST_USERS = 1000
 """Of more those are forgotten whose last run is the longest ago."""
 REMEMBERED, REMEMBERED_S = 5000, 30 * 86400
 """So many runs of the history a new daemon learns from, and of so long ago."""
-
-Offsets = tuple[float, float]
-"""What is added to the logarithms of the lower and of the upper end."""
 
 
 @dataclass
@@ -70,7 +69,11 @@ class Misses:
 
     def around(self, user: Hashable, low: float, middle: float, high: float) -> tuple[float, float]:
         """The interval that is told now, of one that a table or a tag has. It always holds the middle."""
-        return _moved(self._of(user), low, middle, high)
+        return moved(self._of(user), low, middle, high)
+
+    def moves(self) -> Moves:
+        """For who has but the numbers."""
+        return Moves(self._of(None), {user: self._of(user) for user in self._users if isinstance(user, int)})
 
     def ended(self, run: Run) -> None:
         """A run of its own end teaches, as it does the predictors."""
@@ -82,7 +85,7 @@ class Misses:
         low = min(max(low, 1.0), middle)
         miss = math.log(truth / low), math.log(truth / max(high, middle))
         told = (self._of(offsets_of) for offsets_of in (None, user))
-        everybody, own = (_beyond(truth, *_moved(offsets, low, middle, high)) for offsets in told)
+        everybody, own = (_beyond(truth, *moved(offsets, low, middle, high)) for offsets in told)
         self._everybody.learn(miss, everybody)
         followed = self._users.pop(user, None) or _Followed()
         followed.learn(miss, own)
@@ -102,9 +105,9 @@ class Misses:
         return self._offsets[user]
 
 
-def _moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[float, float]:
-    below, above = offsets
-    return min(low * math.exp(below), middle), max(high * math.exp(above), middle)
+def whole_ends(low: float, high: float) -> tuple[int, int]:
+    """As an interval is shown: in iterations that a table could hold."""
+    return max(1, round(low)), round(min(high, MAX_ITERATIONS))
 
 
 def _beyond(truth: float, low: float, high: float) -> tuple[bool, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from matplotlib.ticker import FuncFormatter
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.convergence import Convergence
 from slurm_asrpt.predict.evidence import Evidence
-from slurm_asrpt.predict.history import Run
-from slurm_asrpt.predict.table import Answer
 from slurm_asrpt.sim.describeplot import check_path
 from slurm_asrpt.sim.report.style import COLOURS, figure, label, looks
 
@@ -35,7 +32,7 @@ def draw(title: str, found: Evidence, loss: Convergence | None, path: Path) -> N
         axes = picture.subplots(1, 1 if loss is None else 2, squeeze=False)[0]
         if loss is not None:
             _loss(axes[0], loss)
-        _runs(axes[-1], found.answer, found.runs)
+        _runs(axes[-1], found)
         try:
             picture.savefig(path, dpi=130)
         except OSError as error:
@@ -57,7 +54,8 @@ def _loss(axis: Axes, loss: Convergence) -> None:
     axis.legend(frameon=True, edgecolor="none", framealpha=1)
 
 
-def _runs(axis: Axes, answer: Answer, runs: Sequence[Run]) -> None:
+def _runs(axis: Axes, found: Evidence) -> None:
+    answer, runs, (low, high) = found.answer, found.runs, found.told
     if runs:
         ends = [datetime.fromtimestamp(run.end_time) for run in runs]  # local time, as Slurm prints it
         if len(set(ends)) == 1:  # else the axis would span years
@@ -65,14 +63,14 @@ def _runs(axis: Axes, answer: Answer, runs: Sequence[Run]) -> None:
         axis.plot(ends, [run.iterations for run in runs], "o", color=_BLUE, markersize=4, label="past runs")  # type: ignore[arg-type,unused-ignore]
     if answer.iterations:
         axis.axhline(answer.iterations, color=_GREEN, label=f"predicted: {answer.iterations:,}")
-    if answer.high:
-        axis.axhspan(answer.low, answer.high, color=_GREEN, alpha=0.15, linewidth=0, label="10-90%")
+    if high:
+        axis.axhspan(low, high, color=_GREEN, alpha=0.15, linewidth=0, label="10-90%")
     axis.set(title=f"Past runs of this {answer.level or 'group'}", ylabel="iterations", xlabel="ended")
     if not runs and not answer.iterations:
         axis.set_axis_off()
         axis.text(0.5, 0.5, "none, and nothing is predicted", ha="center", transform=axis.transAxes)
         return
-    axis.set_ylim(0, 1.1 * max([answer.high, answer.iterations, *(run.iterations for run in runs)]))
+    axis.set_ylim(0, 1.1 * max([high, answer.iterations, *(run.iterations for run in runs)]))
     axis.yaxis.set_major_formatter(_COUNT)
     axis.tick_params(axis="x", labelrotation=30, labelsize=8)
     axis.legend()

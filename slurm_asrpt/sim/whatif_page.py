@@ -25,7 +25,14 @@ COLUMNS: Mapping[str, str] = {
 REAL = ' class="real"'
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 320, 50, 10
-_TICKS = ((1, "1 s"), (60, "1 min"), (3600, "1 h"), (86400, "1 d"), (7 * 86400, "1 w"), (70 * 86400, "10 w"))
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_TICKS = (
+    *("1 s", "1 min", "1 h", "1 d", "1 w", "10 w", "10 s", "10 min", "10 h"),
+    *("3 s", "30 s", "3 min", "30 min", "3 h", "2 s", "5 s", "20 s"),
+)
+"""The most welcome first."""
+_APART = 45
+"""Units of the picture between two of them, at least."""
 
 
 def cell(name: str, value: Any) -> str:
@@ -110,7 +117,17 @@ def _axes(most: float) -> str:
     ]
     lines += [
         f'<text x="{_x(at, most):.0f}" y="{_HEIGHT + 20}" font-size="12" text-anchor="middle">{name}</text>'
-        for at, name in _TICKS
-        if at <= most
+        for at, name in _ticks(most)
     ]
     return "".join(lines)
+
+
+def _ticks(most: float) -> list[tuple[int, str]]:
+    """Seconds and their names: as many as there is room for."""
+    shown: list[tuple[int, str]] = []
+    for name in _TICKS:
+        count, unit = name.split()
+        at = int(count) * _UNITS[unit]
+        if at <= most and all(abs(_x(at, most) - _x(other, most)) >= _APART for other, _ in shown):
+            shown.append((at, name))
+    return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ from hypothesis import strategies as st
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
-from slurm_asrpt.audit.inputs import canonical
-from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, from_bytes, read, replay, to_bytes
+from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
+from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
+from slurm_asrpt.core.moment import Moment
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from tests.daemon_bench import Bench
+from tests.unit.test_forecast import snapshot as moment_of
+from tests.unit.test_forecast import waiting
 
 
 @pytest.fixture
@@ -137,6 +143,29 @@ def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> 
     rows = CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout.splitlines()[1:-1]
     assert [row.split(None, 2)[0] for row in rows] == ["3", *others]
     assert all(row.split(None, 2)[1] == "waits" and "needs 4 GPUs" in row for row in rows)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> None:
+    """Each job of the snapshot starts, is interrupted or has a reason in words."""
+    moment = moment_of([waiting(number) for number in range(1, 7)], policy)
+    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    document = to_document(Inputs(**inputs, jobs=tuple(each.job for each in moment.waiting)))
+    decided, others = replay(Snapshot(json.loads(canonical(document)), []), "here")
+    rows = [*decided, *others]
+    assert {each["job"] for each in rows} == {str(each.job.id) for each in moment.waiting}
+    for each in rows:
+        if "wait" in each:
+            assert in_words(each["wait"]["reason"], each["wait"]["facts"])
+
+
+def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: Path) -> None:
+    moment = moment_of([], "asrpt-gated")
+    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    (tmp_path / "it.json").write_bytes(to_bytes(to_document(Inputs(**inputs, jobs=())), []))
+    assert "no job waits for the policy; those that Slurm holds" in (
+        CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout
+    )
 
 
 def test_another_decision_is_shown_as_a_difference(site: Bench, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys:
         assert row(found, job_id).facts[UNUSED_PROFILE].endswith(why)
         explain_command(found, row(found, job_id), as_json=False)
         said = capsys.readouterr().out
-        assert f"is not used: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
+        assert f"not used: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
         assert UNUSED_PROFILE not in said  # once, and not as a bare fact
     assert UNUSED_PROFILE not in row(found, fits).facts | row(found, plain).facts
     explain_command(found, row(found, plain), as_json=False)

@@ -19,7 +19,7 @@ from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
 from slurm_asrpt.forecast.__main__ import SLICE_S, paced
 from slurm_asrpt.forecast.estimate import forecast
-from slurm_asrpt.forecast.margins import KEPT, LIKE, Margins, Miss, Start
+from slurm_asrpt.forecast.margins import KEPT, LIKE, PROOF, Margins, Miss, Start
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span, Spans, left
 from slurm_asrpt.forecast.usual import LEAST, usual
@@ -228,7 +228,8 @@ def test_margins_keep_the_order(
 ) -> None:
     start, margins = Start(wait / low, wait, wait * high), Margins(tuple(misses), down, up)
     moved = margins.around(start, 0.0)
-    assert 0 < moved.earliest <= moved.median <= moved.latest < math.inf
+    assert 0 < moved.earliest <= moved.median <= moved.latest
+    assert (moved.latest < math.inf) == (len(misses) >= PROOF)
     assert margins.around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf
 
 
@@ -241,10 +242,20 @@ def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
     assert margins.around(simulated, 0.0).latest < 120.0
 
 
-def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
-    """Of ten that were told the same, seven began as foretold; the others have waited ten times as long by now."""
+def test_before_enough_have_started_there_is_no_upper_end() -> None:
+    """Nine tell how far nine in ten come late; those who wait do not. The lower end is told at once."""
     simulated, margins = Start(90.0, 100.0, 110.0), Margins()
-    for _ in range(7):
+    for _ in range(PROOF):
+        shown = margins.at(9.0, [(simulated, 0.0)] * LIKE).around(simulated, 0.0)
+        assert (shown.earliest, shown.latest) == (pytest.approx(90.0), math.inf)
+        margins = margins.judged(simulated, simulated, 0.0, 100.0)
+    assert margins.around(simulated, 0.0).latest < math.inf
+
+
+def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
+    """Ten of those that were told the same began as foretold; the others have waited ten times as long by now."""
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(10):
         margins = margins.judged(simulated, simulated, 0.0, 100.0)
     assert margins.around(simulated, 0.0).latest < math.inf
     assert margins.at(50.0, [(simulated, 0.0)] * 3).around(simulated, 0.0).latest < math.inf  # that may yet come true

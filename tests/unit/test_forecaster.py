@@ -1,6 +1,7 @@
 """Start-time estimates in the daemon: when they are made, shown, withdrawn, and judged."""
 
 import json
+import math
 import time
 
 import pytest
@@ -10,7 +11,7 @@ from slurm_asrpt.core.job import JobId, Request
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import with_room
 from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.forecast.margins import Margins, Start
+from slurm_asrpt.forecast.margins import PROOF, Margins, Miss, Start
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Running, from_json
 from slurm_asrpt.forecast.span import UNKNOWN_S
 from slurm_asrpt.predict.calibration import Calibration, calibration
@@ -97,8 +98,13 @@ def waiting(watched):
     return job_id
 
 
+PROVEN = Margins(PROOF * (Miss(0.0, 0.0, 0.0),))
+"""So many starts as were foretold: there may be upper ends."""
+
+
 def test_an_estimate_is_shown_and_the_first_one_is_judged(watched, waiting):
     begin = watched.slurm.now
+    watched.bench.scheduler.parts.margins = PROVEN
     made = watched.tell(waiting, begin + 80, begin + 100, begin + 200.5)
     row = watched.row(waiting)
     assert (row.start_earliest, row.start_median, row.start_latest) == (begin + 80, begin + 100, begin + 200.5)
@@ -274,6 +280,7 @@ def test_calibration_counts_inside_early_and_late(bench):
 def test_a_real_queue_through_the_real_process(bench_gated):
     """Jobs of all GPUs, one after the other: each starts later than the one before it, and at the end all is judged."""
     slurm, forecaster = bench_gated.slurm, Forecaster(bench_gated.settings.daemon)
+    bench_gated.scheduler.parts.margins = PROVEN
     jobs = [slurm.submit(12, 100, admin_comment=Tag(GROUP, 100, low=80, high=130).format()) for _ in range(4)]
     deadline = time.monotonic() + 120
     bench_gated.cycle()
@@ -333,8 +340,8 @@ def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     watched.cycle()
     watched.cycle()
     margins = watched.bench.scheduler.parts.margins
-    told = Start(begin + 80, begin + 100, begin + 120)
-    assert margins == Margins().judged(told, told, made, watched.bench.job(waiting).record.start_time)
+    simulated, told = Start(begin + 80, begin + 100, begin + 120), Start(begin + 80, begin + 100, math.inf)
+    assert margins == Margins().judged(simulated, told, made, watched.bench.job(waiting).record.start_time)
     assert margins.misses
     watched.bench.restart()
     watched.start()

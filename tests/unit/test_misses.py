@@ -77,6 +77,15 @@ def test_a_new_user_gets_everybodys_and_the_others_their_own() -> None:
     assert misses.around("new", 80, 100, 125)[1] == pytest.approx(1000)
 
 
+def test_who_has_but_the_numbers_says_the_same() -> None:
+    misses = Misses()
+    for _ in range(9):
+        misses.learn(7, 80, 100, 125, 1000)
+        misses.learn(8, 80, 100, 125, 90)
+    for uid in (7, 8, 9):
+        assert misses.moves().around(uid, 80, 100, 125) == misses.around(uid, 80, 100, 125)
+
+
 def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
     misses = Misses()
     for truth in [5000.0] * 200 + [100.0] * (KEPT + 20):

@@ -84,7 +84,7 @@ def test_the_evidence_for_a_prediction_is_the_users_own(tmp_path: Path) -> None:
     values = {"state": "COMPLETED", "group_id": "a" * 16, "program": "b" * 16, "iterations": 9, "gpus": 4}
     with History(tmp_path / "history.sqlite") as history:
         history.record(Run(str(uid), 1, end_time=2, uid=uid, **values) for uid in (VICTIM, ATTACKER))  # type: ignore[arg-type]
-        found = evidence(Subject("a" * 16, "b" * 16, VICTIM, 4), {}, history)
+        found = evidence(Subject("a" * 16, "b" * 16, VICTIM, 4), {}, history, Misses())
     assert [level.runs for level in found.levels] == [1, 1, 1, 1, 2]
     assert [run.job_id for run in found.runs] == [str(VICTIM)]
 
