@@ -26,8 +26,9 @@ import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd, play
+from slurm_asrpt.lab.demo import asrptd, play, submit
 from slurm_asrpt.lab.figures import measure
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import DemoJob
@@ -51,8 +52,7 @@ from slurm_asrpt.sim.traces import Trace, read_trace
 from slurm_asrpt.slurm.records import JobRecord
 
 HOURS = 2.0
-FABRIC = Fabric(1.25e9, 300e9)
-"""That of a lab, unless told otherwise."""
+INTRA = 300e9
 SHORTEST_S = 1.0
 """In the lab; Slurm needs as long to start and end a job."""
 
@@ -70,23 +70,39 @@ class Submitted(NamedTuple):
         """GPU-seconds."""
         return self.gpus * self.run_s
 
+    def at_most(self, span_s: float) -> Submitted:
+        return self._replace(run_s=min(span_s, self.run_s))
 
-def busiest(trace: Trace, span_s: float = HOURS * 3600, least_gpus: int = 1) -> list[Submitted]:
-    """The hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most so long.
 
-    least_gpus: jobs on fewer are left out. Raises InputError if that is all of them.
+def submitted(trace: Trace, least_gpus: int = 1, fold_s: float = math.inf) -> list[Submitted]:
+    """The jobs on so many GPUs by submission, counted from the last multiple of ``fold_s``; of sizes that a model has.
+
+    Raises InputError if there is none.
     """
+    sizes = {load_profile(name, []).gpus for name in library_names()}
     columns = (trace.jobs[name].tolist() for name in ("submit_s", "gpus", "duration_s", "queue"))
-    rows = (row for row in zip(*columns, strict=True) if row[1] >= least_gpus)
-    jobs = [Submitted(at, gpus, min(span_s, run), vc) for at, gpus, run, vc in rows]
+    rows = (row for row in zip(*columns, strict=True) if row[1] >= least_gpus and row[1] in sizes)
+    jobs = [Submitted(at % fold_s, gpus, run, vc) for at, gpus, run, vc in rows]
     if not jobs:
         raise InputError(f"the trace has no job on {least_gpus} GPUs or more")
-    jobs.sort(key=lambda job: job.submit_s)
-    submit = np.array([job.submit_s for job in jobs])
-    work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in jobs])])
+    return sorted(jobs, key=lambda job: job.submit_s)
+
+
+def busiest(jobs: Sequence[Submitted], span_s: float = HOURS * 3600) -> list[Submitted]:
+    """The hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most so long."""
+    clipped = [job.at_most(span_s) for job in jobs]
+    submit = np.array([job.submit_s for job in clipped])
+    work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in clipped])])
     ends = np.searchsorted(submit, submit + span_s)
-    first = int(np.argmax(work[ends] - work[np.arange(len(jobs))]))
-    return jobs[first : ends[first]]
+    first = int(np.argmax(work[ends] - work[np.arange(len(clipped))]))
+    return clipped[first : ends[first]]
+
+
+def carried_in(jobs: Sequence[Submitted], begin_s: float, span_s: float, fold_s: float = math.inf) -> list[Submitted]:
+    """Those that would run at a time if nobody waited, the oldest first, with what is left of them."""
+    elapsed = [((begin_s - job.submit_s) % fold_s, job) for job in jobs]
+    running = sorted((pair for pair in elapsed if 0 < pair[0] < pair[1].run_s), key=lambda pair: -pair[0])
+    return [job._replace(submit_s=begin_s, run_s=job.run_s - since).at_most(span_s) for since, job in running]
 
 
 def most_at_once(window: Sequence[Submitted]) -> int:
@@ -95,11 +111,11 @@ def most_at_once(window: Sequence[Submitted]) -> int:
     return int(max(itertools.accumulate(gpus for _, gpus in changes)))
 
 
-def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> list[DemoJob]:
+def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, compress: float) -> list[DemoJob]:
     """Jobs for the lab: same tenant, size and order of magnitude of run time, same model, so they recur."""
     nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
     profiles = {name: load_profile(name, []) for name in library_names()}
-    best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, FABRIC) for name, p in profiles.items()}
+    best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, fabric) for name, p in profiles.items()}
     made = []
     for number, job in enumerate(window):
         fitting = [name for name, profile in profiles.items() if profile.gpus == job.gpus]
@@ -111,33 +127,61 @@ def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, compress: float) -> 
     return made
 
 
-def figures(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], gpus: int, learned: bool) -> dict[str, object]:
+class Round(NamedTuple):
+    """Slurm's records by the jobs' names. began: the time from which submissions count."""
+
+    began: float
+    records: Mapping[str, JobRecord]
+
+    def as_due(self, jobs: Sequence[DemoJob]) -> dict[str, JobRecord]:
+        """The records as if each job had been submitted when it was due.
+
+        sbatch takes long where jobs start all the while: who starts them at once would look the quicker for it.
+        """
+        due = {job.name: self.began + job.submit_s for job in jobs}
+        return {name: replace(record, submit_time=due[name]) for name, record in self.records.items()}
+
+
+def figures(jobs: Sequence[DemoJob], played: Round, gpus: int, learned: bool) -> dict[str, object]:
+    records = played.as_due(jobs)
     found = measure(jobs, records, predicted=learned)
     done = [(job, r) for job in jobs if (r := records.get(job.name)) is not None and r.state == "COMPLETED"]
     capacity = gpus * found.makespan_s
     held = sum(job.gpus * (record.end_time - record.start_time) for job, record in done)
     useful = sum(job.gpus * job.ideal_s for job, _ in done)
+    late = [max(0.0, played.records[job.name].submit_time - record.submit_time) for job, record in done]
     return {
         **{name: round(value, 3) for name, value in asdict(found).items() if value is not None},
+        "avg_wait_s": round(fmean(record.start_time - record.submit_time for _, record in done), 3),
+        "avg_sbatch_late_s": round(fmean(late), 3),
         "gpu_utilisation": round(held / capacity, 4),
         "useful_utilisation": round(useful / capacity, 4),
     }
 
 
-def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[dict[str, JobRecord], dict[str, JobRecord]]:
+def play_round(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float) -> Round:
+    """Jobs that are due at once are submitted on hold and released together: so the queue is there when it begins."""
+    held = {submit(lab, job, "--hold"): job.name for job in jobs if not job.submit_s}
+    began = time.time()
+    lab.run(["scontrol", "release", ",".join(held)])
+    return Round(began, play(lab, jobs, progress, title, longest_s, held))
+
+
+def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[Round, Round]:
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         with asrptd(lab, "shadow", DEFAULT_POLICY):
-            backfill = play(lab, jobs, progress, "backfill", longest_s)
+            backfill = play_round(lab, jobs, progress, "backfill", longest_s)
         lab.run([str(Path(sys.executable).parent / "asrpt-admin"), "retrain"], timeout_s=600.0)
         with asrptd(lab, "enforce", DEFAULT_POLICY):
-            return backfill, play(lab, jobs, progress, DEFAULT_POLICY, longest_s)
+            return backfill, play_round(lab, jobs, progress, DEFAULT_POLICY, longest_s)
 
 
 class Plan(NamedTuple):
     """What is to be played: run times as stretched."""
 
     spec: LabSpec
+    fabric: Fabric
     window: list[Submitted]
     jobs: list[DemoJob]
     sum_up: dict[str, object]
@@ -145,17 +189,24 @@ class Plan(NamedTuple):
 
 def plan(options: argparse.Namespace) -> Plan:
     """Raises InputError where the trace has no such job."""
+    fabric = Fabric(options.gbit * 1e9 / 8, INTRA)
     spec = replay_spec(options.nodes, options.port)
-    span_s = options.hours * 3600
-    window = busiest(read_trace(options.trace), span_s, options.least_gpus)
+    told = {"inter_bytes_per_s": fabric.inter, "intra_bytes_per_s": fabric.intra}
+    spec = replace(spec, settings={**spec.settings, "fabric": told})
+    span_s, fold_s = options.hours * 3600, options.fold * 3600 or math.inf
+    all_jobs = submitted(read_trace(options.trace), options.least_gpus, fold_s)
+    window = busiest(all_jobs, span_s)
+    carried = carried_in(all_jobs, window[0].submit_s, span_s, fold_s) if options.carry_in else []
+    window = [*carried, *window]
     gpus = sum(node.gpus for node in spec.node_list)
     load = sum(job.work for job in window) / (gpus * span_s)
     stretch = options.load / load if options.load else 1.0
     window = [job._replace(run_s=job.run_s * stretch) for job in window]
-    jobs = as_lab_jobs(window, spec, options.compress)
+    jobs = as_lab_jobs(window, spec, fabric, options.compress)
     sum_up: dict[str, object] = {
         "trace": options.trace.name,
         "jobs": len(window),
+        "carried_in": len(carried),
         "gpus": gpus,
         "gpus_asked": sum(job.gpus for job in window),
         "most_gpus_at_once": most_at_once(window),
@@ -163,10 +214,13 @@ def plan(options: argparse.Namespace) -> Plan:
         "lab_gpu_seconds": round(sum(job.gpus * job.ideal_s for job in jobs)),
         "nodes": options.nodes,
         "hours": options.hours,
+        "fold": options.fold,
+        "least_gpus": options.least_gpus,
         "compress": options.compress,
+        "gbit": options.gbit,
         "load": round(load * stretch, 3),
     }
-    return Plan(spec, window, jobs, sum_up)
+    return Plan(spec, fabric, window, jobs, sum_up)
 
 
 def replay(planned: Plan, options: argparse.Namespace) -> dict[str, object]:
@@ -188,15 +242,23 @@ def replay(planned: Plan, options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
-    parser.add_argument("--trace", type=Path, default=PHILLY, help="a Philly job list; default: the shipped sample")
-    parser.add_argument("--nodes", default="250x8")
+def add_selection(parser: argparse.ArgumentParser, nodes: str) -> None:
+    """The options that say which jobs are played; nodes: the default."""
+    parser.add_argument("--trace", type=Path, default=PHILLY, help="a job list; default: the shipped sample")
+    parser.add_argument("--nodes", default=nodes)
+    parser.add_argument("--gbit", type=float, default=10.0, help="Gbit/s between servers")
     parser.add_argument("--compress", type=float, default=60.0)
     parser.add_argument("--hours", type=float, default=HOURS, help="so much of the trace, and the longest run time")
     parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs on fewer")
+    parser.add_argument("--fold", type=float, default=0.0, help="lay parts of so many hours over each other; 0: do not")
+    parser.add_argument("--carry-in", action="store_true", help="begin with the jobs that would be running")
     parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    add_selection(parser, "250x8")
     parser.add_argument("--sum-up", action="store_true", help="only say what would be played")
     parser.add_argument("--port", type=int, default=28300, help="the lab takes this one to 260 further")
     options = parser.parse_args(arguments)

@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -28,7 +27,6 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.profile.schema import load_profile
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.jobtable import JobTable
-from slurm_asrpt.sim.samples import PHILLY
 
 SPREAD = 2.0
 BACKFILL = "easy-backfill"
@@ -69,7 +67,7 @@ def measure(planned: replay.Plan, seeds: int) -> dict[str, object]:
 
     def mean_jct_s(policy: str, predicted: Numbers) -> float:
         given = JobTable(**{**vars(jobs), "predicted": predicted})
-        return float(simulate_named(policy, nodes, given, replay.FABRIC).completion_times.mean())
+        return float(simulate_named(policy, nodes, given, planned.fabric).completion_times.mean())
 
     backfill = mean_jct_s(BACKFILL, jobs.predicted)
     ratios = {}
@@ -83,12 +81,7 @@ def measure(planned: replay.Plan, seeds: int) -> dict[str, object]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
-    parser.add_argument("--trace", type=Path, default=PHILLY, help="a job list; default: the shipped sample")
-    parser.add_argument("--nodes", default="20x8")
-    parser.add_argument("--compress", type=float, default=60.0)
-    parser.add_argument("--hours", type=float, default=replay.HOURS, help="so much of the trace")
-    parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs on fewer")
-    parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
+    replay.add_selection(parser, "20x8")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args(arguments)
     options.port = 28300  # of a lab that is not brought up

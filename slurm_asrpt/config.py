@@ -73,7 +73,7 @@ class DaemonSettings(Section):
     interval_s: PositiveSeconds = Field(
         5.0,
         description="Seconds between two reads of the queue; more where a cycle costs so much CPU time "
-        "that it would take more than a quarter of a core.",
+        "that it would take more than an eighth of the machine's cores.",
     )
     progress_s: PositiveSeconds = Field(
         10.0, description="Seconds between two looks at what a running job has reported of its progress."

@@ -21,6 +21,7 @@ from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.laps import cpu_s, rest_s
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
 from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
 from slurm_asrpt.daemon.parts import Parts
@@ -58,9 +59,6 @@ GARBAGE = (50_000, 20, 20)
 new objects, takes as long as half a cycle; next to none of it is cyclic garbage."""
 SHORTEST_PAUSE = 0.2
 """Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
-REST, LONGEST_REST_S = 3.0, 15.0
-"""A pause is at least so many times the CPU time of the cycle before it, up to so long: where Slurm has many jobs the
-cycles take a quarter of a core. A machine that others keep busy makes no pause longer."""
 
 
 class Daemon:
@@ -217,7 +215,7 @@ class Daemon:
         self._obey_the_switch()
         before = cpu_s()
         wakeup = self.scheduler.cycle(now)
-        self._rest_s = min(LONGEST_REST_S, REST * (cpu_s() - before))
+        self._rest_s = rest_s(cpu_s() - before, len(os.sched_getaffinity(0)))
         self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
         self.forecaster.step(self.scheduler, now)
         if self._showing.due:
@@ -336,11 +334,6 @@ class Daemon:
         self.forecaster.close()
         self.recorder.close()
         self.lead.close()
-
-
-def cpu_s() -> float:
-    """CPU time of this process so far, and of the commands that it has waited for."""
-    return sum(os.times()[:4])
 
 
 def stop_on_signals(stopping: threading.Event) -> None:

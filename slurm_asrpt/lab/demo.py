@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -78,7 +79,7 @@ class Demo:
         return self.default_policy if self.default_policy != PAPER else f"{PAPER} again"
 
 
-def submit(lab: Lab, job: DemoJob) -> str:
+def submit(lab: Lab, job: DemoJob, *options: str) -> str:
     """sbatch as a user types it: tasks, GPUs, a time limit. The iterations are not in the script, so it recurs."""
     script = f"#!/bin/sh\nexec {lab.train} --profile {job.profile} --iterations $DEMO_ITERATIONS\n"
     minutes = max(1, -(-int(2 * job.ideal_s) // 60))
@@ -90,7 +91,7 @@ def submit(lab: Lab, job: DemoJob) -> str:
         f"--comment=asrpt:profile={job.profile}",
     ]
     variables = {"DEMO_ITERATIONS": str(job.iterations)}  # not by --export, which makes Slurm ask for a login (26.05)
-    return lab.run(command, user=job.user, input=script, env=variables).stdout.strip()
+    return lab.run([*command, *options], user=job.user, input=script, env=variables).stdout.strip()
 
 
 @contextmanager
@@ -125,17 +126,24 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def play(
-    lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float = LONGEST_ROUND_S
+    lab: Lab,
+    jobs: Sequence[DemoJob],
+    progress: Progress,
+    title: str,
+    longest_s: float = LONGEST_ROUND_S,
+    submitted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, JobRecord]:
     """Submit the jobs at their times and wait until all have ended; Slurm's last records of them by name.
 
-    What has not ended after ``longest_s`` is cancelled, so that it does not run into the next round.
+    submitted: names by id of those that have been submitted already. What has not ended after ``longest_s`` is
+    cancelled, so that it does not run into the next round.
     """
     task = progress.add_task(title, total=len(jobs))
     start = time.monotonic()
-    names: dict[str, str] = {}
+    names = dict(submitted)
     records: dict[str, JobRecord] = {}  # kept: Slurm forgets ended jobs after a few minutes
-    waiting = list(jobs)
+    there = set(names.values())
+    waiting = [job for job in jobs if job.name not in there]
     while time.monotonic() - start < longest_s:
         while waiting and waiting[0].submit_s <= time.monotonic() - start:
             job = waiting.pop(0)

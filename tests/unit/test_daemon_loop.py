@@ -12,6 +12,7 @@ from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import POLICIES
 from slurm_asrpt.daemon import loop
+from slurm_asrpt.daemon.laps import LONGEST_REST_S, rest_s
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -120,7 +121,7 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     assert pauses[0] == pauses[2] == 2.0
 
 
-@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, loop.LONGEST_REST_S)])
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, LONGEST_REST_S)])
 def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
     daemon, spent = make_daemon(interval_s=5.0), [100.0]
     daemon.run(once=True)
@@ -128,6 +129,7 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
     monkeypatch.setattr(loop.time, "time", lambda: began + 2.0)
     monkeypatch.setattr(loop.time, "monotonic", lambda: since + 2.0)
     monkeypatch.setattr(loop, "cpu_s", lambda: spent[0])
+    monkeypatch.setattr(loop.os, "sched_getaffinity", lambda pid: {0, 1})
 
     def costly(now):
         spent[0] += cost
@@ -137,6 +139,11 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
     daemon._cycle(began)
     assert daemon._pause(began, None, 0) == pytest.approx(pause)
     assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
+
+
+@pytest.mark.parametrize(("cores", "pause"), [(1, 14.0), (2, 6.0), (4, 2.0), (8, 0.0), (64, 0.0)])
+def test_cycles_take_an_eighth_of_the_machine_at_most(cores, pause):
+    assert rest_s(2.0, cores) == pytest.approx(pause)
 
 
 def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
