@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import NoReturn
 
-try:
-    from slurm_asrpt_cli import profile_attach, profile_files, profile_plan, profile_run
-    from slurm_asrpt_cli.common import run_app
-    from slurm_asrpt_cli.helping import Tools
-except KeyboardInterrupt:  # these take half a second, in which users press Ctrl-C too
-    sys.exit(130)
+from slurm_asrpt_cli import profile_attach, profile_files, profile_plan, profile_run
+from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.helping import Tools
 
 app = Tools(
     help="Measure models, plan how GPUs share them, and say which jobs train which.",

@@ -43,7 +43,7 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
         return
     titles = {"site": "this site's", "models": "models, not cut yet", "cut": "cut into stages"}
     for kind, names in found.items():
-        print(f"{titles[kind]}:")
+        print(f"{titles[kind]}:{'' if names else ' none'}")
         for name in names:
             print(f"  {safe(name)}")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from slurm_asrpt_cli.status_columns import gpu_hours
 from slurm_asrpt_cli.status_explain import explain_command
 
 from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
@@ -153,6 +154,11 @@ def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "it is in two places" in out
     assert json.loads(out[out.rindex("\n{\n") :])["job"]["job_id"] == found.jobs[-1].job_id
+
+
+@pytest.mark.parametrize(("hours", "text"), [(0.5, "0.5"), (12.345, "12.3"), (999.4, "999"), (24000, "24000")])
+def test_gpu_hours_are_written_out(hours: float, text: str) -> None:
+    assert gpu_hours(hours * 3600) == text
 
 
 def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
