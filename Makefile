@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
-TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus mandoc
+TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromium-driver prometheus mandoc zsh fish
 
 # By content, not by date, so that switching branches costs nothing; by place, because a venv cannot be moved.
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)

@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from slurm_asrpt.explain import add_ahead
 from slurm_asrpt.status import FILE_NAME, JobStatus, NodeStatus, Status, write_status
 
 COMMAND = Path(sys.executable).parent / "asrpt-status"
@@ -39,6 +40,7 @@ LINES = {
 def status(jobs: int, now: float) -> Status:
     """A fifth of the jobs run, the others wait, each with a prediction and an estimate of its start."""
     rows = [_job(number, jobs // 5, now) for number in range(1, jobs + 1)]
+    add_ahead(rows)
     nodes = [NodeStatus(f"gpu{number:04d}", 8, 0, "a100", ["gpu"], "ALLOCATED") for number in range(NODES)]
     return Status(now, "enforce", "asrpt-gated", 5.0, 8 * NODES, 0, rows, leader="ctl", forecast_s=60.0, nodes=nodes)
 

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.progress import progress
+from slurm_asrpt_cli.status_columns import gpu_hours
 from slurm_asrpt_cli.tables import GAP, Column, fold_nodes, safe
 
 from slurm_asrpt.audit import page
@@ -248,7 +249,7 @@ def _left(entry: Entry) -> str:
 
 
 def _had(entry: Entry) -> str:
-    return f", after {entry['gpu_s'] / 3600:.3g} GPU-hours"
+    return f", after {gpu_hours(entry['gpu_s'])} GPU-hours"
 
 
 def _refused(entry: Entry) -> str:

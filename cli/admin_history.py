@@ -360,7 +360,9 @@ def _whose(user: str) -> tuple[str, int | None]:
 
 @app.command()
 def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Look for damage; only asrptd, at its start, moves a damaged file aside.
+    """Look for damage in the history.
+
+    Only asrptd, at its start, moves a damaged file aside.
 
     \b
     Example:

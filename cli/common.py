@@ -1,20 +1,18 @@
-"""What all commands share: errors as one line and an exit code, quiet pipes, Ctrl-C."""
+"""What all commands of Typer share: options in common, and wrong ones in one line."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
+from slurm_asrpt_cli.leaving import completing, leave, typed_name
 from typer.completion import get_completion_inspect_parameters
 
-from slurm_asrpt.errors import DEBUG, EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, ending, printable
+from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, printable
 
 T = TypeVar("T")
 UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
@@ -48,37 +46,19 @@ def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Call
 
 def run_app(app: Callable[..., int | None]) -> NoReturn:
     """Run ``app``, a Typer or a function like one, and leave by ``errors.ENDINGS``; no traceback for users."""
-    command = Path(sys.argv[0]).name
+    command = typed_name()
     if completing():
         get_completion_inspect_parameters()  # makes the shells known to Typer, as App leaves that out
-    code: int | str | None = 0
-    try:
-        code = app(prog_name=command, standalone_mode=False) or 0  # not standalone: we word its errors, in one line
-    except SystemExit as leaving:
-        code = leaving.code
-    except typer.Abort:
-        code = EXIT_INTERRUPTED
-    except UsageError as error:
-        code = _usage(command, error)
-    except (Exception, KeyboardInterrupt) as error:
-        code = tell(command, error)
-    _flush()
-    sys.exit(code)
 
+    def run() -> int | None:
+        try:
+            return app(prog_name=command, standalone_mode=False)  # not standalone: we word its errors, in one line
+        except typer.Abort:
+            return EXIT_INTERRUPTED
+        except UsageError as error:
+            return _usage(command, error)
 
-def completing() -> bool:
-    """Whether a shell asks for words that complete a line, in place of the command itself."""
-    return f"_{Path(sys.argv[0]).name}_COMPLETE".replace("-", "_").upper() in os.environ
-
-
-def tell(command: str, error: BaseException) -> int:
-    """Say in one line what has ended the command; its exit code."""
-    code, words = ending(error)
-    if words:
-        print(f"{command}: {words}", file=sys.stderr)
-    if code == EXIT_BUG and os.environ.get(DEBUG):
-        traceback.print_exception(error)
-    return code
+    leave(command, run)
 
 
 def _usage(command: str, error: typer.BadParameter) -> int:
@@ -90,11 +70,3 @@ def _usage(command: str, error: typer.BadParameter) -> int:
     else:
         error.show()
     return EXIT_BAD_INPUT
-
-
-def _flush() -> None:
-    """Write out what is buffered here, where a closed pipe can be kept quiet, and not at the interpreter's end."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,7 +39,7 @@ def _known(words: Words) -> list[str]:
 
 def my_jobs() -> Iterable[str]:
     """Of the user who types, as asrptd knows them."""
-    from slurm_asrpt_cli.status import own_name
+    from slurm_asrpt_cli.status_answers import own_name
     from slurm_asrpt_cli.status_read import published, status_folder
 
     me = own_name()

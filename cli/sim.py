@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import sys
 
-try:
-    from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
-    from slurm_asrpt_cli.common import run_app
-    from slurm_asrpt_cli.helping import Tools
-except KeyboardInterrupt:  # these take a second, in which users press Ctrl-C too
-    sys.exit(130)
+from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
+from slurm_asrpt_cli.common import run_app
+from slurm_asrpt_cli.helping import Tools
 
 app = Tools(
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",

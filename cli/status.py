@@ -1,27 +1,19 @@
-"""asrpt-status: where jobs stand, in which order they will start, and why they wait."""
+"""The options of asrpt-status."""
 
 from __future__ import annotations
 
-import gc
-import io
-import os
-import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.common import completing, run_app
+from slurm_asrpt_cli.common import run_app
 from slurm_asrpt_cli.helping import Tool, seldom
-from slurm_asrpt_cli.status_read import of_users, published, screenful, status_folder, until, warn_if_stale
-from slurm_asrpt_cli.status_select import Selection, one, ordered, read_jobs, read_sort, read_states, select, words
-from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
+from slurm_asrpt_cli.status_answers import own_name, show_explanation, show_json, show_overview, show_table
+from slurm_asrpt_cli.status_read import status_folder
+from slurm_asrpt_cli.status_select import Selection, read_jobs, read_sort, read_states, words
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.status import Status, to_json
 
 app = Tool()
 
@@ -71,29 +63,19 @@ def status(
     users = frozenset([*words(user), *([own_name()] if me else [])])
     chosen = Selection(users, frozenset(words(partition)), read_states(state), read_jobs([*(jobs or []), job]))
     keys, folder = read_sort(sort), status_folder(config)
+    formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
     if watch:
         from slurm_asrpt_cli.status_watch import watch_command
 
         watch_command(folder, chosen, keys, own_name())
-        return
-    formatted = parsable or long or everybody or no_header or as_json or not sys.stdout.isatty()
-    if not (explain or formatted or chosen or keys):
-        _print_overview(folder)
-        return
-    if explain:
-        from slurm_asrpt_cli.status_explain import explain_command
-
-        found = until(folder, time.time(), explain)
-        warn_if_stale(found, time.time())
-        explain_command(found, one(found.jobs, explain), as_json)
-        return
-    shown = _chosen(folder, chosen, keys)
-    if as_json:
-        print(to_json(shown))
+    elif explain:
+        show_explanation(folder, explain, as_json)
+    elif not (formatted or chosen or keys):
+        show_overview(folder)
+    elif as_json:
+        show_json(folder, chosen, keys)
     else:
-        _print(shown, long, parsable, header=not no_header)
-        if not shown.jobs and sys.stdout.isatty():  # bare titles look as if something were missing
-            print("no such jobs", file=sys.stderr)
+        show_table(folder, chosen, keys, long=long, parsable=parsable, header=not no_header)
 
 
 def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:
@@ -105,59 +87,6 @@ def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: 
         raise InputError("--watch shows a screen: leave out --json, --parsable and --long")
 
 
-def own_name() -> str:
-    """Whose jobs are one's own."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container
-        return str(os.getuid())
-
-
-def _chosen(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
-    """Only the jobs that were asked for, in that order. Raises AsrptError for one that is not there."""
-    now, theirs = time.time(), chosen.users and not chosen.jobs
-    found = of_users(folder, now, chosen.users) if theirs else published(folder, now)
-    warn_if_stale(found, now)
-    return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
-
-
-def _print(shown: Status, long: bool, parsable: bool, header: bool) -> None:
-    from slurm_asrpt_cli.status_columns import FIELDS, SHORT, columns, fit
-
-    made = columns(FIELDS if long or parsable else SHORT, shown.jobs)
-    if parsable:
-        print_parsable(made, header)
-        return
-    width = None if long else terminal_width()
-    print_table(fit(made, width) if width else made, header, width)
-
-
-def _print_overview(folder: Path) -> None:
-    from slurm_asrpt_cli.status_overview import overview
-
-    width, height = shutil.get_terminal_size()
-    now, user = time.time(), own_name()
-    found = screenful(folder, now, user, height)
-    warn_if_stale(found, now)
-    print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
-
-
-def _at_sight(words: Sequence[str]) -> Callable[..., None] | None:
-    """What is typed most often: reading options takes Typer longer than the answer takes."""
-    if not words:
-        return lambda **of_an_app: status()
-    if words == ["--me"]:
-        return lambda **of_an_app: status(me=True)
-    if len(words) == 2 and words[0] == "--explain" and words[1] and not words[1].startswith("-"):
-        return lambda **of_an_app: status(explain=words[1])
-    return None
-
-
 def main() -> None:
-    """Entry point of asrpt-status."""
-    gc.disable()  # a short life, and 10,000 jobs are many objects
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
-    run_app((not completing() and _at_sight(sys.argv[1:])) or app)
+    """asrpt-status with whatever options."""
+    run_app(app)

@@ -80,7 +80,13 @@ def durations(low: float | None, high: float | None) -> str:
 
 def attained(job: JobStatus) -> str:
     """GPU-hours that it has had."""
-    return UNKNOWN if job.attained_gpu_s is None else f"{job.attained_gpu_s / 3600:.3g}"
+    return UNKNOWN if job.attained_gpu_s is None else gpu_hours(job.attained_gpu_s)
+
+
+def gpu_hours(gpu_s: float) -> str:
+    """Three digits, or all before the point: never 2.4e+04."""
+    hours = gpu_s / 3600
+    return f"{hours:.0f}" if hours >= 999.5 else f"{hours:.3g}"
 
 
 COLUMNS = (

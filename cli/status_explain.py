@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_asrpt_cli.status_columns import attained, date, durations, gpus_in_words, share
+from slurm_asrpt_cli.status_columns import attained, date, durations, gpu_hours, gpus_in_words, share
 from slurm_asrpt_cli.tables import fold_nodes, print_facts, safe
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
@@ -62,7 +62,7 @@ def _ahead(ahead: Ahead) -> str:
 
 
 def _work(gpu_s: float) -> str:
-    return f"{gpu_s / 3600:.3g} GPU-hours of predicted work"
+    return f"{gpu_hours(gpu_s)} GPU-hours of predicted work"
 
 
 def _ends(ends: Sequence[Ending]) -> str:

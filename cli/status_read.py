@@ -12,9 +12,9 @@ from slurm_asrpt.status import (
     FILE_NAME,
     JobStatus,
     Status,
+    read_around,
     read_screenful,
     read_status,
-    read_until,
     read_users,
     stale_after,
     withdrawn_after,
@@ -63,9 +63,9 @@ def of_users(folder: Path, now: float, users: Iterable[str]) -> Status:
     return _without_old_estimates(read_users(folder, users), now)
 
 
-def until(folder: Path, now: float, job_id: str) -> Status:
-    """The same without what stands behind a job. Raises AsrptError."""
-    return _without_old_estimates(read_until(folder, job_id), now)
+def around(folder: Path, now: float, job_id: str) -> Status:
+    """The same with what an explanation of a job needs. Raises AsrptError."""
+    return _without_old_estimates(read_around(folder, job_id), now)
 
 
 def _without_old_estimates(found: Status, now: float) -> Status:

@@ -1,6 +1,6 @@
 """Tables for terminals, pipes and scripts, from text that users control.
 
-ClusterShell is imported where it is needed: what prints a few lines starts in less time without.
+ClusterShell and rich are imported where they are needed: what prints a few lines starts in less time without.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-
-from rich.cells import cell_len, set_cell_size
 
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import printable
@@ -54,7 +52,20 @@ class Column:
 
 
 def _width(text: str) -> int:
-    return len(text) if text.isascii() else cell_len(text)
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _cut(text: str, width: int) -> str:
+    """``text`` in ``width`` cells, the last one an ellipsis."""
+    if text.isascii():
+        return text[: width - 1] + "…"
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1) + "…"
 
 
 def safe(text: str) -> str:
@@ -145,7 +156,7 @@ def _styles(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
 def _cell(column: Column, text: str, width: int) -> str:
     has = _width(text)
     if has > width:
-        return set_cell_size(text, width - 1) + "…"
+        return _cut(text, width)
     return " " * (width - has) + text if column.right else text + " " * (width - has)
 
 
@@ -163,4 +174,4 @@ def print_facts(lines: Iterable[tuple[str, str]]) -> None:
 
 def clip(text: str, width: int) -> str:
     """``text`` in at most ``width`` cells, with an ellipsis where something is cut."""
-    return text if _width(text) <= width else set_cell_size(text, width - 1) + "…"
+    return text if _width(text) <= width else _cut(text, width)

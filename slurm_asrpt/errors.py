@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 
 EXIT_FAILURE = 1
@@ -65,6 +64,8 @@ def _os_words(error: BaseException) -> str:
 
 
 def _bug_words(error: BaseException) -> str:
+    import traceback  # what ends well starts without
+
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({os.path.basename(last[0].filename)}:{last[0].lineno})" if last else ""
     return f"a bug of ours, please report it: {type(error).__name__}: {one_line(error)}{where}; {DEBUG}=1 shows more"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from slurm_asrpt.core.reasons import Phase, change_of, rule_of
 from slurm_asrpt.slurm.leftwords import LEFT_CHANGES
-from slurm_asrpt.status import JobStatus, Status
-
-NAMED = 3
-"""So many jobs are named, of those ahead and of those whose end would help."""
+from slurm_asrpt.status import NEAREST, JobStatus, Status
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def explain(found: Status, job: JobStatus) -> Explanation:
         rule=rule_of(job.reason),
         changes=_changes(job),
         own_gpu_s=work(job),
-        ahead=_ahead(found.jobs, job) if job.rank is not None else None,
+        ahead=_ahead(found.jobs, job),
         free={node.name: node.gpus_free for node in found.nodes if node.gpus_free} if waits else {},
         ends=_ends(found, job) if waits else [],
     )
@@ -87,12 +84,23 @@ def _changes(job: JobStatus) -> list[str]:
     return [text for text in (own and f"for asrptd to schedule it: {own}", usual) if text]
 
 
-def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead:
-    first = sorted((j for j in jobs if j.rank is not None and j.rank < (job.rank or 0)), key=lambda j: j.rank or 0)
-    works = [work(j) for j in first]
-    known = [each for each in works if each is not None]
-    nearest = [j.job_id for j in first[:NAMED]]
-    return Ahead(len(first), sum(j.gpus for j in first), sum(known), len(works) - len(known), nearest)
+def add_ahead(rows: Iterable[JobStatus]) -> None:
+    """Note of each job in line what goes before it. rows: by rank."""
+    gpus, gpu_s, unseen = 0, 0.0, 0
+    for row in rows:
+        if row.rank is None:
+            continue
+        row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen}
+        own = work(row)
+        gpus, gpu_s, unseen = gpus + row.gpus, gpu_s + (own or 0.0), unseen + (own is None)
+
+
+def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
+    if job.rank is None or job.ahead is None:
+        return None
+    nearest = [first.job_id for first in jobs if first.rank is not None and first.rank < min(job.rank, NEAREST + 1)]
+    ahead = job.ahead
+    return Ahead(job.rank - 1, int(ahead["gpus"]), float(ahead["gpu_s"]), int(ahead["unseen"]), nearest)
 
 
 def _ends(found: Status, job: JobStatus) -> list[Ending]:

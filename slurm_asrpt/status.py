@@ -6,9 +6,9 @@ add fields to the same schema, so readers ignore those that they do not know; an
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -21,9 +21,11 @@ UNUSED_PROFILE = "unused_profile"
 """The fact that says why the profile that a job names does not count."""
 FILE_NAME = "status.json"
 STALE_CYCLES, STALE_AT_LEAST_S = 3, 30.0
+NEAREST = 3
+"""So many of those ahead of a job an explanation names."""
 _JOBS = b'"jobs": [\n'
 _RUNS = b'"state": "running", '
-_NOT_ASCII = re.compile("[^\x00-\x7f]+")
+_RANKED = b'"rank": '
 T = TypeVar("T")
 
 
@@ -79,6 +81,11 @@ class JobStatus:
     interruptions: Annotated[int, "How often it has made room for others (policy hlas)."] = 0
     never_interrupted: Annotated[
         str | None, "Why a running job is not interrupted; empty if it may be, null but for policy hlas."
+    ] = None
+    ahead: Annotated[
+        dict[str, float] | None,
+        "Of those in line before it the GPUs (gpus), the predicted work in GPU-seconds (gpu_s), and how many are of "
+        "unseen groups, which have none (unseen); null without a rank.",
     ] = None
 
 
@@ -200,15 +207,17 @@ def read_users(run_dir: Path, users: Iterable[str]) -> Status:
     return _read_some(run_dir, lambda line: any(mark in line for mark in marks))
 
 
-def read_until(run_dir: Path, job_id: str) -> Status:
-    """The same without what stands behind this job, so with all that run and all that go before it."""
-    mark, there = f'"job_id": {json.dumps(job_id)}, '.encode(), [False]
+def read_around(run_dir: Path, job_id: str) -> Status:
+    """The same with this job, the first in line, and all that run: what its explanation rests on."""
+    mark, room = f'"job_id": {json.dumps(job_id)}, '.encode(), [NEAREST]
 
-    def before(line: bytes) -> bool:
-        passed, there[0] = there[0], there[0] or mark in line
-        return not passed
+    def told(line: bytes) -> bool:
+        if _RANKED in line and room[0]:
+            room[0] -= 1
+            return True
+        return _RUNS in line or mark in line
 
-    return _read_some(run_dir, before)
+    return _read_some(run_dir, told)
 
 
 def _of(user: str) -> bytes:
@@ -266,7 +275,18 @@ def to_json(status: Status) -> str:
     from pydantic_core import to_json as dumps
 
     rows = {"jobs": _with_defaults(JobStatus, status.jobs), "nodes": _with_defaults(NodeStatus, status.nodes)}
-    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], dumps(vars(status) | rows).decode())
+    return dumps(vars(status) | rows).decode().encode("ascii", _AS_JSON).decode("ascii")
+
+
+def _as_json(error: UnicodeError) -> tuple[str, int]:
+    """What is not ASCII as JSON has it, \\u1234."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+_AS_JSON = "slurm_asrpt.status"
+codecs.register_error(_AS_JSON, _as_json)
 
 
 def _with_defaults(kind: type[Any], rows: Iterable[Any]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
+from slurm_asrpt.explain import add_ahead
 from slurm_asrpt.forecast.span import left
 from slurm_asrpt.predict.misses import Misses, whole_ends
 from slurm_asrpt.slurm.request import gpus_of
@@ -41,6 +42,7 @@ def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None
         else:
             _add_start(row, tracked, forecaster, now)
     rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
+    add_ahead(rows)
     settings = scheduler.settings
     return Status(
         written=now,

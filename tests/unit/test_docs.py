@@ -1,6 +1,5 @@
 """Manual pages and docs say what the program is: every command, every option, every dependency."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 from slurm_asrpt_cli import report
+from slurm_asrpt_cli.completion import TOOLS
 
 from tests.commands import commands
 
@@ -25,15 +25,9 @@ def page_of(command: str) -> Path:
 
 
 def options() -> Iterator[tuple[str, str, str]]:
-    """(command, subcommand, option) of each Typer app that is there."""
-    for command, entry in PROJECT["scripts"].items():
-        module = entry.partition(":")[0]
-        if importlib.util.find_spec(module) is None:
-            continue
-        app = getattr(importlib.import_module(module), "app", None)
-        if not isinstance(app, typer.Typer):
-            continue
-        root: Any = typer.main.get_command(app)
+    """(command, subcommand, option) of each Typer app."""
+    for command, tool in TOOLS.items():
+        root: Any = typer.main.get_command(tool.app)
         for name, sub in commands(root):
             for parameter in sub.params:
                 if parameter.param_type_name == "option":
@@ -52,6 +46,7 @@ def test_each_option_of_asrpt_report_is_in_the_manual() -> None:
 
 def test_each_command_and_the_settings_have_a_page() -> None:
     assert {path.stem for path in PAGES} == {*PROJECT["scripts"], "asrpt.toml"}
+    assert {*TOOLS, "asrpt-report"} == set(PROJECT["scripts"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from slurm_asrpt_cli.status_columns import gpu_hours
 from slurm_asrpt_cli.status_explain import explain_command
 
 from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
 from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.explain import explain
+from slurm_asrpt.explain import add_ahead, explain
 from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, Status
 from tests.daemon_bench import Bench
 
@@ -153,3 +154,30 @@ def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "it is in two places" in out
     assert json.loads(out[out.rindex("\n{\n") :])["job"]["job_id"] == found.jobs[-1].job_id
+
+
+@pytest.mark.parametrize(("hours", "text"), [(0.5, "0.5"), (12.345, "12.3"), (999.4, "999"), (24000, "24000")])
+def test_gpu_hours_are_written_out(hours: float, text: str) -> None:
+    assert gpu_hours(hours * 3600) == text
+
+
+def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
+    """Those without a rank are no part of it, and a job without a prediction has no work."""
+    first, second, third, left = (
+        JobStatus(
+            job_id=str(number), name="a", user="ann", partition="gpu", gpus=number, group="", profile="",
+            predicted_iterations=iterations, submit_time=0.0, state=state, reason="gpus", text="", facts={}, nodes={},
+            rank=rank, alpha_min=0.5,
+        )
+        for number, iterations, state, rank in (
+            (1, 100, Phase.WAITING, 1), (2, 0, Phase.WAITING, 2), (3, 10, Phase.WAITING, 3), (4, 9, Phase.LEFT, None),
+        )
+    )  # fmt: skip
+    add_ahead([first, second, left, third])
+    assert first.ahead == {"gpus": 0, "gpu_s": 0.0, "unseen": 0}
+    assert third.ahead == {"gpus": 3, "gpu_s": 50.0, "unseen": 1}
+    assert left.ahead is None
+    found = Status(0.0, "enforce", "asrpt-gated", 5.0, 8, 0, [first, second, third, left])
+    said = explain(found, third).ahead
+    assert said is not None
+    assert (said.jobs, said.gpus, said.gpu_s, said.unseen, said.nearest) == (2, 3, 50.0, 1, ["1", "2"])

@@ -100,6 +100,7 @@ def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
 def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
     """A tool's own list of commands may be longer."""
     text = help_of(tool, name)
+    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is cut short"
     assert len(text.splitlines()) <= MOST_LINES + 2 * len(getattr(command, "commands", ()))
     assert not re.search(r"<(str|int|float|path|list|file)", text), "an option without a metavar"
 

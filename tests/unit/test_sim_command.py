@@ -21,7 +21,7 @@ import pytest
 from slurm_asrpt_cli.common import run_app
 from slurm_asrpt_cli.sim import app
 
-BODY = "from slurm_asrpt_cli.sim import main; import sys; sys.argv[0] = 'asrpt-sim'; main()"
+BODY = "from slurm_asrpt_cli.start import sim as main; import sys; sys.argv[0] = 'asrpt-sim'; main()"
 SMALL = ["pai-like:600:5", "--servers", "8", "--jobs", "120", "--load", "0.8"]
 
 

@@ -48,6 +48,7 @@ DELAYED = replace(
     state=Phase.DELAYED.value,
     text="waits",
     rank=1,
+    ahead={"gpus": 0, "gpu_s": 0.0, "unseen": 0},
     nodes={"n1": 4, "n3": 1, "n2": 1},
     alpha=1.0,
     alpha_min=0.25,

@@ -20,7 +20,7 @@ from slurm_asrpt_cli.status_screen import SORTS, View, pressed, screen, shown_jo
 from slurm_asrpt_cli.tables import Line
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, read_until, read_users, write_status
+from slurm_asrpt.status import JobStatus, Status, read_around, read_screenful, read_status, read_users, write_status
 from tests.terminal import LEAVES, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
@@ -80,12 +80,12 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, EVERY)
     assert read_users(tmp_path, ["bob", ME]).jobs == [j for j in EVERY if j.user in ("bob", ME)]
     assert read_users(tmp_path, ['", "user": "bob", ']).jobs == []
-    assert read_until(tmp_path, "150").jobs == EVERY[: len(RUNNING) + 50]
-    assert read_until(tmp_path, "15").jobs == RUNNING[:15]
-    assert read_until(tmp_path, "no such").jobs == EVERY
+    first = [*RUNNING, *WAITING[:3]]
+    assert read_around(tmp_path, "150").jobs == [*first, EVERY[len(RUNNING) + 49]]
+    assert read_around(tmp_path, "15").jobs == read_around(tmp_path, "no such").jobs == first
 
 
-@pytest.mark.parametrize("words", [["--me"], ["--explain", "150"], ["--explain", "no"], []])
+@pytest.mark.parametrize("words", [["--me"], ["--json"], ["--explain", "150"], ["--explain", "no"], []])
 def test_what_is_known_at_sight_is_answered_as_typer_would_have_it(words: list[str], site: dict[str, str]) -> None:
     config = ["--config", site["ASRPT_CONFIG"]]
     first, second = (
@@ -94,6 +94,15 @@ def test_what_is_known_at_sight_is_answered_as_typer_would_have_it(words: list[s
     )
     assert (first.returncode, first.stdout, first.stderr) == (second.returncode, second.stdout, second.stderr)
     assert first.stdout or first.stderr
+
+
+@pytest.mark.parametrize("words", [["--me"], ["--json"], ["--explain", "150"], []])
+def test_what_is_known_at_sight_loads_no_typer_and_no_rich(words: list[str], site: dict[str, str]) -> None:
+    """They would take longer to import than the answer takes."""
+    told = "atexit.register(lambda: print(*sys.modules))"
+    code = f"import atexit, sys; {told}; from slurm_asrpt_cli.status_sight import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], env=site, capture_output=True, text=True, check=True)
+    assert not {"typer", "rich", "pydantic", "traceback"} & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("jobs", [EVERY, WAITING[:30], RUNNING[:2], [], [j for j in EVERY if j.user != ME]])

@@ -1,6 +1,7 @@
 """--version, of every tool that is installed."""
 
 import importlib
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -22,6 +23,24 @@ def test_each_tool_says_its_version(tool: str, option: str, monkeypatch, capsys)
         sys.exit(getattr(importlib.import_module(module), main)())
     assert not ended.value.code
     assert capsys.readouterr().out == f"slurm-asrpt {PROJECT['version']}\n"
+
+
+@pytest.mark.parametrize("tool", PROJECT["scripts"])
+def test_ctrl_c_while_a_tool_is_being_loaded_is_no_traceback(tool: str) -> None:
+    module, _, main = PROJECT["scripts"][tool].partition(":")
+    code = f"""
+import builtins, sys
+from {module} import {main}
+begin = builtins.__import__
+def stop(name, *rest, **more):
+    if name == "slurm_asrpt.errors":
+        raise KeyboardInterrupt
+    return begin(name, *rest, **more)
+builtins.__import__ = stop
+sys.exit({main}())
+"""
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_asrptd_logs_its_release_before_all_else(tmp_path, monkeypatch, caplog):

@@ -43,7 +43,7 @@ SACCT_FIELDS = (
 """What to ask sacct for; JobName is last on purpose."""
 
 STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earlier run of a requeued job"
-NEVER, UNENDED = "never started", "has not ended"
+NEVER, UNENDED = "never started", "not ended yet"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
 NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")

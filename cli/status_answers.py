@@ -1,0 +1,89 @@
+"""What asrpt-status answers: where jobs stand, in which order they will start, and why they wait."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slurm_asrpt_cli.status_read import around, of_users, published, screenful, warn_if_stale
+from slurm_asrpt_cli.status_select import Selection, one, ordered, select
+from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
+
+from slurm_asrpt.status import Status, to_json
+
+ALL = Selection()
+
+
+def own_name() -> str:
+    """Whose jobs are one's own."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        return str(os.getuid())
+
+
+def show_overview(folder: Path) -> None:
+    """One's own jobs and the queue, on one screen."""
+    from slurm_asrpt_cli.status_overview import overview
+
+    width, height = shutil.get_terminal_size()
+    now, user = time.time(), own_name()
+    found = screenful(folder, now, user, height)
+    warn_if_stale(found, now)
+    print_lines(overview(found, user, width, height - 1))  # the last line is the shell's
+
+
+def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
+    """Why one job stands where it does. Raises AsrptError for one that is not there."""
+    from slurm_asrpt_cli.status_explain import explain_command
+
+    found = around(folder, time.time(), job_id)
+    warn_if_stale(found, time.time())
+    explain_command(found, one(found.jobs, job_id), as_json)
+
+
+def show_json(folder: Path, chosen: Selection = ALL, keys: Sequence[tuple[str, bool]] = ()) -> None:
+    """The jobs that were asked for, with all that is known of them. Raises AsrptError for one that is not there."""
+    print(to_json(_chosen(folder, chosen, keys)))
+
+
+def show_table(
+    folder: Path,
+    chosen: Selection = ALL,
+    keys: Sequence[tuple[str, bool]] = (),
+    *,
+    long: bool = False,
+    parsable: bool = False,
+    header: bool = True,
+) -> None:
+    """The same as a table. Raises AsrptError for one that is not there."""
+    shown = _chosen(folder, chosen, keys)
+    _print(shown, long, parsable, header)
+    if not shown.jobs and sys.stdout.isatty():  # bare titles look as if something were missing
+        print("no such jobs", file=sys.stderr)
+
+
+def _chosen(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
+    """Only the jobs that were asked for, in that order. Raises AsrptError for one that is not there."""
+    now, theirs = time.time(), chosen.users and not chosen.jobs
+    found = of_users(folder, now, chosen.users) if theirs else published(folder, now)
+    warn_if_stale(found, now)
+    return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
+
+
+def _print(shown: Status, long: bool, parsable: bool, header: bool) -> None:
+    from slurm_asrpt_cli.status_columns import FIELDS, SHORT, columns, fit
+
+    made = columns(FIELDS if long or parsable else SHORT, shown.jobs)
+    if parsable:
+        print_parsable(made, header)
+        return
+    width = None if long else terminal_width()
+    print_table(fit(made, width) if width else made, header, width)
