@@ -18,6 +18,7 @@ REASON_WIDTH = 28
 LEAST_REASON = 12
 """With less than this a reason says nothing: rather no name."""
 STYLES = {Phase.RUNNING: "green", Phase.STARTING: "green", Phase.DELAYED: "yellow", Phase.LEFT: "dim"}
+_PHASES = frozenset(Phase)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ NARROW_NAME = 12
 
 
 def columns(fields: Iterable[Field], jobs: Sequence[JobStatus]) -> list[Column]:
-    styles = [STYLES.get(Phase(job.state), "") if job.state in set(Phase) else "" for job in jobs]
+    styles = [STYLES.get(Phase(job.state), "") if job.state in _PHASES else "" for job in jobs]
     made = []
     for field in fields:
         tinted = field.title in ("STATE", "NODES/REASON")
