@@ -9,7 +9,7 @@ submitted before the training, ``trained`` those after it, ``all`` both; ``every
 and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
 are shares of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their
 widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. ``--runs`` keeps what it is counted from.
-Needs root; ten minutes or so.
+Needs root; 5 to 25 minutes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHORTEST_S = 2.0
 LONGEST_H = 3.0
 """Of the trace's time: longer runs count as so long, or one would outlast all others."""
 DAY_JOBS = 1500
-MORE = 2.0
+MORE = 6.0
 """So many more jobs, times ``--jobs``, may come after them."""
 PATIENCE_S = 600.0
 """For all to end that have come."""
