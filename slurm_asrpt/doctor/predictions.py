@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.doctor.findings import Finding, State
-from slurm_asrpt.errors import AsrptError, one_line
+from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.predict.history import DamagedError, History, HistoryError
 from slurm_asrpt.predict.judge import Drift, drift
-from slurm_asrpt.predict.model import active_name, load_model
+from slurm_asrpt.predict.model import ModelError, active_name, load_model
 from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.retrain import models_folder
 
@@ -65,9 +65,11 @@ def _model(settings: Settings, now: float) -> Iterator[Finding]:
             yield Finding("model", State.WARNING, "no model is active", "asrpt-admin retrain")
             return
         model = load_model(models_folder(settings), name)
+    except ModelError as error:
+        yield Finding("model", State.FAILURE, printable(error.trouble), error.remedy)
+        return
     except AsrptError as error:
-        text, _, remedy = one_line(error).rpartition("; ")
-        yield Finding("model", State.FAILURE, text, remedy)
+        yield Finding("model", State.FAILURE, one_line(error))
         return
     except OSError as error:
         yield Finding("model", State.FAILURE, f"{error.filename}: {error.strerror}", "run as the daemon's user or root")

@@ -28,7 +28,14 @@ _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
 
 
 class ModelError(AsrptError):
-    """A stored model is missing, damaged, or could have been written by others."""
+    """A stored model is missing, damaged, or could have been written by others.
+
+    trouble and remedy: the two halves of what is said.
+    """
+
+    def __init__(self, trouble: str, remedy: str) -> None:
+        super().__init__(f"{trouble}; {remedy}")
+        self.trouble, self.remedy = trouble, remedy
 
 
 @dataclass(frozen=True)
@@ -104,13 +111,13 @@ def load_model(models: Path, name: str) -> Model:
         info = ModelInfo(**raw)
         data = read_trusted(models / name / _DATA, owners)
         if check_sum(info, data) != info.sha256:
-            raise ModelError(f"{models / name}: its check sum does not fit; {_REMEDY}")
+            raise ModelError(f"{models / name}: its check sum does not fit", _REMEDY)
         return Model(name, info, _table_of(info, data))
     except OSError as error:
         remedy = "mend its owner and mode" if isinstance(error, PermissionError) else _REMEDY
-        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename}); {remedy}") from error
+        raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise ModelError(f"{models / name}: its description cannot be read ({error}); {_REMEDY}") from error
+        raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
 
 
 def _table_of(info: ModelInfo, data: bytes) -> bytes:

@@ -138,8 +138,17 @@ def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settin
     models_folder(healthy).chmod(0o777)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
     assert (found.state, found.remedy) == (State.FAILURE, "mend its owner and mode")
+    assert "others can write" in found.text
     models_folder(healthy).chmod(0o700)
     assert states(healthy)["model"] is State.OK
+
+
+def test_a_damaged_model_is_told_with_its_remedy(healthy: Settings) -> None:
+    models = models_folder(healthy)
+    (models / active_name(models) / "model.json").write_bytes(b"{")
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
+    assert "description cannot be read" in found.text
+    assert found.remedy.startswith("asrpt-admin retrain")
 
 
 @pytest.mark.parametrize(
