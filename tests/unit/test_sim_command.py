@@ -273,21 +273,6 @@ def test_starting_waits_for_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
-def test_ctrl_c_while_it_starts_is_quiet() -> None:
-    code = f"""
-import builtins
-begin = builtins.__import__
-def stop(name, *rest, **more):
-    if name == "numpy":
-        raise KeyboardInterrupt
-    return begin(name, *rest, **more)
-builtins.__import__ = stop
-{BODY}
-"""
-    done = subprocess.run([sys.executable, "-c", code, "formats"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 def test_a_pipe_gets_no_bar_and_everything(sim: Sim) -> None:
     done = sim("compare", *SMALL, "-p", "fifo,spjf")
     assert done.stderr == ""
