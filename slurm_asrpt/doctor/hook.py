@@ -77,14 +77,16 @@ def _trouble(text: bytes, look: Look) -> str:
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
-    module = settings.paths.scripts / luablock.MODULE
+    placed_by_us = settings.paths.scripts / luablock.MODULE
+    module = luablock.named_by_hand(lua_text) or placed_by_us
+    remedy = INSTALL if module == placed_by_us else f"{INSTALL}; cp {placed_by_us} {module}; touch {script}"
     if not module.is_file():
-        if bytes(settings.paths.scripts) in lua_text:
+        if bytes(module.parent) in lua_text:
             lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
-            return failure("include", lost, INSTALL)
+            return failure("include", lost, remedy)
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
-        return warning("include", f"{module} is not that of this release", INSTALL)
+        return warning("include", f"{module} is not that of this release", remedy)
     if module.stat().st_mtime > script.stat().st_mtime + 1:
         text = f"{module} is newer than {script}, so slurmctld may still have the one before"
         return warning("include", text, f"touch {script}")

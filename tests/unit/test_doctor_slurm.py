@@ -241,6 +241,19 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert "by hand" in found(settings, look, "include")[0][1]
 
 
+def test_a_module_that_the_site_loads_from_elsewhere_is_looked_at_there(
+    settings: Settings, look: Look, tmp_path: Path
+) -> None:
+    script, module = tmp_path / "job_submit.lua", tmp_path / luablock.MODULE
+    script.write_text(f'local asrpt = dofile("{module}").open("/var/lib/asrpt-hook")\n')
+    assert found(settings, look, "include")[0][0] is State.FAILURE
+    module.write_text("return {}")  # of a release before: an upgrade replaces the one in paths.scripts only
+    state, text = found(settings, look, "include")[0]
+    assert (state, f"cp {settings.paths.scripts / luablock.MODULE} {module}" in text) == (State.WARNING, True)
+    module.write_bytes(shipped(HOOKS, luablock.MODULE))
+    assert found(settings, look, "include")[0][0] is State.OK
+
+
 def test_an_include_that_lua_cannot_load_or_that_is_redefined(settings: Settings, look: Look, tmp_path: Path) -> None:
     script, block = (
         tmp_path / "job_submit.lua",
