@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.status_columns import date, gpus_in_words
+from slurm_asrpt_cli.status_columns import date, gpus_in_words, learned_from
 from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
@@ -132,7 +132,7 @@ def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
 def _note(settings: Settings, trouble: str) -> str:
     """What is wrong with the predictions: for the hook, too, such a job is unseen."""
     if trouble and not (settings.paths.hook / table.FILE_NAME).exists():
-        return "there are no predictions yet (asrpt-admin retrain makes them), so it counts as unseen"
+        return f"no predictions in {settings.paths.hook} here (asrpt-admin retrain makes them), so it counts as unseen"
     return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
@@ -225,7 +225,7 @@ def _prediction(found: WhatIf) -> str:
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", run time {slurm_time(run)}" if run else ""
-    return f"{found.predicted_iterations} iterations{within}{lasts}, learned from its {found.predicted_by}"
+    return f"{found.predicted_iterations} iterations{within}{lasts}, {learned_from(found.predicted_by)}"
 
 
 def _start(found: WhatIf) -> str:
