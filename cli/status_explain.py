@@ -165,16 +165,19 @@ def _basis(job: JobStatus) -> str:
 
 
 def _iteration(job: JobStatus) -> str:
-    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement."""
-    if job.alpha is None or not job.alpha_min:
+    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement.
+
+    Without a profile an iteration is a second, wherever it runs.
+    """
+    if job.alpha is None or not job.alpha_min or (job.alpha == job.alpha_min and not job.profile):
         return UNKNOWN
     times = job.alpha / job.alpha_min
     return f"alpha {job.alpha:.4g} s on these nodes, {job.alpha_min:.4g} s at best (alpha~min): {times:.2f} times"
 
 
 def _by_type(job: JobStatus) -> str:
-    """alpha on each type that could hold the job alone, the fastest first."""
-    if not job.alpha_by_type:
+    """alpha on each type that could hold the job alone, the fastest first; nothing where all are alike."""
+    if not job.alpha_by_type or len(set(job.alpha_by_type.values())) == 1:
         return UNKNOWN
     found = sorted(job.alpha_by_type.items(), key=lambda item: item[1])
     return ", ".join(f"{safe(name)} {alpha:.4g} s" for name, alpha in found) + " an iteration"

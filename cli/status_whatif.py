@@ -23,7 +23,7 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
@@ -78,7 +78,10 @@ class WhatIf:
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
     """Print it. words: sbatch's options and the script's arguments. Raises InputError, AsrptError."""
     settings = load_settings(config)
-    asked = read_submission(read_file(script), words)
+    text = read_file(script)
+    if not text.startswith(b"#!"):
+        raise InputError(f"{script}: sbatch takes no file whose first line does not begin with #!, as in #!/bin/bash")
+    asked = read_submission(text, words)
     given = AsSbatch(asked.args, asked.options.get("job-name"), None, asked.options.get("comment"))
     submission = as_submitted(settings, script, given)
     record = as_record(asked, submission.user, submission.subject.uid, settings.slurm.partitions[0], time.time())

@@ -14,6 +14,7 @@ from slurm_asrpt.install.site import placed
 from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm import lua
+from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 
@@ -121,12 +122,12 @@ def _prolog(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
 
 
 def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """That jobs are tagged is the only proof that the hook runs."""
-    managed = set(settings.slurm.partitions)
-    recent = [job for job in look.jobs if job.submit_time >= now - RECENT_S and _for_us(job, managed)]
+    """That jobs are tagged is the only proof that the hook runs; slurmctld loads it when it starts."""
+    managed, since = set(settings.slurm.partitions), max(now - RECENT_S, parse_time(look.config.get("BOOT_TIME", "")))
+    recent = [job for job in look.jobs if job.submit_time >= since and _for_us(job, managed)]
     untagged = [job for job in recent if parse_tag(job.admin_comment) is None]
     if not recent:
-        yield ok("tags", "no GPU job of the last hour to tell by")
+        yield ok("tags", "no GPU job of the last hour, or since slurmctld started, to tell by")
     elif len(untagged) == len(recent):
         text = f"none of {len(recent)} GPU jobs of the last hour bears a tag: slurmctld does not run the hook"
         yield failure("tags", text, "grep asrpt in slurmctld's log; asrpt-admin install --check")

@@ -223,6 +223,8 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Loo
     }
     for state, jobs in cases.items():
         assert found(settings, replace(look, jobs=jobs), "tags")[0][0] is state
+    started = with_config(replace(look, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}")  # with the hook, after that job
+    assert found(settings, started, "tags")[0][0] is State.OK
 
 
 def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:

@@ -314,6 +314,7 @@ def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
         (["18_[x]"], 2, "write for example 123_[1-4,7]"),
         (["--sort", "size"], 2, "no key is called 'size'; known: rank,"),
         (["--watch"], 2, "needs a terminal"),
+        (["--what-if", "/bin/true"], 2, "does not begin with #!"),
         (["--watch", "--json"], 2, "leave out --json"),
         (["--explain", "9", "--what-if", "x.sh"], 2, "do not go together"),
         (["--state", "asleep"], 2, "no state is called 'asleep'; known: virtual, waiting,"),
