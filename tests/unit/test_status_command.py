@@ -292,6 +292,14 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     assert "no finished job of its group" in run(settings, "--explain", "8").stdout
 
 
+def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
+    job = replace(RUNNING, profile="", alpha=1.0, alpha_min=1.0, alpha_by_type={"a": 1.0, "b": 1.0})
+    for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
+        write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
+        output = run(settings, "--explain", job.job_id).stdout
+        assert ("By type of GPU" in output, "Iteration " in output) == (told, told)
+
+
 @pytest.mark.parametrize(
     ("level", "said"), [("group", "runs of its group"), ("cluster", "everybody's jobs"), ("", "past runs")]
 )
