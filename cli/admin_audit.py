@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd, show_table
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.status_columns import gpu_hours
-from slurm_asrpt_cli.tables import GAP, Column, fold_nodes, safe
+from slurm_asrpt_cli.tables import GAP, Column, fold_nodes, print_prose, safe
 
 from slurm_asrpt.audit import page
 from slurm_asrpt.audit.trail import Entry, entries, size
-from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.config import Settings
 from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
@@ -58,7 +58,9 @@ def audit_command(
         str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")
     ] = "",
     user: Annotated[str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users.")] = "",
-    since: Annotated[str, typer.Option("--since", "-S", metavar="TIME", help="From then on, as in sacct.")] = "today",
+    since: Annotated[
+        str, typer.Option("--since", "-S", metavar="TIME", help="From then on; else today, with --job all.")
+    ] = "",
     until: Annotated[str, typer.Option("--until", "-E", metavar="TIME", help="Up to then.")] = "now",
     cycles: Annotated[bool, typer.Option("--cycles", help="Also a line for each cycle.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline.")] = None,
@@ -78,7 +80,8 @@ def audit_command(
       asrpt-admin audit --since 11/20 --html audit.html
     """
     now = time.time()
-    asked = Asked(load_settings(config), read_time(since, now), read_time(until, now), _split(job), _split(user))
+    begin = read_time(since or "today", now) if since or not job else 0.0
+    asked = Asked(of_asrptd(config), begin, read_time(until, now), _split(job), _split(user))
     if asked.until <= asked.since:
         raise InputError(f"--until {until} is not after --since {since}")
     if html and not html.resolve().parent.is_dir():
@@ -86,13 +89,17 @@ def audit_command(
     everything = as_json and not (job or user)
     found = list(_read(asked, cycles or html is not None or everything))
     if html:
-        text = page.page(found, asked.since, min(asked.until, now), _what(asked))
+        text = page.page(found, begin or _first(found, now), min(asked.until, now), _what(asked))
         replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)
         print(f"{safe(str(html))}: open it in a browser; it loads nothing, and holds users' names")
     elif as_json:
         print(json.dumps({"kind": "asrpt-admin audit", "schema": SCHEMA, "entries": found}, indent=2))
     else:
-        _show(found)
+        _show(found, NOTHING_OF_IT if job and not since else NOTHING_THEN)
+
+
+def _first(found: Sequence[Entry], now: float) -> float:
+    return float(found[0]["time"]) if found else now
 
 
 def _split(text: str) -> list[str]:
@@ -130,9 +137,14 @@ def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
 TITLES = ("TIME", "JOBID", "USER", "EVENT", "WHAT")
 
 
-def _show(found: Sequence[Entry]) -> None:
+NOTHING_THEN = "nothing was recorded in that time: asrptd writes when something changes; try --since yesterday"
+NOTHING_OF_IT = "nothing is recorded of such a job: it was not asrptd's, or is longer ago than the audit trail goes"
+
+
+def _show(found: Sequence[Entry], nothing: str) -> None:
+    """nothing: what to say where there is nothing."""
     if not found:
-        print("nothing was recorded in that time: asrptd writes when something changes; try --since yesterday")
+        print_prose(nothing)
         return
     days = {_day(entry) for entry in found}
     rows = [_row(entry, len(days) > 1) for entry in found]

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, read_history, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, of_asrptd, read_history, show_table
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
-from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.config import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import AsrptError
@@ -53,7 +53,7 @@ def calibrate_command(
     Example:
       asrpt-admin calibrate --days 7
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     observed, left = _observed(settings, int(time.time()) - days * DAY_S, shortest)
     runs = sum(one.runs for one in observed)
     if runs < FEWEST_RUNS or len(observed) < FEWEST_PLACES:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, read_history
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd, read_history
+from slurm_asrpt_cli.tables import print_prose
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.historycare import DAY_S
 
@@ -32,9 +32,12 @@ def calibration_command(
     Example:
       asrpt-admin calibration --days 7
     """
-    with read_history(load_settings(config)) as history:
+    with read_history(of_asrptd(config)) as history:
         found = calibration(history, int(time.time()) - days * DAY_S)
-    print(json.dumps(asdict(found)) if as_json else _words(found, days))
+    if as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        print_prose(_words(found, days))
 
 
 def _words(found: Calibration, days: int) -> str:

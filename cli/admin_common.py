@@ -13,8 +13,8 @@ import typer
 from slurm_asrpt_cli.progress import patience
 from slurm_asrpt_cli.tables import Column, print_table, terminal_width
 
-from slurm_asrpt.config import Settings
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
 from slurm_asrpt.slurm.cli import CliClient
 
@@ -37,6 +37,15 @@ def read_history(settings: Settings) -> Iterator[History]:
         raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
     with History(path, read_only=True) as history:
         yield history
+
+
+def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
+    """The settings, for what works with asrptd's own files. Raises AsrptError for who may not see those."""
+    settings = load_settings(config, trusted=trusted)
+    state = settings.paths.state
+    if os.path.exists(state) and not os.access(state, os.R_OK | os.X_OK):
+        raise AsrptError(f"{state} is for root and asrptd's user alone; use sudo")
+    return settings
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
 from slurm_asrpt_cli.progress import patience
+from slurm_asrpt_cli.tables import print_prose
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.doctor import State, examine, look_at_slurm
@@ -36,7 +37,7 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
         print(json.dumps([asdict(finding) for finding in found]))
     else:
         for finding in found:
-            print(printable(f"{finding.state:<8} {finding.check}: {finding.text}"))
+            print_prose(f"{finding.state:<8} {finding.check}: {finding.text}", indent=9)
             if finding.remedy:
                 print(printable(f"{'':<8} -> {finding.remedy}"))
     if any(finding.state is State.FAILURE for finding in found):

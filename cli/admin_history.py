@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, history_path, read_history
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, history_path, of_asrptd, read_history
 from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.progress import Told, progress
 
-from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.config import Settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
 from slurm_asrpt.files import replacing
 from slurm_asrpt.predict import historycare
@@ -97,7 +97,7 @@ def import_(
     """
     from slurm_asrpt.predict.historyimport import Import
 
-    settings = load_settings(config, trusted=True)
+    settings = of_asrptd(config, trusted=True)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
     _only_with("--sacct", sacct, since=since, partition=partition)
     _only_with("--csv", csv, column=column)
@@ -231,10 +231,12 @@ def export(
     from slurm_asrpt.predict.historyio import write_csv, write_json_lines
 
     write = write_csv if form is Form.CSV else write_json_lines
-    with read_history(load_settings(config)) as history, _output(output) as file:
+    with read_history(of_asrptd(config)) as history, _output(output) as file:
         total = history.count("1", ())
         with progress("writing runs", total if output else None) as bar:
             write(file, _counted(history.all_runs(), bar))
+    if output:
+        print(printable(f"{output}: {total:,} run(s)"))
 
 
 def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
@@ -281,7 +283,7 @@ def stats(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     Example:
       asrpt-admin history stats --json
     """
-    with read_history(load_settings(config)) as history:
+    with read_history(of_asrptd(config)) as history:
         found = historycare.statistics(history)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -329,7 +331,7 @@ def forget(
       asrpt-admin history forget alice
       asrpt-admin history forget --yes 1001
     """
-    settings = load_settings(config, trusted=True)
+    settings = of_asrptd(config, trusted=True)
     name, uid = _whose(user)
     with read_history(settings) as history:
         count = historycare.count_of(history, name, uid)
@@ -368,7 +370,7 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     Example:
       asrpt-admin history check
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     with read_history(settings) as history:
         problems = history.problems()
         runs = None if problems else history.count("1", ())

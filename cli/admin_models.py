@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd, show_table
 from slurm_asrpt_cli.helping import App
 from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
@@ -46,7 +45,7 @@ def retrain_command(
       asrpt-admin retrain --json
       asrpt-admin retrain --force
     """
-    settings = load_settings(config, trusted=True)
+    settings = of_asrptd(config, trusted=True)
     with progress("learning", settings.predict.trees) as advance:
         report = learn(settings, time.time(), advance, force)
     if as_json:
@@ -78,7 +77,7 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
     Example:
       asrpt-admin models list
     """
-    found = list_models(models_folder(load_settings(config)))
+    found = list_models(models_folder(of_asrptd(config)))
     if as_json:
         print(json.dumps([asdict(listed) for listed in found]))
     elif not found:
@@ -125,7 +124,7 @@ def activate_command(
     Example:
       asrpt-admin models activate 20261121T081502.120000Z
     """
-    _announce(activate(load_settings(config, trusted=True), name), as_json)
+    _announce(activate(of_asrptd(config, trusted=True), name), as_json)
 
 
 @app.command("rollback")
@@ -138,7 +137,7 @@ def rollback_command(config: ConfigOption = None, as_json: JsonOption = False) -
     Example:
       asrpt-admin models rollback
     """
-    _announce(rollback(load_settings(config, trusted=True)), as_json)
+    _announce(rollback(of_asrptd(config, trusted=True)), as_json)
 
 
 def _announce(model: Model, as_json: bool) -> None:

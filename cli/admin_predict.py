@@ -18,6 +18,7 @@ from slurm_asrpt_cli.admin_common import (
     JsonOption,
     asking_slurm,
     history_path,
+    of_asrptd,
     read_history,
     show_table,
 )
@@ -177,7 +178,7 @@ def explain_command(
       asrpt-admin explain-prediction 4711
       asrpt-admin explain-prediction --plot run.png train.sh
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     if _JOB_ID.fullmatch(job) and not Path(job).exists():
         _nothing_of_a_script(given)
         subject = _of_job(settings, job)

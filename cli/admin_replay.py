@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.tables import Column, fold_nodes, safe
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli.tables import Column, fold_nodes, print_prose, safe
 
 from slurm_asrpt.audit import snapshot as snapshots
-from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.config import Settings
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
@@ -37,7 +37,7 @@ def snapshot_command(
     Example:
       asrpt-admin snapshot -o today.json
     """
-    settings = load_settings(config, trusted=True)
+    settings = of_asrptd(config, trusted=True)
     data = _ask(settings)
     found = snapshots.from_bytes(data, str(settings.paths.state / snapshots.FILE_NAME))
     replace_file(output, data, mode=0o600)
@@ -94,7 +94,9 @@ def replay_command(
 
 def _show(decisions: list[dict[str, Any]]) -> None:
     if not decisions:
-        print("no job waits for the policy; those that Slurm holds, or that are left to it, are not in a snapshot")
+        print_prose(
+            "no job waits for the policy; those that Slurm holds, or that are left to it, are not in a snapshot"
+        )
         return
     jobs = [safe(str(each["job"])) for each in decisions]
     outcome = [next(word for key, word in _OUTCOMES.items() if key in each) for each in decisions]

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, read_history, show_table
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, asking_slurm, of_asrptd, read_history, show_table
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.tables import Column, safe
+from slurm_asrpt_cli.tables import Column, print_prose, safe
 
 from slurm_asrpt.audit.trail import jobs_of
-from slurm_asrpt.config import Mode, Settings, load_settings
+from slurm_asrpt.config import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError, printable
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.profile.documents import load_named
@@ -49,7 +49,7 @@ def shadow_command(
       asrpt-admin shadow-report
       asrpt-admin shadow-report --since 30days --html w.html
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     if html and not html.resolve().parent.is_dir():
         raise InputError(f"--html {html}: name a file in a folder that is there")
     begin = since_time(since, time.time())
@@ -108,7 +108,7 @@ def _show(found: shadow.Report, notes: Sequence[str]) -> None:
         show_table(_columns(what, shares))
     print()
     for note in notes:
-        print(printable(note))
+        print_prose(note)
 
 
 def _figures(outcome: whatif.Outcome) -> list[str]:

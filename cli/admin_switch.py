@@ -6,11 +6,10 @@ import json
 from dataclasses import asdict
 
 import typer
-from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption
+from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd
 from slurm_asrpt_cli.progress import progress
 
 from slurm_asrpt import switch
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.daemon.disabling import HandedBack, disable
 from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE
@@ -30,7 +29,7 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
     Example:
       asrpt-admin disable
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     with progress("handing back what waits") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
     if as_json:
@@ -58,7 +57,7 @@ def enable_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
     Example:
       asrpt-admin enable
     """
-    settings = load_settings(config)
+    settings = of_asrptd(config)
     state = settings.paths.state
     was, running = switch.turn_on(state), held(state)
     if as_json:

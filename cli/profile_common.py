@@ -19,7 +19,7 @@ from slurm_asrpt.profile.head import Head
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name that list shows.")]
 
 BAR = "█"
-BAR_CELLS = 30
+BAR_CELLS = 14  # the widest table with it fits 80 columns
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 

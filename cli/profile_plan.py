@@ -11,7 +11,7 @@ import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.profile_common import ProfileArgument, amount, folders, seconds, write_text
-from slurm_asrpt_cli.tables import Column, safe
+from slurm_asrpt_cli.tables import Column, print_prose, safe
 
 from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.cluster import Fabric
@@ -76,6 +76,9 @@ def plan_command(
         print(json.dumps([_values(plan) for plan in found]))
     else:
         _show(found, document)
+        if write is not None:
+            print()
+            print_prose(f"the first is written to {write}: asrptd knows it in a folder of paths.profiles")
 
 
 def _fabric(inter: str, intra: str, config: Path | None) -> Fabric:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.progress import Told, progress
 from slurm_asrpt_cli.sim_options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
-from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
+from slurm_asrpt_cli.tables import Column, print_prose, print_table, terminal_width
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
@@ -163,7 +162,6 @@ def _counted(bar: Told) -> Callable[[str, int, int], None]:
 
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
-    console = Console(highlight=False)
     columns = [Column("POLICY", [each.name for each in outcomes])]
     for name, title in whatif_page.COLUMNS.items():
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
@@ -171,4 +169,4 @@ def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | Non
     width = terminal_width()
     print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, width)
     for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
-        console.print(safe(line), markup=False, soft_wrap=True)
+        print_prose(line)

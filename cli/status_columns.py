@@ -60,6 +60,20 @@ def gpus_in_words(gpus: int, profile: str, unused: str) -> str:
     return f"{gpus}; not used: {safe(unused)}" if unused else f"{gpus}, {named}"
 
 
+_LEARNED_FROM = {
+    "exact": "runs of its group with the same size and arguments",
+    "group": "runs of its group",
+    "program": "runs of the same program (its group is new)",
+    "user": "its user's other jobs (its program is new)",
+    "cluster": "everybody's jobs (its user has none yet)",
+}
+
+
+def learned_from(level: str) -> str:
+    """Whose runs a prediction rests on, by the level that answered."""
+    return f"learned from {_LEARNED_FROM.get(level, 'past runs')}"
+
+
 def date(seconds: float | None) -> str:
     """Local time as Slurm writes it, YYYY-MM-DDTHH:MM:SS."""
     try:

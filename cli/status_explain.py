@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_asrpt_cli.status_columns import attained, date, durations, gpu_hours, gpus_in_words, share
+from slurm_asrpt_cli.status_columns import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 from slurm_asrpt_cli.tables import fold_nodes, print_facts, safe
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
@@ -58,7 +58,8 @@ def _ahead(ahead: Ahead) -> str:
     more = ", ..." if ahead.jobs > len(ahead.nearest) else ""
     unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
     work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
-    return f"{jobs} for {ahead.gpus} GPUs{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more})"
+    gpus = "1 GPU" if ahead.gpus == 1 else f"{ahead.gpus} GPUs"
+    return f"{jobs} for {gpus}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more})"
 
 
 def _work(gpu_s: float) -> str:
@@ -130,7 +131,8 @@ def _prediction(job: JobStatus) -> str:
     run = slurm_time(job.predicted_run_s)
     within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
     likely = within if job.predicted_run_low_s is not None else ""
-    return f"{job.predicted_iterations} iterations, run time {run}{likely}, from group {safe(job.group)}"
+    mean = f" (mean {job.predicted_mean}, for the order)" if job.predicted_mean else ""
+    return f"{job.predicted_iterations} iterations{mean}, run time {run}{likely}, {learned_from(job.predicted_by)}"
 
 
 def _expected_start(job: JobStatus) -> Facts:
@@ -163,16 +165,19 @@ def _basis(job: JobStatus) -> str:
 
 
 def _iteration(job: JobStatus) -> str:
-    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement."""
-    if job.alpha is None or not job.alpha_min:
+    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement.
+
+    Without a profile an iteration is a second, wherever it runs.
+    """
+    if job.alpha is None or not job.alpha_min or (job.alpha == job.alpha_min and not job.profile):
         return UNKNOWN
     times = job.alpha / job.alpha_min
     return f"alpha {job.alpha:.4g} s on these nodes, {job.alpha_min:.4g} s at best (alpha~min): {times:.2f} times"
 
 
 def _by_type(job: JobStatus) -> str:
-    """alpha on each type that could hold the job alone, the fastest first."""
-    if not job.alpha_by_type:
+    """alpha on each type that could hold the job alone, the fastest first; nothing where all are alike."""
+    if not job.alpha_by_type or len(set(job.alpha_by_type.values())) == 1:
         return UNKNOWN
     found = sorted(job.alpha_by_type.items(), key=lambda item: item[1])
     return ", ".join(f"{safe(name)} {alpha:.4g} s" for name, alpha in found) + " an iteration"

@@ -31,19 +31,25 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
 def summary(found: Status, width: int) -> list[Line]:
     """What the cluster and asrptd are about, in two lines."""
     free = f"{found.gpus_free} of {found.gpus_total} GPUs free"
-    leader = f", asrptd on {safe(found.leader)}" if found.leader else ""
     idle = found.mode in ("shadow", "disabled")
     note = "  Nothing is written to Slurm: this is what asrptd would do." if idle else ""
-    second = f"Mode {safe(found.mode)}, policy {safe(found.policy)}{leader}"
+    second = _with(found.leader, f"Mode {safe(found.mode)}, policy {safe(found.policy)}", width)
     lines: list[Line] = [((clip(f"{free}.{note}", width), "bold"),), ((clip(second, width), "dim"),)]
     return lines
+
+
+def _with(leader: str, text: str, width: int) -> str:
+    """``text`` and as much of the leader (host, pid, since when) as has room; the pid goes first, the host last."""
+    host, _, rest = safe(leader).partition(" pid ")
+    said = [safe(leader), f"{host} since {rest.rpartition(' since ')[2]}", host] if leader else []
+    return next((whole for on in said if len(whole := f"{text}, asrptd on {on}") <= width), text)
 
 
 _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "running", Phase.LEFT: "left to Slurm"}
 
 
 def counted(jobs: Sequence[JobStatus]) -> str:
-    """``3 running (8 GPUs), 12 waiting (40 GPUs), 1 left to Slurm (1 GPUs)``."""
+    """``3 running (8 GPUs), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``."""
     return _in_words((job.state, 1, job.gpus) for job in jobs)
 
 
@@ -54,7 +60,8 @@ def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
         word = _WORDS.get(state, "waiting")  # type: ignore[call-overload]  # a phase is its text
         count[word] += jobs
         gpus[word] += some
-    parts = [f"{count[w]} {w} ({gpus[w]} GPUs)" for w in ("running", "waiting", "left to Slurm") if count[w]]
+    said = [word for word in ("running", "waiting", "left to Slurm") if count[word]]
+    parts = [f"{count[word]} {word} ({gpus[word]} GPU{'s' * (gpus[word] != 1)})" for word in said]
     return ", ".join(parts) or "no jobs"
 
 

@@ -99,6 +99,9 @@ def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
     for job in jobs:
         if job.job_id == name:
             return job
+    tasks = [job.job_id for job in jobs if job.job_id.partition("_")[0] == name]
+    if tasks:
+        raise AsrptError(f"{name} is an array; ask for one of its tasks: {', '.join(tasks[:3])}")
     raise unknown_job(name)
 
 

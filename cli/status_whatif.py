@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_asrpt_cli.admin_common import read_file
 from slurm_asrpt_cli.progress import progress
-from slurm_asrpt_cli.status_columns import date, gpus_in_words
+from slurm_asrpt_cli.status_columns import date, gpus_in_words, learned_from
 from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
@@ -23,7 +23,7 @@ from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
-from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.newcomer import Newcomer, submitted_now
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
@@ -78,7 +78,10 @@ class WhatIf:
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
     """Print it. words: sbatch's options and the script's arguments. Raises InputError, AsrptError."""
     settings = load_settings(config)
-    asked = read_submission(read_file(script), words)
+    text = read_file(script)
+    if not text.startswith(b"#!"):
+        raise InputError(f"{script}: sbatch takes no file whose first line does not begin with #!, as in #!/bin/bash")
+    asked = read_submission(text, words)
     given = AsSbatch(asked.args, asked.options.get("job-name"), None, asked.options.get("comment"))
     submission = as_submitted(settings, script, given)
     record = as_record(asked, submission.user, submission.subject.uid, settings.slurm.partitions[0], time.time())
@@ -132,7 +135,7 @@ def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
 def _note(settings: Settings, trouble: str) -> str:
     """What is wrong with the predictions: for the hook, too, such a job is unseen."""
     if trouble and not (settings.paths.hook / table.FILE_NAME).exists():
-        return "there are no predictions yet (asrpt-admin retrain makes them), so it counts as unseen"
+        return f"no predictions in {settings.paths.hook} here (asrpt-admin retrain makes them), so it counts as unseen"
     return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
@@ -225,7 +228,7 @@ def _prediction(found: WhatIf) -> str:
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", run time {slurm_time(run)}" if run else ""
-    return f"{found.predicted_iterations} iterations{within}{lasts}, learned from its {found.predicted_by}"
+    return f"{found.predicted_iterations} iterations{within}{lasts}, {learned_from(found.predicted_by)}"
 
 
 def _start(found: WhatIf) -> str:

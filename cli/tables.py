@@ -172,6 +172,13 @@ def print_facts(lines: Iterable[tuple[str, str]]) -> None:
             print(f"{'' if number else label:<{LABEL - 1}} {part}")
 
 
+def print_prose(text: str, indent: int = 0) -> None:
+    """Sentences: on a terminal in lines of whole words, all but the first indented; in a pipe on one line."""
+    width = terminal_width()
+    lines = textwrap.wrap(printable(text), max(width - indent, 20), break_on_hyphens=False) if width else []
+    print(f"\n{' ' * indent}".join(lines) or printable(text))
+
+
 def clip(text: str, width: int) -> str:
     """``text`` in at most ``width`` cells, with an ellipsis where something is cut."""
     return text if _width(text) <= width else _cut(text, width)

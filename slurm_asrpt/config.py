@@ -103,7 +103,9 @@ class PathSettings(Section):
     """Where things are kept. Folders are created with tight modes."""
 
     state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
-    run: Path = Field(RUN, description="status.json for asrpt-status, pid file.")
+    run: Path = Field(
+        RUN, description="status.json for asrpt-status: a folder that login nodes see, too, where users type it there."
+    )
     hook: Path = Field(
         Path("/var/lib/asrpt-hook"),
         description="hook.conf and table.txt: asrptd writes them, slurmctld's Lua reads them.",

@@ -64,6 +64,9 @@ class JobStatus:
     predicted_low: Annotated[int | None, "With 10% it takes fewer iterations; null where nothing is predicted."] = None
     predicted_high: Annotated[int | None, "With 90% it takes fewer iterations."] = None
     predicted_mean: Annotated[int | None, "Iterations that its place in the queue goes by; null: the predicted."] = None
+    predicted_by: Annotated[
+        str, "Whose runs the prediction rests on: exact (same size and arguments), group, program, user or cluster."
+    ] = ""
     predicted_run_low_s: Annotated[float | None, "The same of the run time, 10%."] = None
     predicted_run_high_s: Annotated[float | None, "The same of the run time, 90%."] = None
     remaining_low_s: Annotated[float | None, "The same of what is left; null if the job has said it itself."] = None
@@ -175,7 +178,8 @@ def read_published(run_dir: Path, name: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise AsrptError(f"{path} is not there: asrptd has not run yet (systemctl status asrptd)") from None
+        why = "asrptd has not run yet (systemctl status asrptd), or this machine does not see its folder (paths.run)"
+        raise AsrptError(f"{path} is not there: {why}") from None
     except PermissionError:
         raise AsrptError(f"{path} is for SlurmUser and root alone: slurm.conf has PrivateData=jobs") from None
     except OSError as error:
@@ -208,14 +212,15 @@ def read_users(run_dir: Path, users: Iterable[str]) -> Status:
 
 
 def read_around(run_dir: Path, job_id: str) -> Status:
-    """The same with this job, the first in line, and all that run: what its explanation rests on."""
-    mark, room = f'"job_id": {json.dumps(job_id)}, '.encode(), [NEAREST]
+    """The same with this job or array, the first in line, and all that run: what its explanation rests on."""
+    name, room = f'"job_id": {json.dumps(job_id)}'.encode(), [NEAREST]
+    job, array = name + b", ", name[:-1] + b"_"
 
     def told(line: bytes) -> bool:
         if _RANKED in line and room[0]:
             room[0] -= 1
             return True
-        return _RUNS in line or mark in line
+        return _RUNS in line or job in line or array in line
 
     return _read_some(run_dir, told)
 

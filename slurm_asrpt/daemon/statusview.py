@@ -107,6 +107,7 @@ def _row(
         predicted_low=low,
         predicted_high=high,
         predicted_mean=tag.mean or None if tag else None,
+        predicted_by=tag.level if tag else "",
         predicted_run_low_s=low * pace if pace and low else None,
         predicted_run_high_s=high * pace if pace and high else None,
         submit_time=record.submit_time,

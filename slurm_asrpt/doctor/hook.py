@@ -14,6 +14,7 @@ from slurm_asrpt.install.site import placed
 from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm import lua
+from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 
@@ -77,14 +78,16 @@ def _trouble(text: bytes, look: Look) -> str:
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
-    module = settings.paths.scripts / luablock.MODULE
+    placed_by_us = settings.paths.scripts / luablock.MODULE
+    module = luablock.named_by_hand(lua_text) or placed_by_us
+    remedy = INSTALL if module == placed_by_us else f"{INSTALL}; cp {placed_by_us} {module}; touch {script}"
     if not module.is_file():
-        if bytes(settings.paths.scripts) in lua_text:
+        if bytes(module.parent) in lua_text:
             lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
-            return failure("include", lost, INSTALL)
+            return failure("include", lost, remedy)
         return ok("include", f"{script} loads our module from a folder of its own")
     if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
-        return warning("include", f"{module} is not that of this release", INSTALL)
+        return warning("include", f"{module} is not that of this release", remedy)
     if module.stat().st_mtime > script.stat().st_mtime + 1:
         text = f"{module} is newer than {script}, so slurmctld may still have the one before"
         return warning("include", text, f"touch {script}")
@@ -119,12 +122,12 @@ def _prolog(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
 
 
 def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """That jobs are tagged is the only proof that the hook runs."""
-    managed = set(settings.slurm.partitions)
-    recent = [job for job in look.jobs if job.submit_time >= now - RECENT_S and _for_us(job, managed)]
+    """That jobs are tagged is the only proof that the hook runs; slurmctld loads it when it starts."""
+    managed, since = set(settings.slurm.partitions), max(now - RECENT_S, parse_time(look.config.get("BOOT_TIME", "")))
+    recent = [job for job in look.jobs if job.submit_time >= since and _for_us(job, managed)]
     untagged = [job for job in recent if parse_tag(job.admin_comment) is None]
     if not recent:
-        yield ok("tags", "no GPU job of the last hour to tell by")
+        yield ok("tags", "no GPU job of the last hour, or since slurmctld started, to tell by")
     elif len(untagged) == len(recent):
         text = f"none of {len(recent)} GPU jobs of the last hour bears a tag: slurmctld does not run the hook"
         yield failure("tags", text, "grep asrpt in slurmctld's log; asrpt-admin install --check")

@@ -18,6 +18,7 @@ from slurm_asrpt.install.slurmlines import SCRIPTS, Line, State, scripts_of, wan
 from slurm_asrpt.predict import hookconf, table
 from slurm_asrpt.slurm import lua
 from slurm_asrpt.spool import hosts_dir, progress_dir
+from slurm_asrpt.whereabouts import RUN
 
 MODULE, INCLUDE = "submit hook", "its include"
 
@@ -88,6 +89,7 @@ def _folders(site: Site) -> Iterator[Folder]:
         ("spool folder", paths.spool, 0o755),
         ("spool folder", hosts_dir(paths.spool), 0o755),
         ("spool folder", progress_dir(paths.spool), 0o755),
+        *([("run folder", paths.run, 0o755)] if paths.run != RUN else []),  # else systemd makes it
     ):
         yield Folder(what, site.at(path), mode, site.owner)
     yield Folder("scripts folder", site.at(paths.scripts), 0o755, site.roots)

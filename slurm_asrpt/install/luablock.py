@@ -6,7 +6,9 @@ go before it. Whether the outcome loads is for Slurm's own Lua to say (``slurm.l
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 from slurm_asrpt.errors import InputError
 
@@ -16,6 +18,7 @@ _BLOCK = re.compile(rb"^-- >>> slurm-asrpt.*?^-- <<< slurm-asrpt[^\n]*\n?", re.M
 _LAST_RETURN = re.compile(
     rb"^[ \t]*return\b(?![^\n]*\bend\b)[^\n]*(?:\n[ \t]*(?:--(?!\[=*\[)[^\n]*)?)*\Z", re.MULTILINE
 )
+_NAMED = re.compile(rb"""["'](/[^"']*/job_submit_asrpt\.lua)["']""")
 _SUBMIT = re.compile(rb"^[ \t]*(function[ \t]+)?slurm_job_submit\b[ \t]*[(=]", re.MULTILINE)
 STUB = b"""\
 -- slurm-asrpt has gone. slurmctld does not start without this file while slurm.conf says JobSubmitPlugins=lua.
@@ -54,5 +57,15 @@ def redefined(text: bytes) -> bool:
 
 def included_by_hand(text: bytes) -> bool:
     """Whether the site loads our module in lines of its own."""
-    lines = without_block(text).splitlines()
-    return any(MODULE.encode() in line.partition(b"--")[0] for line in lines)
+    return MODULE.encode() in _by_hand(text)
+
+
+def named_by_hand(text: bytes) -> Path | None:
+    """From where the site's own lines load our module, if they say it in one string."""
+    named = _NAMED.search(_by_hand(text))
+    return Path(os.fsdecode(named[1])) if named else None
+
+
+def _by_hand(text: bytes) -> bytes:
+    """The site's own lines, without comments."""
+    return b"\n".join(line.partition(b"--")[0] for line in without_block(text).splitlines())

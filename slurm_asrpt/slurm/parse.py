@@ -343,12 +343,16 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_config_time(text: str) -> float:
-    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say.
+    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say."""
+    found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
+    return parse_time(found[1] if found else "")
+
+
+def parse_time(said: str) -> float:
+    """A time of ``scontrol``; 0 where it is none.
 
     CliClient asks for seconds since the epoch; what was recorded elsewhere has local time.
     """
-    found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
-    said = found[1] if found else ""
     if re.fullmatch(r"[0-9]{1,12}", said):
         return float(said)
     try:

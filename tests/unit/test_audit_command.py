@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli.admin import app
+from slurm_asrpt_cli.tables import print_prose
 from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
@@ -69,6 +70,39 @@ def test_users_and_times_choose(site: Bench) -> None:
     assert "cycle" not in {row[3] for row in everything}
     assert "cycle" in {row[3] for row in lines(run(site, "audit", "--since", "yesterday", "--cycles"))}
     assert "nothing was recorded" in run(site, "audit", "--since", "now-5seconds")
+
+
+def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> None:
+    trail = site.settings.paths.state / "audit.jsonl"
+    entries_ = [json.loads(line) for line in trail.read_text().splitlines()]
+    trail.write_text("".join(json.dumps({**each, "time": each["time"] - 3 * 86400}) + "\n" for each in entries_))
+    assert "nothing was recorded in that time" in run(site, "audit")
+    assert [row[3] for row in lines(run(site, "audit", "--job", "2"))] == ["queued", "start", "running"]
+    assert "such a job" in run(site, "audit", "--job", "77")
+    run(site, "audit", "--job", "2", "--html", str(site.folder / "two.html"))
+    assert "1970" not in (site.folder / "two.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"]])
+def test_who_may_not_see_asrptds_files_is_told_so_in_the_same_words(
+    site: Bench, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode, **_: Path(path) != site.settings.paths.state)
+    done = CliRunner().invoke(app, [*words, "--config", str(site.folder / "asrpt.toml")])
+    assert f"{site.folder}/state is for root and asrptd's user alone; use sudo" in str(done.exception)
+
+
+def test_sentences_are_wrapped_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "word \x1b " * 20
+    for width in (None, 40):
+        monkeypatch.setattr("slurm_asrpt_cli.tables.terminal_width", lambda width=width: width)
+        print_prose(text, indent=4)
+    whole, *wrapped = capsys.readouterr().out.splitlines()
+    assert (len(whole) > 150, max(map(len, wrapped)) <= 40) == (True, True)
+    assert all(line.startswith("    ") for line in wrapped[1:])
+    assert "\x1b" not in whole + "".join(wrapped)
 
 
 def test_json_has_all_that_stands_there(site: Bench) -> None:

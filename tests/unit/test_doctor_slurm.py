@@ -223,6 +223,8 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Loo
     }
     for state, jobs in cases.items():
         assert found(settings, replace(look, jobs=jobs), "tags")[0][0] is state
+    started = with_config(replace(look, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}")  # with the hook, after that job
+    assert found(settings, started, "tags")[0][0] is State.OK
 
 
 def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:
@@ -239,6 +241,19 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: L
     assert found(settings, look, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")
     assert "by hand" in found(settings, look, "include")[0][1]
+
+
+def test_a_module_that_the_site_loads_from_elsewhere_is_looked_at_there(
+    settings: Settings, look: Look, tmp_path: Path
+) -> None:
+    script, module = tmp_path / "job_submit.lua", tmp_path / luablock.MODULE
+    script.write_text(f'local asrpt = dofile("{module}").open("/var/lib/asrpt-hook")\n')
+    assert found(settings, look, "include")[0][0] is State.FAILURE
+    module.write_text("return {}")  # of a release before: an upgrade replaces the one in paths.scripts only
+    state, text = found(settings, look, "include")[0]
+    assert (state, f"cp {settings.paths.scripts / luablock.MODULE} {module}" in text) == (State.WARNING, True)
+    module.write_bytes(shipped(HOOKS, luablock.MODULE))
+    assert found(settings, look, "include")[0][0] is State.OK
 
 
 def test_an_include_that_lua_cannot_load_or_that_is_redefined(settings: Settings, look: Look, tmp_path: Path) -> None:

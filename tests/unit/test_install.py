@@ -187,6 +187,14 @@ def test_files_are_made_out_for_their_place(tmp_path: Path) -> None:
         assert "/etc/slurm/asrpt" not in (tmp_path / "units" / name).read_text().replace("asrpt.toml", "")
 
 
+def test_a_run_folder_of_the_sites_is_made_for_the_unit_could_not(tmp_path: Path) -> None:
+    site = make_site(tmp_path)
+    apply(site)
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
+    here = replace(site, settings=parse_settings({}, "test"))  # the unit's RuntimeDirectory
+    assert "/run/asrpt" not in {str(part.path) for part in parts(here)}
+
+
 def test_the_sites_script_comes_back_as_it_was(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     script = tmp_path / "etc" / "job_submit.lua"

@@ -292,15 +292,37 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     assert "no finished job of its group" in run(settings, "--explain", "8").stdout
 
 
+def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
+    job = replace(RUNNING, profile="", alpha=1.0, alpha_min=1.0, alpha_by_type={"a": 1.0, "b": 1.0})
+    for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
+        write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
+        output = run(settings, "--explain", job.job_id).stdout
+        assert ("By type of GPU" in output, "Iteration " in output) == (told, told)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"), [("group", "runs of its group"), ("cluster", "everybody's jobs"), ("", "past runs")]
+)
+def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
+    tmp_path: Path, settings: Path, level: str, said: str
+) -> None:
+    job = replace(WAITING, predicted_by=level, predicted_mean=1300)
+    write_status(tmp_path, replace(STATUS, written=time.time(), jobs=[job]))
+    output = " ".join(run(settings, "--explain", job.job_id).stdout.split())
+    assert f"1200 iterations (mean 1300, for the order), run time 1-02:03:04, learned from {said}" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["--explain", "77"], 1, "does not know a job '77'"),
         (["--job", "77\x1b[0m"], 1, "does not know a job '77\\x1b[0m'"),
+        (["--explain", "18"], 1, "18 is an array; ask for one of its tasks: 18_3"),
         (["18_[4-9]"], 1, "does not know a job '18_[4-9]'"),
         (["18_[x]"], 2, "write for example 123_[1-4,7]"),
         (["--sort", "size"], 2, "no key is called 'size'; known: rank,"),
         (["--watch"], 2, "needs a terminal"),
+        (["--what-if", "/bin/true"], 2, "does not begin with #!"),
         (["--watch", "--json"], 2, "leave out --json"),
         (["--explain", "9", "--what-if", "x.sh"], 2, "do not go together"),
         (["--state", "asleep"], 2, "no state is called 'asleep'; known: virtual, waiting,"),

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from slurm_asrpt_cli.status_overview import overview
+from slurm_asrpt_cli.status_overview import overview, summary
 from slurm_asrpt_cli.status_screen import SORTS, View, pressed, screen, shown_jobs
 from slurm_asrpt_cli.tables import Line
 
@@ -121,6 +121,19 @@ def test_the_overview_fits_and_has_ones_own_jobs_first(
         assert own[0].job_id in lines[titles[0] + 2]
     if len(jobs) > height:
         assert re.search(r"and \d+ more: asrpt-status --all", "\n".join(lines))
+
+
+def test_the_line_about_asrptd_is_never_cut(tmp_path: Path) -> None:
+    found = replace(read(tmp_path, []), leader="controller pid 26095 since 2026-11-22T17:11:23")
+    said = {width: texts(summary(found, width))[1] for width in (40, 60, 80, 90)}
+    policy = "Mode enforce, policy asrpt-gated"
+    assert said == {
+        40: policy,
+        60: f"{policy}, asrptd on controller",
+        80: f"{policy}, asrptd on controller since 2026-11-22T17:11:23",
+        90: f"{policy}, asrptd on {found.leader}",
+    }
+    assert texts(summary(read(tmp_path, []), 80))[1] == policy
 
 
 def test_a_view_is_sorted_turned_and_filtered() -> None:
