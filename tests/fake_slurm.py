@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from ClusterShell.RangeSet import RangeSet
+
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
@@ -228,7 +230,7 @@ class FakeSlurm:
             last = dataclasses.replace(rest, job_id=f"{rest.job_id}_{left[0]}", array_tasks="")
             self.records[last.job_id] = last
         else:
-            self.records[rest.job_id] = dataclasses.replace(rest, array_tasks=",".join(map(str, left)))
+            self.records[rest.job_id] = dataclasses.replace(rest, array_tasks=str(RangeSet.fromlist(map(str, left))))
         return parted
 
     def _update_job(self, update: Update) -> str:

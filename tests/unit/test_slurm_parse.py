@@ -85,7 +85,7 @@ def test_the_tasks_of_an_array_that_wait_in_one_record(text, job_id, tasks, addr
     found = one(job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2)
     assert (found.job_id, found.address, found.array_most, found.array_id) == (job_id, address, 2, "10")
     assert found.array_tasks == (text if tasks is None else tasks)
-    assert found.can_be_parted is (tasks is not None)
+    assert found.can_be_parted is bool(tasks)
 
 
 def test_tasks_as_numbers():
