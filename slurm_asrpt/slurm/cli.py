@@ -68,7 +68,7 @@ class CliClient:
         self._queue.catch_up()
 
     def _glance(self) -> bytes:
-        options = ("--all", "--noheader", "--states=all", "--noconvert", "-O", glance.OPTION)
+        options = ("--all", "--noheader", "--states=all", "--noconvert", "--array-unique", "-O", glance.OPTION)
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
