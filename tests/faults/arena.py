@@ -274,7 +274,9 @@ class Arena(Cluster):
                 self.records.pop(token, None)  # slurmctld, which has just answered, has forgotten it
             elif tokens.get(job_id) == token:
                 unseen = JobRecord(job_id, token, USER, -1, "gpu", "", "", 0.0, admin_comment=comment)
-                self.records[token] = replace(self.records.get(token, unseen), state=state.split(" ")[0])
+                known = self.records.get(token, unseen)  # of a job that runs sacct has no comment
+                tag = known.admin_comment or comment
+                self.records[token] = replace(known, state=state.split(" ")[0], admin_comment=tag)
 
     def _resume_drained(self) -> None:
         """As an admin does: a slurmctld that has given a number anew drains the node that refuses it for that."""
