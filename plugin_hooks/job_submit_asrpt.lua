@@ -888,7 +888,6 @@ local function why_left(desc, script, hints, found)
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
   if desc.priority == 0 then return "held" end
-  if given(desc.array_inx) then return "array" end
   if given(desc.req_nodes) then return "nodelist" end
   if given(desc.exc_nodes) then return "exclude" end
   if EXCLUSIVE[desc.shared] then return "exclusive" end

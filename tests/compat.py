@@ -27,7 +27,10 @@ HERE = "here"
 SUITES = (HERE, "trixie", "sid")
 WORK = TREE / "build" / "compat"
 PAGE = TREE / "docs" / "compatibility.md"
-CORE = ("lab", "clients", "leases", "placement", "hands_off", "hook_failures", "hostile_names", "variants", "demo")
+CORE = (
+    *("lab", "clients", "leases", "placement", "hands_off", "arrays", "hook_failures", "hostile_names", "variants"),
+    "demo",
+)
 ROW = re.compile(r"\| (\d\d\.\d\d)\S* \|.*")
 FACTS = """
 import glob, importlib.metadata, platform, re, subprocess

@@ -11,11 +11,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+
+from ClusterShell.RangeSet import RangeSet
 
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.parse import expand
+from slurm_asrpt.slurm.parse import array_tasks, expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.tag import Tag
 
@@ -24,6 +27,10 @@ GROUP = "0123456789abcdef"
 
 def node(name: str, index: int, gpus: int) -> NodeRecord:
     return NodeRecord(name, index, gpus, 0, "", 64, 0, 512_000, 0, "IDLE", frozenset({"gpu"}))
+
+
+def in_array(tasks: str) -> list[int]:
+    return list(chain.from_iterable(array_tasks(tasks)))
 
 
 @dataclass
@@ -199,6 +206,34 @@ class FakeSlurm:
         return used
 
     def _update(self, update: Update) -> str:
+        array, _, tasks = update.job_id.partition("_")
+        rest = self.records.get(array)
+        if not tasks or rest is None or not rest.array_tasks:
+            return self._update_job(update)
+        named, waiting = set(in_array(tasks.strip("[]"))), set(in_array(rest.array_tasks))
+        if named >= waiting:  # all of the record: it stays one
+            others = [self._update_job(Update(f"{array}_{task}", update.fields)) for task in sorted(named - waiting)]
+            return "; ".join(filter(None, [self._update_job(Update(array, update.fields)), *others]))
+        for task in sorted(named & waiting):
+            self._part(rest, task)
+        said = [self._update_job(Update(f"{array}_{task}", update.fields)) for task in sorted(named)]
+        return "; ".join(filter(None, said))
+
+    def _part(self, rest: JobRecord, task: int) -> JobRecord:
+        """A task gets a record of its own; the last one that waits has the array's number."""
+        left = [other for other in in_array(self.records[rest.job_id].array_tasks) if other != task]
+        self._last += 1
+        parted = dataclasses.replace(rest, job_id=f"{rest.job_id}_{task}", number=self._last, array_tasks="")
+        self.records[parted.job_id] = parted
+        del self.records[rest.job_id]
+        if len(left) == 1:
+            last = dataclasses.replace(rest, job_id=f"{rest.job_id}_{left[0]}", array_tasks="")
+            self.records[last.job_id] = last
+        else:
+            self.records[rest.job_id] = dataclasses.replace(rest, array_tasks=str(RangeSet.fromlist(map(str, left))))
+        return parted
+
+    def _update_job(self, update: Update) -> str:
         job = self.records.get(update.job_id)
         if job is None:
             return f"Invalid job id specified for job {update.job_id}"
@@ -243,13 +278,24 @@ class FakeSlurm:
             if not job.reason.startswith("Dependency"):
                 self._try(job)
 
+    def _throttled(self, job: JobRecord) -> bool:
+        running = [r for r in self.records.values() if r.state in RUNNING_STATES and r.array_id == job.array_id]
+        return 0 < job.array_most <= len(running)
+
     def _try(self, job: JobRecord) -> None:
+        if self._throttled(job):
+            self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
+            return
         used = self.used()
         free = {n.name: n.gpus - used[n.name] for n in self.table if self.state_of(n.name) == "IDLE"}
         names = expand(job.required_nodes) if job.required_nodes else self._some(free, job.tasks)
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
         if counts is None:
             self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
+            return
+        if job.array_tasks:
+            self._try(self._part(job, in_array(job.array_tasks)[0]))
+            self._schedule()
             return
         self.starts[job.job_id] += 1
         self.records[job.job_id] = dataclasses.replace(

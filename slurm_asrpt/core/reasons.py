@@ -47,8 +47,8 @@ class Wording:
     change: str = ""
 
 
-_COUNTED = (("GPU", "need"), ("job", "ahead"))
-"""Words that facts are the number of: the texts have ``{GPUs}`` and ``{jobs}``, right for one as well."""
+_COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
+"""Words that facts are the number of: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, right for one as well."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds: the texts have them without the ``_s``, as Slurm writes durations."""
 _SHORTER = "less predicted work goes first"
@@ -119,6 +119,11 @@ WORDS = {
         "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
         "a job that talks much waits for servers closer together, but never beyond its deadline (A-SRPT)",
         "GPUs must become free side by side; in {left} it starts on what there is",
+    ),
+    "array": Wording(
+        "{tasks} of the array follow as those before them start",
+        "asrptd takes up the tasks of an array a hundred at a time, and no more than may run at once (--array=...%N)",
+        "tasks of the same array must start, or end where it has a bound of its own",
     ),
     "dependency": Wording(
         "Slurm holds it for a dependency",

@@ -34,7 +34,7 @@ def hand_back(writer: Writer, now: float) -> None:
             writer.audit.record(now, REFUSED, tracked.record.job_id, error="its node list could not be taken off")
     wanted = [(t, _marks(writer, t, now)) for t in writer.world.pending() if t.original is None]
     ours = [(t, marks) for t, marks in wanted if marks]
-    errors = writer.client.update([Update(t.record.job_id, marks) for t, marks in ours])
+    errors = writer.client.update([Update(t.record.address, marks) for t, marks in ours])
     for (tracked, marks), error in zip(ours, errors, strict=True):
         if error:
             writer.audit.record(now, REFUSED, tracked.record.job_id, error=error)
@@ -45,7 +45,7 @@ def hand_back(writer: Writer, now: float) -> None:
 
 def _marks(writer: Writer, tracked: Tracked, now: float) -> Mapping[str, str]:
     """The fields of a job that undo what we have written to it; none for a job that bears nothing of ours."""
-    job_id, shown, fields = tracked.record.job_id, tracked.record.eligible_time, dict[str, str]()
+    job_id, shown, fields = tracked.record.address, tracked.record.eligible_time, dict[str, str]()
     if shown > max(now, tracked.not_before + LEASE_SLACK_S) and is_lease(tracked, shown, now, writer.world.parts):
         fields |= writeback.hand_over(job_id, tracked.not_before - now).fields
     if tracked.site_factor is not None and writer.parts.mode is not Mode.ORDER:

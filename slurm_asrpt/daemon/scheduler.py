@@ -82,7 +82,7 @@ class Scheduler:
 
     def _write(self, starts: list[Tracked], now: float) -> None:
         """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
-        renewals = self.writer.to_renew(now) if self.world.enforcing else []
+        renewals, tasks = self.writer.due(now) if self.world.enforcing else ([], [])
         if self.world.enforcing:
             self.writer.intend_leases([*starts, *renewals], now)
         self.interrupter.intend_requeues(now)
@@ -90,7 +90,7 @@ class Scheduler:
         self._save(now)
         self.parts.audit.flush()  # what is about to be written to Slurm
         if self.world.enforcing:
-            self.writer.write(starts, renewals, now)
+            self.writer.write(starts, renewals, tasks, now)
         elif moved:
             self.writer.write_order(moved)
         self.interrupter.carry_out(now)

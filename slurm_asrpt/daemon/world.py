@@ -13,7 +13,7 @@ from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.core.policies.hlas import service_rate
-from slurm_asrpt.daemon import facts, placing, rankmap
+from slurm_asrpt.daemon import arrays, facts, placing, rankmap
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
@@ -21,6 +21,7 @@ from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
+from slurm_asrpt.slurm.parse import array_tasks
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
@@ -182,13 +183,20 @@ class World:
 
     def _restore(self, tracked: Tracked, now: float) -> None:
         """What the daemon before us knew of a job that is new to us."""
-        job_id = tracked.record.job_id
-        if job_id not in self._saved_jobs:
-            return
+        job_id, array_id = tracked.record.job_id, tracked.record.array_id
+        if job_id in self._saved_jobs:
+            self._take_up(self._saved_jobs[job_id], tracked, now)
+        elif job_id != array_id:
+            rest = self.tracked.get(array_id) or Tracked(tracked.record)
+            if array_id in self._saved_jobs:
+                self._take_up(self._saved_jobs[array_id], rest, now)
+            arrays.take_over_lease(tracked, rest)
+
+    def _take_up(self, saved: Any, tracked: Tracked, now: float) -> None:
         try:
-            Saved(self._saved_jobs[job_id]).restore(tracked, now)
+            Saved(saved).restore(tracked, now)
         except ValueError as error:
-            self.parts.audit.record(now, "job-state-lost", job_id, error=str(error))
+            self.parts.audit.record(now, "job-state-lost", tracked.record.job_id, error=str(error))
 
     def _ended(self, record: JobRecord, now: float) -> bool:
         """Whether a job has ended for good, which is told once."""
@@ -227,7 +235,8 @@ class World:
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
         """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
-        self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
+        if not tracked.record.array_tasks:  # else all its tasks have become jobs
+            self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
         del self.tracked[tracked.record.job_id]
         self._gone.append(tracked.record)
@@ -271,6 +280,8 @@ class World:
         unless it needs them.
         """
         record = unpinned(tracked.record, tracked.original)
+        if record.array_tasks and not (self.enforcing and record.can_be_parted):
+            raise LeftToSlurm("array")
         if self.site.preempts(record):
             raise LeftToSlurm("preempts")
         tracked.ahead, band = self.site.ahead(record, now), self.site.band(record)
@@ -338,6 +349,8 @@ class World:
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:
             return tracked.why  # set when the start was taken back
+        if tracked.record.array_tasks:
+            return reason(Phase.WAITING, arrays.REASON, more=sum(map(len, array_tasks(tracked.record.array_tasks))))
         return None
 
     # jobs that run

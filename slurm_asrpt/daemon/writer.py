@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from slurm_asrpt.core.job import JobId
 from slurm_asrpt.core.policies.base import Phase, reason
-from slurm_asrpt.daemon import placing, rankmap, writeback_order
+from slurm_asrpt.daemon import arrays, placing, rankmap, writeback_order
 from slurm_asrpt.daemon.intake import unpinned
 from slurm_asrpt.daemon.tracked import LONGEST_BACKOFF_S, Place, Tracked
 from slurm_asrpt.daemon.waiting import LEASE_SLACK_S
@@ -41,21 +41,25 @@ class Writer:
     def _lease(self) -> int:
         return self.settings.daemon.lease_s
 
-    def write(self, starts: list[Tracked], waiting: list[Tracked], now: float) -> None:
+    def write(self, starts: list[Tracked], waiting: list[Tracked], tasks: list[Update], now: float) -> None:
         """Start some and renew the leases of others as was intended; hand over what we leave to Slurm but have leased.
 
         In two calls, as each starts a program: the fences of the starts first, then all else behind their pins.
+        tasks: of arrays, to be parted from the rest by leases of their own.
         """
         fenced = self._fenced(starts, self._write_leases(starts, now), now)
         left = [t for t in self.world.pending(Place.LEFT) if self._ours_to_hand_over(t, now)]
         updates = [*self._pins(fenced), *self._leases(waiting, now)]
-        errors = self.client.update([*updates, *(writeback.hand_over(t.record.job_id) for t in left)])
+        handed = [writeback.hand_over(t.record.address) for t in left]
+        errors = self.client.update([*updates, *handed, *tasks])
         self._note_pins(fenced, errors[: len(fenced)], now)
         self._note_leases(waiting, errors[len(fenced) : len(updates)])
-        for tracked, error in zip(waiting + left, errors[len(fenced) :], strict=True):
+        for tracked, error in zip(waiting + left, errors[len(fenced) :], strict=False):
             tracked.handed_over = tracked.place is Place.LEFT and not error
+        others = [*(t.record.job_id for t in waiting + left), *(task.job_id for task in tasks)]
+        for job_id, error in zip(others, errors[len(fenced) :], strict=True):
             if error:
-                self.audit.record(now, "lease-refused", tracked.record.job_id, error=error)
+                self.audit.record(now, "lease-refused", job_id, error=error)
 
     # starts
 
@@ -205,15 +209,24 @@ class Writer:
         return errors
 
     def _leases(self, jobs: Sequence[Tracked], now: float) -> list[Update]:
-        return [writeback.lease(t.record.job_id, t.lease_until - now) for t in jobs]
+        return [writeback.lease(t.record.address, t.lease_until - now) for t in jobs]
 
     def _note_leases(self, jobs: Sequence[Tracked], errors: Sequence[str]) -> None:
         for tracked, error in zip(jobs, errors, strict=True):
+            if error and tracked.record.array_tasks:
+                continue  # of one task, it may be: the others have taken it
             if error:
                 tracked.lease_until = tracked.lease_before
             else:  # the record was read before
                 tracked.record = replace(tracked.record, eligible_time=tracked.lease_until)
             tracked.lease_before, tracked.lease_spread = 0.0, self._late
+
+    def due(self, now: float) -> tuple[list[Tracked], list[Update]]:
+        """Whose lease is to be renewed, and leases for the next tasks of arrays, of which the others get the same."""
+        chosen = arrays.next_tasks(self.world.tracked.values())
+        leased = {t.record.job_id: t for t in [*self.to_renew(now), *(rest for rest, _ in chosen)]}
+        names = [f"{rest.record.job_id}_{task}" for rest, tasks in chosen for task in tasks]
+        return list(leased.values()), [writeback.lease(name, self._lease) for name in names]
 
     @property
     def _late(self) -> float:

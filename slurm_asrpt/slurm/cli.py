@@ -21,6 +21,8 @@ WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
 EPOCH = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
 """Times are seconds since the epoch. Without TZ squeue takes a quarter longer: it seems to look at the file of the time
 zone with each of them."""
+WHOLE_ARRAYS = {"SLURM_BITSTR_LEN": "0"}
+"""Else the tasks of an array that wait are cut off after 64 characters."""
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
@@ -30,7 +32,7 @@ class CliClient:
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
         ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # they choose jobs and columns
-        self.environment = {**ours, **WIDE, **EPOCH, "LC_ALL": "C.UTF-8"}
+        self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
         self._queue = glance.Queue(self._glance, self._all_jobs)
@@ -66,7 +68,7 @@ class CliClient:
         self._queue.catch_up()
 
     def _glance(self) -> bytes:
-        options = ("--all", "--noheader", "--states=all", "--noconvert", "-O", glance.OPTION)
+        options = ("--all", "--noheader", "--states=all", "--noconvert", "--array-unique", "-O", glance.OPTION)
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:

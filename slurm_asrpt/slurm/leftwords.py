@@ -31,7 +31,6 @@ LEFT_WORDS = {
 LEFT_CHANGES = {
     "interactive": "sbatch in place of salloc or srun",
     "het": "one job for each of its parts",
-    "array": "single jobs in place of the array",
     "nodelist": "submit it without -w",
     "exclude": "submit it without -x",
     "exclusive": "submit it without --exclusive",

@@ -96,10 +96,7 @@ def _first_error(errors: Any) -> str:
 
 def job_record(raw: Mapping[str, Any]) -> JobRecord:
     """One job of squeue's JSON, of any release."""
-    array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
-    if isinstance(task, Mapping) and not task.get("set"):
-        task = None
-    job_id = str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}"
+    job_id, tasks = _array(raw)
     state = _state_word(raw.get("job_state"))
     return JobRecord(
         job_id=job_id,
@@ -121,7 +118,8 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         exit_code=_exit_code(raw.get("exit_code")),
         restarts=int(number(raw.get("restart_cnt"))),
         requeue=raw.get("requeue") is True,
-        array=bool(_word(raw.get("array_task_string"))) or array_id != 0,
+        array_tasks=tasks,
+        array_most=int(number(raw.get("array_max_tasks"))),
         het=int(number(raw.get("het_job_id"))) != 0,
         min_nodes=max(1, int(number(raw.get("node_count"), 1))),
         max_nodes=_max_nodes(raw),
@@ -147,6 +145,32 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         nodes=_word(raw.get("nodes")),
         gpus_by_node=_allocated(_word(raw.get("nodes")), raw.get("gres_detail")),
     )
+
+
+def _array(raw: Mapping[str, Any]) -> tuple[str, str]:
+    """A job's id as Slurm spells it, and the tasks of an array that wait in this one record, if there are several.
+
+    The last one that waits is a task like others, although Slurm has not yet parted it from the array's record.
+    """
+    array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
+    if isinstance(task, Mapping) and not task.get("set"):
+        task = None
+    waiting = _word(raw.get("array_task_string")).partition("%")[0] if task is None else ""
+    if waiting.isdecimal():
+        task, waiting = int(waiting), ""
+    return str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}", waiting
+
+
+def array_tasks(text: str) -> list[range]:
+    """``0-3,7`` or ``1-19:3`` as numbers. Raises SlurmError."""
+    tasks: list[range] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7}))?)?", part)
+        if found is None or found[3] == "0":
+            raise SlurmError(f"cannot read the tasks {text!r} of an array")
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        tasks.append(range(first, last + 1, step))
+    return tasks
 
 
 def _tasks(raw: Mapping[str, Any]) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import parse
-from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.cli import WHOLE_ARRAYS, CliClient
 from slurm_asrpt.slurm.records import JobRecord, Update
 
 JOB_NTASKS_SET = 1 << 14
@@ -41,6 +41,7 @@ class PyslurmClient(CliClient):
         super().__init__(settings)
         if settings.conf:
             os.environ["SLURM_CONF"] = settings.conf  # read by libslurm as it is loaded
+        os.environ.update(WHOLE_ARRAYS)
         self.library: Any = importlib.import_module("pyslurm")
 
     def jobs(self) -> list[JobRecord]:
@@ -96,6 +97,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {key: asked[key] for key in _ASKED} | {
         "job_id": job.id,
         "array_task_string": job.array_tasks_waiting,
+        "array_max_tasks": job.array_tasks_parallel,
         "het_job_id": job.heterogeneous_id,
         "user_id": job.user_id,
         "user_name": _user(job.user_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,10 @@ RUNNING_STATES = frozenset(
 )
 # states that squeue shows for a pending job between two runs
 REQUEUED_STATES = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+LONGEST_TASKS = 4000
+"""Characters. Tasks that users have cancelled here and there make a list long, and an update is one line."""
+_SOME = "[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?"
+_TASKS = re.compile(f"{_SOME}(,{_SOME})*")
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,8 @@ class JobRecord:
 
     job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
     requeue: Slurm lets it be requeued.
-    array: a task of an array, or the bare record of tasks not yet split off.
+    array_tasks: of the one record in which several tasks of array ``12`` wait, such as ``0-3,7`` or ``1-19:3``.
+    array_most: so many tasks of its array may run at once, 0 without a bound.
     dependency: what is still to be fulfilled.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
     gpus_by_node: what was really allocated, by node.
@@ -44,7 +50,8 @@ class JobRecord:
     exit_code: int = 0
     restarts: int = 0
     requeue: bool = False
-    array: bool = False
+    array_tasks: str = ""
+    array_most: int = 0
     het: bool = False
     min_nodes: int = 1
     max_nodes: int = 0
@@ -73,6 +80,21 @@ class JobRecord:
     @property
     def has_ended(self) -> bool:
         return self.state != PENDING and self.state not in RUNNING_STATES
+
+    @property
+    def array_id(self) -> str:
+        """Of the array that it is of; its own id where it is of none."""
+        return self.job_id.partition("_")[0]
+
+    @property
+    def can_be_parted(self) -> bool:
+        """Whether all tasks of an array that wait in this record can be read, and named in one line."""
+        return len(self.array_tasks) <= LONGEST_TASKS and _TASKS.fullmatch(self.array_tasks) is not None
+
+    @property
+    def address(self) -> str:
+        """What to call it in an update: the bare id of an array means every task, those that run as well."""
+        return f"{self.job_id}_[{self.array_tasks}]" if self.array_tasks and self.can_be_parted else self.job_id
 
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})

@@ -69,7 +69,6 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     checks = {
         "partition": not set(job.partition.split(",")) <= set(partitions),
         "het": job.het,
-        "array": job.array,
         "nodelist": bool(job.required_nodes),
         "exclude": bool(job.excluded_nodes),
         "exclusive": job.exclusive,

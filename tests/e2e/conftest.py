@@ -168,7 +168,7 @@ class Cluster:
     def wait_all(self, job_ids: list[str], state: str, timeout: float = 60) -> dict[str, JobRecord]:
         def there() -> bool:
             jobs = self.jobs()
-            return all(jobs[j].state == state for j in job_ids)
+            return all(j in jobs and jobs[j].state == state for j in job_ids)
 
         wait_for(there, f"jobs {job_ids} are {state}", timeout)
         return {job_id: self.job(job_id) for job_id in job_ids}

@@ -50,8 +50,9 @@ def test_dependencies_of_every_kind(asrpt: Cluster):
     assert done[f"{follows}_1"].start_time >= done[f"{array}_1"].end_time
     assert asrpt.text_of(never) == "Slurm holds it for a dependency"
     assert not asrpt.audit(never, "start")
-    assert asrpt.state_of(f"{follows}_2") == "left to Slurm"
+    assert asrpt.text_of(f"{follows}_2") == "Slurm holds it for a dependency"
     assert done[f"{follows}_2"].state == "PENDING"
+    assert asrpt.audit(f"{follows}_1", "start")
 
 
 def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):

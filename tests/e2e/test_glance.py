@@ -24,6 +24,11 @@ class Glancing(CliClient):
         self.reads = 0
         self._queue = Queue(self._glance, self._all_jobs, many=0)
 
+    def jobs_anew(self) -> list[JobRecord]:
+        """All in full, and a glance of them, so that their next changes are noticed."""
+        self._queue = Queue(self._glance, self._all_jobs, many=0)
+        return [*self.jobs(), *self.jobs()]
+
     def _all_jobs(self) -> list[JobRecord]:
         self.reads += 1
         return super()._all_jobs()
@@ -66,6 +71,11 @@ def test_a_glance_tells_what_json_tells(cluster: Cluster, client: Glancing) -> N
     for job_id in (first, held, gone, later, after, ended, running):
         assert seen[job_id] == known[job_id]
     assert client.reads == 1
+    array = cluster.submit("--array=1-9", "--gpus=1")
+    assert array in told(client.jobs_anew())
+    cluster.scontrol("update", f"JobId={array}_4", "StartTime=now+2hours")
+    parted = {job.job_id: job.array_tasks for job in client.jobs() if job.array_id == array}
+    assert parted == {array: "1-3,5-9", f"{array}_4": ""}
     cluster.scontrol("requeue", running)
     cluster.wait(running, PENDING)
     assert told(client.jobs())[running] == told(cluster.client.jobs())[running]

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
-from slurm_asrpt.slurm.records import JobRecord
 
 from .conftest import SOON_S, Cluster, wait_for
 
@@ -16,17 +15,12 @@ pytestmark = pytest.mark.e2e
 SHORT = "sleep 1"
 
 
-def most_at_once(jobs: list[JobRecord]) -> int:
-    return max(sum(other.start_time <= job.start_time < other.end_time for other in jobs) for job in jobs)
-
-
 def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_owner_asked(asrpt: Cluster):
     blockers = asrpt.block_all()
     left = {
         "nodelist": asrpt.submit("--gpus=1", "-w", "n3", script=SHORT),
         "exclude": asrpt.submit("--gpus=1", "-x", "n1,n2", script=SHORT),
         "exclusive": asrpt.submit("--gpus=1", "--exclusive", script=SHORT),
-        "array": asrpt.submit("--gpus=1", "--array=1-4%2", script=SHORT),
         "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
         "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
         "held": asrpt.submit("--gpus=1", "--hold", script=SHORT),
@@ -44,13 +38,10 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
     assert max(eligible) <= time.time(), "none of them has a lease"
 
     asrpt.cancel(*blockers)
-    array_id = left.pop("array")
-    array = [f"{array_id}_{task}" for task in range(1, 5)]
     held = left.pop("held")
-    jobs = asrpt.wait_all([*left.values(), unmanaged, *array], "COMPLETED")
+    jobs = asrpt.wait_all([*left.values(), unmanaged], "COMPLETED")
     assert jobs[left["nodelist"]].nodes == "n3"
     assert jobs[left["exclude"]].nodes in ("n3", "n4")
-    assert most_at_once([jobs[task] for task in array]) == 2
     alone = jobs[left["exclusive"]]
     others = [job for job in jobs.values() if job is not alone and job.nodes == alone.nodes]
     assert not any(j.start_time < alone.end_time and alone.start_time < j.end_time for j in others)

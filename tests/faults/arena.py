@@ -26,6 +26,7 @@ from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
+from slurm_asrpt.slurm.parse import array_tasks
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
@@ -37,6 +38,8 @@ CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
 USER = "asrpt1"
 SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
+JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
+"""As slurmctld's log says it: 12, or 12_3(15)."""
 STATE_MB = 24
 POLICIES: dict[str, dict[str, Any]] = {
     "hlas": {"queues": 3, "first_gpu_s": 4.0, "min_run_s": 3.0, "max_interruptions": 2},
@@ -154,19 +157,36 @@ class Arena(Cluster):
         words = ["-N1", "-n1", "--gpus=4", "--requeue", "--comment=asrpt:interrupt=B:USR1"]
         return self._put(Ticket(token, "", iterations=iterations), words, rest)
 
+    def put_array(self, tasks: int, bound: int, seconds: float = 0.5, gpus: int = 1) -> list[Ticket]:
+        """Submit an array, of which so many tasks may run at once, 0 for all; a ticket for each of its tasks."""
+        name = self._token()
+        words = ["-n", str(gpus), "--gpus-per-task=1", f"--array=1-{tasks}{f'%{bound}' if bound else ''}"]
+        whole = Ticket(name, "", Wish.RUN, not self.plain)
+        job_id = self._submit(whole, words, f"sleep {seconds:.2f}", f"{name}.$SLURM_ARRAY_TASK_ID")
+        tickets = [
+            replace(whole, token=f"{name}.{task}", job_id=job_id and f"{job_id}_{task}") for task in range(1, tasks + 1)
+        ]
+        with self._lock:
+            self.tickets += tickets
+        return tickets
+
     def _token(self) -> str:
         with self._lock:
             self._number += 1
             return f"t{self._number:05}"
 
     def _put(self, ticket: Ticket, words: Sequence[str], rest: str) -> Ticket:
-        script = SCRIPT.format(token=ticket.token, rest=rest)
-        with contextlib.suppress(SlurmError):
-            job_id = self.submit("-J", ticket.token, "-o", "/dev/null", *words, script=script, user=USER)
-            ticket = replace(ticket, job_id=job_id)
+        ticket = replace(ticket, job_id=self._submit(ticket, words, rest, ticket.token))
         with self._lock:
             self.tickets.append(ticket)
         return ticket
+
+    def _submit(self, ticket: Ticket, words: Sequence[str], rest: str, said: str) -> str:
+        """The job's id, "" where sbatch failed. said: the token, as the script says it."""
+        script = SCRIPT.format(token=said, rest=rest)
+        with contextlib.suppress(SlurmError):
+            return self.submit("-J", ticket.token, "-o", "/dev/null", *words, script=script, user=USER)
+        return ""
 
     def put_some(self, rng: Random, count: int) -> None:
         """A mixed bag: most to run at once, some held, put off, dependent, cancelled, or not for asrptd at all."""
@@ -185,7 +205,9 @@ class Arena(Cluster):
                 self.cancel(*filter(None, [ticket.job_id]))
         elif kind < 0.24:
             self.put(Wish.RUN, seconds=seconds, gpus=min(gpus, 4), managed=False)
-        elif kind < 0.34 and self.tickets and self.tickets[-1].job_id and self.tickets[-1].wish is Wish.RUN:
+        elif kind < 0.34:
+            self.put_array(rng.randint(2, 5), rng.choice((0, 0, 1, 2)), seconds=seconds, gpus=min(gpus, 4))
+        elif kind < 0.42 and self.tickets and self.tickets[-1].job_id and self.tickets[-1].wish is Wish.RUN:
             self.put(Wish.RUN, f"--dependency=afterany:{self.tickets[-1].job_id}", seconds=seconds, gpus=gpus)
         else:
             self.put(Wish.RUN, seconds=seconds, gpus=gpus)
@@ -220,7 +242,7 @@ class Arena(Cluster):
         self._ever_lost_state |= self.lost_state
         if self._ever_lost_state:  # the numbers that it gives anew may be of rounds before
             self._resume_drained()
-        found = {record.name: record for record in self.client.jobs()}
+        found = {token: record for record in self.client.jobs() for token in tokens_of(record)}
         now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
         if self._ever_lost_state:
             self._cancel_ghosts(found.values())
@@ -245,13 +267,16 @@ class Arena(Cluster):
         tokens = {ticket.job_id: ticket.token for ticket in tickets}
         fields = "jobid,jobname,state,admincomment"
         said = self.lab.run(["sacct", "-n", "-P", "-X", "-j", ",".join(tokens), "-o", fields]).stdout
-        for job_id, token, state, comment in (line.split("|") for line in said.splitlines()):
+        for job_id, name, state, comment in (line.split("|") for line in said.splitlines()):
+            token = token_of(job_id, name)
             going = state in (PENDING, *RUNNING_STATES)
             if tokens.get(job_id) == token and going and self.lost_state:
                 self.records.pop(token, None)  # slurmctld, which has just answered, has forgotten it
             elif tokens.get(job_id) == token:
                 unseen = JobRecord(job_id, token, USER, -1, "gpu", "", "", 0.0, admin_comment=comment)
-                self.records[token] = replace(self.records.get(token, unseen), state=state.split(" ")[0])
+                known = self.records.get(token, unseen)  # of a job that runs sacct has no comment
+                tag = known.admin_comment or comment
+                self.records[token] = replace(known, state=state.split(" ")[0], admin_comment=tag)
 
     def _resume_drained(self) -> None:
         """As an admin does: a slurmctld that has given a number anew drains the node that refuses it for that."""
@@ -262,7 +287,7 @@ class Arena(Cluster):
 
     def _release(self, record: JobRecord) -> None:
         """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""
-        self.held.add(record.name)
+        self.held.update(tokens_of(record))
         self.lab.run(["scontrol", "release", record.job_id], check=False)
 
     def _cancel_ghosts(self, records: Iterable[JobRecord]) -> None:
@@ -273,7 +298,7 @@ class Arena(Cluster):
         gone = ghosts(self.controller_log())
         for record in records:
             if record.state in RUNNING_STATES and record.job_id in gone:
-                self.held.add(record.name)
+                self.held.update(tokens_of(record))
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
@@ -353,9 +378,7 @@ class Arena(Cluster):
 
     def _completed(self) -> set[str]:
         """Ids of jobs that slurmctld has seen to their end; killed then, it may call them running again for minutes."""
-        return (
-            set(re.findall(r"_job_complete: JobId=(\d+) done", self._controller_said())) if self.lost_state else set()
-        )
+        return set(re.findall(rf"_job_complete: {JOB} done", self._controller_said())) if self.lost_state else set()
 
     def starts(self) -> list[Start]:
         file = self.lab.home(USER) / "ran.out"
@@ -402,11 +425,24 @@ class Arena(Cluster):
                 daemon.signal(number)
 
 
+def token_of(job_id: str, name: str) -> str:
+    """Of a job: its name; of a task of an array with its number."""
+    _, _, task = job_id.partition("_")
+    return f"{name}.{task}" if task else name
+
+
+def tokens_of(record: JobRecord) -> list[str]:
+    """Of a job, or of all tasks of an array that wait in this record."""
+    if record.array_tasks:
+        return [f"{record.name}.{task}" for some in array_tasks(record.array_tasks) for task in some]
+    return [token_of(record.job_id, record.name)]
+
+
 def recovered(log: str) -> set[str]:
     """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
     again = set[str]()
     begun: dict[str, bool] = {}  # whether it has come back since the start
-    for what, job_id in re.findall(r"(Allocate|Started|Recovered) JobId=(\d+)", log):
+    for what, job_id in re.findall(rf"(Allocate|Started|Recovered) {JOB}", log):
         if what == "Recovered":
             begun |= {job_id: True} if job_id in begun else {}
         else:
@@ -418,7 +454,7 @@ def recovered(log: str) -> set[str]:
 def ghosts(log: str) -> set[str]:
     """Ids of jobs that slurmctld has seen to their end, and has called running again since it came back."""
     over: dict[str, bool] = {}  # whether it has come back since the end
-    events = r"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) JobId=(\d+)( Assoc| done)?"
+    events = rf"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) {JOB}( Assoc| done)?"
     for what, job_id, more in re.findall(events, log):
         if more == " done":
             over[job_id] = False

@@ -106,7 +106,7 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
         ({"interrupt": ""}, "its owner has not agreed"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
-        ({"array": True, "leased": False}, "left to Slurm"),
+        ({"features": "ib", "leased": False}, "left to Slurm"),
         ({"required_nodes": "n1", "leased": False}, "left to Slurm"),
     ],
 )

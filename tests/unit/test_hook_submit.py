@@ -162,7 +162,6 @@ def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str)
         ("het", {"het_job_offset": 1, "script": ""}),
         ("interactive", {"script": ""}),
         ("held", {"priority": 0}),
-        ("array", {"array_inx": "1-3"}),
         ("nodelist", {"req_nodes": "n1"}),
         ("exclude", {"exc_nodes": "n1"}),
         ("exclusive", {"shared": 0}),

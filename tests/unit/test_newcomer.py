@@ -65,7 +65,7 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
         ("--mem 16G", {"memory_per_node": 16384.0}),
         ("--mem-per-gpu=512M", {"memory_per_gpu": 512.0}),
         ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
-        ("-a 1-4 --reservation=r --contiguous", {"array": True, "reservation": "r", "contiguous": True}),
+        ("-a 1-4 --reservation=r --contiguous", {"array_tasks": "1-4", "reservation": "r", "contiguous": True}),
         ("-d afterok:1", {"dependency": "afterok:1"}),
         ("-t 30", {"time_limit": 1800.0}),
         ("-t 1:30", {"time_limit": 90.0}),

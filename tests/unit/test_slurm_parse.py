@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.parse import array_tasks
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.spool import progress_dir, read_progress
 from slurm_asrpt.status import read_status
@@ -66,7 +67,35 @@ def test_a_job_that_is_no_array_task():
     assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
     assert one(array_job_id=0, array_task_id=None).job_id == "12"
     assert one(array_job_id=10, array_task_id=0).job_id == "10_0"
-    assert one(array_job_id=wrapped(10), array_task_id=wrapped(0, given=False)).job_id == "12"  # the rest of an array
+
+
+@pytest.mark.parametrize(
+    ("text", "job_id", "tasks", "address"),
+    [
+        ("0-3,7%2", "10", "0-3,7", "10_[0-3,7]"),
+        ("1-19:3", "10", "1-19:3", "10_[1-19:3]"),
+        ("9%3", "10_9", "", "10_9"),  # the last one is a task like others
+        ("0", "10_0", "", "10_0"),
+        (",".join(map(str, range(0, 3000, 3))), "10", None, "10"),  # no line could name them all
+        ("1,3,5,...", "10", None, "10"),
+    ],
+)
+def test_the_tasks_of_an_array_that_wait_in_one_record(text, job_id, tasks, address):
+    there = wrapped(0, given=False)
+    found = one(job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2)
+    assert (found.job_id, found.address, found.array_most, found.array_id) == (job_id, address, 2, "10")
+    assert found.array_tasks == (text if tasks is None else tasks)
+    assert found.can_be_parted is bool(tasks)
+
+
+def test_tasks_as_numbers():
+    assert [list(some) for some in array_tasks("0-3,7,10-19:4")] == [[0, 1, 2, 3], [7], [10, 14, 18]]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "1-3:0", "1,,2", "0-99999999", "1-3:", "-1"])
+def test_tasks_that_are_none(text):
+    with pytest.raises(SlurmError):
+        array_tasks(text)
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,6 @@ def test_requests(client, jobs, name, gpus, per_node, unit, candidates):
         ("exclusive", "exclusive"),
         ("contiguous", "contiguous"),
         ("per-socket", "socket"),
-        ("array", "array"),
-        ("array-task", "array"),
         ("no-gpu", "nogpu"),
         ("block-n1", "partition"),
     ],

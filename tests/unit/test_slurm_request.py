@@ -82,7 +82,6 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"partition": "cpu"}, "partition"),
         ({"partition": "gpu,cpu"}, "partition"),
         ({"het": True}, "het"),
-        ({"array": True}, "array"),
         ({"required_nodes": "n1"}, "nodelist"),
         ({"excluded_nodes": "n1"}, "exclude"),
         ({"exclusive": True}, "exclusive"),

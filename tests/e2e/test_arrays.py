@@ -1,0 +1,97 @@
+"""Job arrays on a real Slurm: asrptd starts their tasks as it starts jobs, and without it Slurm does."""
+
+import json
+import signal
+
+import pytest
+
+from slurm_asrpt.slurm.records import JobRecord
+
+from .conftest import COMMANDS, LEASE_S, Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+def most_at_once(jobs: list[JobRecord]) -> int:
+    return max(sum(other.start_time <= job.start_time < other.end_time for other in jobs) for job in jobs)
+
+
+def once(cluster: Cluster, name: str, tasks: list[str]) -> list[JobRecord]:
+    """The tasks' records after their ends; each has written its id into the file once."""
+    jobs = cluster.wait_all(tasks, "COMPLETED", 90)
+    assert sorted(cluster.output(name).split()) == sorted(tasks)
+    return [jobs[task] for task in tasks]
+
+
+def script(name: str, seconds: float = 1) -> str:
+    return f"echo ${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}} >> {name}; sleep {seconds}"
+
+
+def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_bound(asrpt: Cluster) -> None:
+    blockers = asrpt.block_all()
+    bounded = asrpt.submit("--gpus=2", "--array=1-9:2,20%2", script=script("bounded"))
+    free = asrpt.submit("-n4", "--gpus-per-task=1", "--array=0-5", script=script("free"))
+    wait_for(lambda: f"{free}_5" in asrpt.jobs(), "the array's tasks are jobs", 30)
+    wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the others of the bounded one are told", 30)
+    rows = asrpt.status()
+    assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
+    assert asrpt.text_of(bounded) == "4 tasks of the array follow as those before them start"
+    explained = json.loads(asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", bounded, "--json"]).stdout)
+    assert explained["reason"] == "array"
+    assert explained["changes"]
+    assert len({rows[f"{free}_{task}"]["group"] for task in range(6)}) == 1
+    asrpt.cancel(*blockers)
+    tasks = [f"{bounded}_{task}" for task in (1, 3, 5, 7, 9, 20)]
+    assert most_at_once(once(asrpt, "bounded", tasks)) == 2
+    tasks += [f"{free}_{task}" for task in range(6)]
+    asrpt.wait_all(tasks, "COMPLETED")
+    runs = asrpt.all_recorded(tasks)
+    for task in tasks:
+        assert asrpt.audit(task, "start"), f"{task} was started by asrptd"
+        assert runs[task].state == "COMPLETED"
+    assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is scattered"
+
+
+def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -> None:
+    blockers = asrpt.block_all()
+    array = asrpt.submit("--gpus=1", "--requeue", "--array=0-7", script=script("parts", 4))
+    wait_for(lambda: f"{array}_7" in asrpt.jobs(), "the array's tasks are jobs", 30)
+    asrpt.lab.run(["scancel", f"{array}_[1-2]"], user="asrpt1")
+    asrpt.scontrol("hold", f"{array}_3", user="asrpt1")
+    asrpt.cancel(*blockers)
+    asrpt.wait(f"{array}_0", "RUNNING")
+    asrpt.scontrol("requeue", f"{array}_0")
+    asrpt.scontrol("update", f"JobId={array}_0", "StartTime=now")
+    asrpt.wait_all([f"{array}_{task}" for task in (4, 5, 6, 7)], "COMPLETED", 90)
+    assert asrpt.job(f"{array}_3").state == "PENDING"
+    asrpt.scontrol("release", f"{array}_3", user="asrpt1")
+    asrpt.wait_all([f"{array}_0", f"{array}_3"], "COMPLETED", 90)
+    counts = [asrpt.output("parts").split().count(f"{array}_{task}") for task in range(8)]
+    assert counts == [2, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_a_killed_asrptd_leaves_the_tasks_to_slurm_and_goes_on_with_them_afterwards(asrpt: Cluster) -> None:
+    blockers = asrpt.block_all()
+    array = asrpt.submit("--gpus=1", "--array=0-119", script=script("killed", 0))
+    last = f"{array}_119"
+    wait_for(lambda: asrpt.text_of(array).startswith("20 tasks"), "a hundred tasks are jobs", 60)
+    rest = asrpt.job(array)
+    wait_for(lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the rest is renewed", LEASE_S)
+    asrpt.stop_daemon(signal.SIGKILL)
+    asrpt.cancel(*blockers)
+    wait_for(lambda: last in asrpt.jobs(), "Slurm takes the tasks when their leases have run out", 60)
+    asrpt.start_daemon()
+    once(asrpt, "killed", [f"{array}_{task}" for task in range(120)])
+
+
+def test_disabled_all_tasks_are_handed_back_at_once(asrpt: Cluster) -> None:
+    blockers = asrpt.block_all()
+    array = asrpt.submit("--gpus=1", "--array=0-3%2", script=script("back"))
+    wait_for(lambda: f"{array}_1" in asrpt.jobs(), "some of the array's tasks are jobs", 30)
+    assert array in json.loads(asrpt.admin("disable", "--json"))["jobs"]
+    waiting = [job for job in asrpt.jobs().values() if job.array_id == array]
+    assert len(waiting) == 3
+    assert all(job.reason != "BeginTime" for job in waiting)
+    asrpt.cancel(*blockers)
+    assert most_at_once(once(asrpt, "back", [f"{array}_{task}" for task in range(4)])) == 2
+    asrpt.admin("enable")
