@@ -27,7 +27,7 @@ class Wanted:
     def takes(self, job: JobStatus) -> bool:
         array, _, task = job.job_id.partition("_")
         if not self.tasks:
-            return self.job_id in (job.job_id, array)
+            return self.job_id in (job.job_id, array) or _holds(job, self.job_id)
         return array == self.job_id and (not task or (task.isdecimal() and any(int(task) in r for r in self.tasks)))
 
 
@@ -76,14 +76,27 @@ def _wanted(word: str) -> Wanted:
     if "_[" not in word:
         return Wanted(word, word)
     array = _ARRAY.fullmatch(word)
-    tasks = [_RANGE.fullmatch(part) for part in array[2].split(",")] if array else []
-    if array is None or not all(tasks):
+    tasks = _tasks(array[2]) if array else ()
+    if array is None or not tasks:
         raise InputError(f"{word[:40]!r}: no tasks of an array; write for example 123_[1-4,7]")
-    return Wanted(word, array[1], tuple(_tasks(*match.groups()) for match in tasks if match))
+    return Wanted(word, array[1], tasks)
 
 
-def _tasks(low: str, high: str | None, step: str | None) -> range:
-    return range(int(low), int(high or low) + 1, int(step or 1))
+def _tasks(text: str) -> tuple[range, ...]:
+    """``1-4,7`` or ``0-9:3`` as numbers; none where a part of it is none."""
+    parts = [_RANGE.fullmatch(part) for part in text.split(",")]
+    found = [match.groups() for match in parts if match]
+    tasks = tuple(range(int(low), int(high or low) + 1, int(step or 1)) for low, high, step in found)
+    return tasks if len(tasks) == len(parts) else ()
+
+
+def _holds(job: JobStatus, name: str) -> bool:
+    """Whether this is the record of an array in which the task of that name still waits with others."""
+    array, _, task = name.partition("_")
+    tasks = job.facts.get("tasks")
+    if job.job_id != array or not isinstance(tasks, str) or not task.isdecimal():
+        return False
+    return any(int(task) in some for some in _tasks(tasks))
 
 
 def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
@@ -97,7 +110,7 @@ def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
 def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
     """The job of that id. Raises AsrptError where there is none."""
     for job in jobs:
-        if job.job_id == name:
+        if job.job_id == name or _holds(job, name):
             return job
     tasks = [job.job_id for job in jobs if job.job_id.partition("_")[0] == name]
     if tasks:

@@ -212,15 +212,19 @@ def read_users(run_dir: Path, users: Iterable[str]) -> Status:
 
 
 def read_around(run_dir: Path, job_id: str) -> Status:
-    """The same with this job or array, the first in line, and all that run: what its explanation rests on."""
+    """The same with this job or array, the first in line, and all that run: what its explanation rests on.
+
+    Of a task the record of its array, too, which it may wait in.
+    """
     name, room = f'"job_id": {json.dumps(job_id)}'.encode(), [NEAREST]
     job, array = name + b", ", name[:-1] + b"_"
+    rest = f'"job_id": {json.dumps(job_id.partition("_")[0])}, '.encode()
 
     def told(line: bytes) -> bool:
         if _RANKED in line and room[0]:
             room[0] -= 1
             return True
-        return _RUNS in line or job in line or array in line
+        return _RUNS in line or job in line or array in line or rest in line
 
     return _read_some(run_dir, told)
 

@@ -350,7 +350,8 @@ class World:
         if tracked.retry_at > now:
             return tracked.why  # set when the start was taken back
         if tracked.record.array_tasks:
-            return reason(Phase.WAITING, arrays.REASON, more=sum(map(len, array_tasks(tracked.record.array_tasks))))
+            tasks = tracked.record.array_tasks
+            return reason(Phase.WAITING, arrays.REASON, more=sum(map(len, array_tasks(tasks))), tasks=tasks)
         return None
 
     # jobs that run

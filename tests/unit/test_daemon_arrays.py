@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from slurm_asrpt_cli.status_select import Selection, one, read_jobs, select
 
 from slurm_asrpt.daemon import arrays
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.errors import AsrptError
 from tests.daemon_bench import Bench
 
 
@@ -162,3 +164,18 @@ def test_tasks_that_cannot_be_named_in_one_line_are_left_to_slurm(make_bench: Ca
     bench.cycle(2)
     assert bench.place(array) is Place.LEFT
     assert {update.job_id for update in bench.slurm.writes} == {array}
+
+
+def test_a_task_that_waits_with_others_is_found_by_its_name(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array, other = submit(bench, "0-6:2", array_most=1), bench.slurm.submit(1)
+    bench.cycle(2)
+    jobs = build_status(bench.scheduler, bench.slurm.now).jobs
+    assert {job.job_id for job in jobs} == {array, f"{array}_0", other}
+    shown = [job.job_id for job in select(jobs, Selection(jobs=read_jobs([f"{array}_4,{other}"])))]
+    assert shown == [job.job_id for job in jobs if job.job_id in (array, other)]
+    assert one(jobs, f"{array}_6").job_id == array
+    assert one(jobs, f"{array}_0").job_id == f"{array}_0"
+    for name in (f"{array}_1", f"{array}_8", f"{other}_0"):
+        with pytest.raises(AsrptError, match="does not know"):
+            one(jobs, name)
