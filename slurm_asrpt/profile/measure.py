@@ -215,7 +215,8 @@ def _materialised(piece: Piece, how: How) -> Piece:
         return made.requires_grad_(meta.requires_grad)
 
     calls = [(map_tensors(fill, args), map_tensors(fill, kwargs)) for args, kwargs in piece.calls]
-    own = list(module.parameters()) if piece.own else []
+    mine = {id(parameter) for parameter in piece.own}
+    own = [new for old, new in zip(piece.module.parameters(), module.parameters(), strict=True) if id(old) in mine]
     return Piece(piece.name, module, calls, piece.in_bytes, own=own, changes=piece.changes)
 
 
