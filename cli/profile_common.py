@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli.tables import safe, terminal_width
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.profile.head import Head
@@ -25,6 +24,8 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 def folders(config: Path | None) -> list[Path]:
     """Where this site keeps profiles."""
+    from slurm_asrpt.config import load_settings  # with pydantic, which a node that measures may lack
+
     return load_settings(config).paths.profiles
 
 

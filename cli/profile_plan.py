@@ -13,7 +13,6 @@ from slurm_asrpt_cli.helping import seldom
 from slurm_asrpt_cli.profile_common import ProfileArgument, amount, folders, seconds, write_text
 from slurm_asrpt_cli.tables import Column, safe
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.errors import AsrptError, InputError
@@ -79,6 +78,8 @@ def plan_command(
 
 
 def _fabric(inter: str, intra: str, config: Path | None) -> Fabric:
+    from slurm_asrpt.config import load_settings
+
     given = load_settings(config).fabric
     return Fabric(
         inter=read_amount("--inter", inter) if inter else given.inter_bytes_per_s,

@@ -139,7 +139,8 @@ class _Branches(nn.Module):
 
 
 _POOL = partial(nn.AvgPool2d, 3, 1, padding=1)
-_ROW, _COLUMN = {"kernel": (1, 7), "padding": (0, 3)}, {"kernel": (7, 1), "padding": (3, 0)}
+_ROW: dict[str, Any] = {"kernel": (1, 7), "padding": (0, 3)}
+_COLUMN: dict[str, Any] = {"kernel": (7, 1), "padding": (3, 0)}
 
 
 def _inception_a(c: int, pool: int) -> nn.Module:
@@ -281,15 +282,15 @@ def gpt(
     return _text(parts(), batch, tokens, vocabulary, vocabulary)
 
 
-def gpt_6_7b(batch: int = 32, hidden: int = 4096, heads: int = 32, **sizes: int) -> Made:
+def gpt_6_7b(batch: int = 32, hidden: int = 4096, heads: int = 32, **sizes: Any) -> Made:
     return gpt(batch, 32, hidden, heads, **sizes)
 
 
-def gpt_13b(batch: int = 32, hidden: int = 5120, heads: int = 40, **sizes: int) -> Made:
+def gpt_13b(batch: int = 32, hidden: int = 5120, heads: int = 40, **sizes: Any) -> Made:
     return gpt(batch, 40, hidden, heads, **sizes)
 
 
-def gpt_175b(batch: int = 16, hidden: int = 12288, heads: int = 96, **sizes: int) -> Made:
+def gpt_175b(batch: int = 16, hidden: int = 12288, heads: int = 96, **sizes: Any) -> Made:
     return gpt(batch, 96, hidden, heads, **sizes)
 
 
@@ -314,15 +315,15 @@ def llama(
     return _text(parts(), batch, tokens, vocabulary, vocabulary)
 
 
-def llama_3_8b(batch: int = 32, hidden: int = 4096, heads: int = 32, feed: int = 14336, **sizes: int) -> Made:
+def llama_3_8b(batch: int = 32, hidden: int = 4096, heads: int = 32, feed: int = 14336, **sizes: Any) -> Made:
     return llama(batch, 32, hidden, heads, feed, **sizes)
 
 
-def llama_3_70b(batch: int = 32, hidden: int = 8192, heads: int = 64, feed: int = 28672, **sizes: int) -> Made:
+def llama_3_70b(batch: int = 32, hidden: int = 8192, heads: int = 64, feed: int = 28672, **sizes: Any) -> Made:
     return llama(batch, 80, hidden, heads, feed, **sizes)
 
 
 def mixtral_8x7b(
-    batch: int = 32, hidden: int = 4096, heads: int = 32, feed: int = 14336, vocabulary: int = 32000, **sizes: int
+    batch: int = 32, hidden: int = 4096, heads: int = 32, feed: int = 14336, vocabulary: int = 32000, **sizes: Any
 ) -> Made:
     return llama(batch, 32, hidden, heads, feed, Experts, vocabulary=vocabulary, **sizes)

@@ -48,7 +48,8 @@ class Attention(nn.Module):
         self.mix, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
 
     def forward(self, x: Any, mask: Any = None) -> Any:
-        return self.out(_attend(*self.mix(x).chunk(3, -1), self.heads, self.causal, mask))
+        q, k, v = self.mix(x).chunk(3, -1)
+        return self.out(_attend(q, k, v, self.heads, self.causal, mask))
 
 
 def _feed(hidden: int) -> nn.Module:

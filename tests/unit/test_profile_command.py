@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -134,6 +135,19 @@ def test_what_cannot_be_is_told_in_a_line(asrpt_profile, arguments: list[str], s
 def test_without_torch_run_says_what_to_install(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     code, _, err = asrpt_profile("run", "json:dumps")
     assert (code, "pip install 'slurm-asrpt[profile]'" in err) == (1, True)
+
+
+def test_run_needs_little_beside_torch() -> None:
+    """It runs on the nodes of a cluster, where little is installed: numpy, rich and typer."""
+    lacking = "ClusterShell highspy joblib matplotlib networkx pandas prometheus_client pydantic scipy sklearn".split()
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({lacking})); sys.argv = ['asrpt-profile', 'run', 'json:dumps']"
+    )
+    program += "; from slurm_asrpt_cli.profile import main; main()"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert not any(name in answer.stderr for name in lacking)
 
 
 @pytest.mark.parametrize(
