@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.helping import seldom
-from slurm_asrpt_cli.profile_common import ProfileArgument, amount, folders, seconds, write_text
+from slurm_asrpt_cli.profile_common import (
+    LEAST_CELLS,
+    ProfileArgument,
+    amount,
+    fitting,
+    folders,
+    print_wrapped,
+    seconds,
+    write_text,
+)
 from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.core.cluster import Fabric
@@ -136,8 +145,8 @@ def _values(plan: Plan) -> dict[str, object]:
 
 def _show(found: list[Plan], document: UncutFile) -> None:
     assumed = "" if document.head.provenance.kind == "measured" else "; its figures are computed, not measured"
-    print(f"{safe(document.head.name)}, mini-batch of {document.head.batch}{assumed}")
-    show_table(
+    print_wrapped(f"{safe(document.head.name)}, mini-batch of {document.head.batch}{assumed}")
+    shown = fitting(
         [
             Column("PLAN", [plan.cut.suffix for plan in found]),
             Column("GPUS", [str(plan.cut.gpus) for plan in found], right=True),
@@ -147,9 +156,11 @@ def _show(found: list[Plan], document: UncutFile) -> None:
             Column("COMM", [f"{plan.communication:.0%}" for plan in found], right=True),
             Column("BUBBLE", [f"{plan.bubble:.0%}" for plan in found], right=True),
             Column("MEMORY", [amount(max(plan.memory)) for plan in found], right=True),
-            Column("SLOWEST", [_stage(plan, document) for plan in found]),
-        ]
+        ],
+        ("MICRO", "COMPUTE"),
+        LEAST_CELLS,
     )
+    show_table([*shown, Column("SLOWEST", [_stage(plan, document) for plan in found])])
 
 
 def _stage(plan: Plan, document: UncutFile) -> str:

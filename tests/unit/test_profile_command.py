@@ -60,6 +60,19 @@ def test_show_says_where_the_figures_come_from(asrpt_profile) -> None:  # type: 
     assert json.loads(asrpt_profile("show", "vgg19", "--json")[1])["block"][0]["name"] == "conv1_1"
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("words", [("show", "resnet152"), ("show", "vgg19-pp2dp2"), ("plan", "gpt-13b", "-g", "16")])
+def test_a_terminal_is_wide_enough(asrpt_profile, monkeypatch, width: int, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+    code, out, _ = asrpt_profile(*words)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= width
+    bars = [line.count("█") for line in out.splitlines()]
+    assert words[0] == "plan" or 11 <= max(bars) <= 30
+
+
 def test_diff_tells_by_its_status(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     assert asrpt_profile("diff", "vgg19", "vgg19")[:2] == (0, "")
     code, out, _ = asrpt_profile("diff", "bert-large", "xlnet-large", "--json")
