@@ -107,7 +107,11 @@ def _torch() -> Any:
     try:
         return importlib.import_module("slurm_asrpt.profile.measure")
     except ImportError as error:
-        raise MachineError(f"torch cannot be imported ({error}); pip install 'slurm-asrpt[profile]'") from None
+        raise _no_torch(error) from None
+
+
+def _no_torch(error: ImportError) -> MachineError:
+    return MachineError(f"torch cannot be imported ({error}); pip install 'slurm-asrpt[profile]'")
 
 
 def _factory(text: str) -> Callable[..., Any]:
@@ -148,6 +152,8 @@ def _guarded(work: Callable[[], Any]) -> Any:
     except AsrptError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise _no_torch(error) from None
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise FactoryError(f"the model's own code has failed ({text[:300]}); try it in python") from None
 

@@ -150,6 +150,13 @@ def test_without_torch_run_says_what_to_install(asrpt_profile) -> None:  # type:
     assert (code, "pip install 'slurm-asrpt[profile]'" in err) == (1, True)
 
 
+def test_without_torch_a_factory_that_imports_it_is_told_the_same(asrpt_profile, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "wants_torch.py").write_text("import torch\n\ndef make(): ...\n")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = asrpt_profile("run", "wants_torch:make")
+    assert (code, "pip install 'slurm-asrpt[profile]'" in err, len(err.splitlines())) == (1, True, 1)
+
+
 def test_run_needs_little_beside_torch() -> None:
     """It runs on the nodes of a cluster, where little is installed: numpy, rich and typer with its own."""
     program = "import sys, slurm_asrpt_cli.profile; print(*{name.partition('.')[0] for name in sys.modules})"
