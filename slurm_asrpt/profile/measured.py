@@ -128,8 +128,10 @@ def write(model: Model, folder: Path, options: argparse.Namespace) -> str:
     began = time.monotonic()
     try:
         found = measured(model, options.device, options.repeats, options.small)
-    except (AsrptError, RuntimeError) as error:
-        return f"left out: {str(error).splitlines()[0]}"
+    except AsrptError as error:
+        return f"left out: {error}"
+    except Exception as error:  # whatever it is, the others are measured
+        return f"left out: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     path.write_text(format_uncut(found, COMMENT), encoding="utf-8")
     blocks = f"{found.seconds * 1e3:.1f} ms"
     whole = f" of {found.iteration_s * 1e3:.1f} ms" if found.iteration_s else ""
