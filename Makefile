@@ -71,7 +71,7 @@ test-faults: setup test-packages ## Faults under load on a real Slurm, the count
 TORCH ?= torch
 test-profile: setup ## Measuring models on the CPU: puts torch into .venv, 0.7 GB (TORCH=torch==2.13.0+cpu: another torch)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/pytest tests/integration/test_profile.py
+	$(BIN)/pytest tests/integration/test_profile*.py
 
 test-integrations: ## The callbacks in real trainers on the CPU (a venv of 1.6 GB; TORCH=torch==2.13.0+cpu: another torch)
 	@$(PYTHON) -m venv build/integrations

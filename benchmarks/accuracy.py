@@ -5,19 +5,26 @@ iterations of a plain training loop: alone, and data-parallel in two processes t
 backward pass is done (gloo on a CPU, NCCL on GPUs), at the rate that profile/collective.py measures at that size. Both
 processes measure their half of the mini-batch at the same time, for they share the machine, and the slower one counts;
 blocks, rate and training take turns. One thread each on a CPU. Two small models on a CPU, six larger ones with --device
-cuda, where the second part needs two GPUs. Needs torch. Has not been run on GPUs yet.
+cuda, where the second part needs two GPUs. Each model's line is printed when it is done. Needs torch and nothing else.
+Has not been run on GPUs yet.
+
+What explains an error stands beside it: forward, backward and update of the blocks together and inside of whole
+iterations; rest_s, what those take beside these three; standstill_s, an iteration that finds the GPU idle and is waited
+for; launch_s, the host's time to launch it. Where that is near measured_s the GPU waits for the host.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import Fabric
@@ -38,25 +45,41 @@ def predicted(document: UncutFile, replicas: int, intra: float) -> float:
 
 
 def profiled(
-    name: str, device: str, repeats: int, begin: Callable[..., object] = lambda *_: None, **options: int
-) -> UncutFile:
-    """The model's blocks as measured here and now, with whole iterations between them. begin: called at each round."""
+    name: str,
+    options: argparse.Namespace,
+    begin: Callable[..., object] = lambda *_: None,
+    repeats: int = 0,
+    **size: int,
+) -> tuple[UncutFile, Any]:
+    """The model's blocks as measured here and now, and the whole iterations between them. begin: called each round."""
     from benchmarks.small_models import MODELS
-    from slurm_asrpt.profile.measure import How, measure
+    from slurm_asrpt.profile.measure import How, measure_both
 
-    how = How(device=device, warm_up=WARM_UP, repeats=repeats)
-    make = MODELS[device][name]
-    return measure(lambda: make(**options), name, f"benchmarks.accuracy {name}", how, lambda *_: begin())
-
-
-def alone(name: str, device: str, repeats: int) -> dict[str, Any]:
-    document = profiled(name, device, repeats)
-    return _row(name, 1, predicted(document, 1, 1.0), document.iteration_s)
+    how = How(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=repeats or options.repeats)
+    make = MODELS[options.device][name]
+    return measure_both(lambda: make(**size), name, f"benchmarks.accuracy {name}", how, lambda *_: begin())
 
 
-def together(name: str, device: str, repeats: int) -> dict[str, Any]:
+def alone(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    document, whole = profiled(name, options)
+    row = _row(name, 1, predicted(document, 1, 1.0), whole.seconds)
+    return row | {"spread_s": whole.spread_s} | _parts(document, whole) | {"device": document.head.device}
+
+
+def _parts(document: UncutFile, whole: Any) -> dict[str, Any]:
+    """Where the difference comes from."""
+    inside = asdict(whole)
+    names = ("forward", "backward", "update")
+    blocks = {name: sum(getattr(block, f"{name}_s") for block in document.blocks) for name in names}
+    parts = {name: {"blocks_s": blocks[name], "whole_s": inside[f"{name}_s"]} for name in names}
+    rest = whole.seconds - sum(inside[f"{name}_s"] for name in names)
+    return {"parts": parts, "rest_s": rest, "standstill_s": whole.standstill_s, "launch_s": whole.launch_s}
+
+
+def together(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Two processes with half of the mini-batch each."""
-    return _torchrun(["-m", "benchmarks.accuracy", "--worker", name, "--device", device, "--repeats", str(repeats)])
+    given = {"--worker": name, "--device": options.device, "--dtype": options.dtype, "--repeats": options.repeats}
+    return _torchrun(["-m", "benchmarks.accuracy", *(str(word) for pair in given.items() for word in pair)])
 
 
 def of_the_whole(half: UncutFile) -> UncutFile:
@@ -84,43 +107,48 @@ def _torchrun(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(REPLICAS)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     answer = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=LIMIT_S, env=environment)
-    found: dict[str, Any] = json.loads(next(line for line in answer.stdout.splitlines() if line.startswith("{")))
-    return found
+    found = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"')]
+    if not found:
+        raise RuntimeError(answer.stderr[-2000:])
+    row: dict[str, Any] = found[0]
+    return row
 
 
-def worker(name: str, device: str, repeats: int) -> None:
+def worker(name: str, options: argparse.Namespace) -> None:
     """One process of two: measures its share and trains in turns, exchanging gradients after the backward pass."""
     import torch
     from torch import distributed
 
     from benchmarks.small_models import MODELS
+    from slurm_asrpt.profile.clock import timed
     from slurm_asrpt.profile.collective import exchange, rate
-    from slurm_asrpt.profile.measure import subject, timed
+    from slurm_asrpt.profile.measure import OPTIMISERS, How, placed, subject
 
     torch.set_num_threads(1)
-    place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device("cpu")
-    if device == "cuda":
+    cuda = options.device == "cuda"
+    place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
         torch.cuda.set_device(place)
-    distributed.init_process_group("nccl" if device == "cuda" else "gloo")
-    make = MODELS[device][name]
+    distributed.init_process_group("nccl" if cuda else "gloo")
+    make = MODELS[options.device][name]
     batch = len(subject(make()).inputs) // REPLICAS
-    half = subject(make(batch=batch))
-    module, inputs = half.module.to(place), half.inputs.to(place)
-    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5)
+    half = placed(subject(make(batch=batch)), options.device, How(dtype=options.dtype))
+    optimiser = OPTIMISERS["adamw"](half.module.parameters())
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        half.loss(module(inputs)).backward()
-        exchange(None, [parameter.grad for parameter in module.parameters()])
+        half.loss(half.module(half.inputs)).backward()
+        exchange(None, [parameter.grad for parameter in half.module.parameters()])
         optimiser.step()
 
-    size = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+    size = sum(parameter.numel() * parameter.element_size() for parameter in half.module.parameters())
     guesses, times, rates = list[float](), list[float](), list[float]()
+    repeats = max(2, options.repeats // TURNS)
     for _ in range(TURNS):
-        document = profiled(name, device, max(2, repeats // TURNS), distributed.barrier, batch=batch)
+        document, _whole = profiled(name, options, distributed.barrier, repeats, batch=batch)
         rates.append(rate(None, place, size))
         guesses.append(predicted(of_the_whole(document), REPLICAS, rates[-1]))
-        times += [timed(step, device)[1] for _ in range(WARM_UP + max(2, repeats // TURNS))][WARM_UP:]
+        times += [timed(step, options.device)[1] for _ in range(WARM_UP + repeats)][WARM_UP:]
     both: list[Any] = [None] * REPLICAS
     distributed.all_gather_object(both, statistics.median(guesses))
     if distributed.get_rank() == 0:
@@ -129,35 +157,68 @@ def worker(name: str, device: str, repeats: int) -> None:
     distributed.destroy_process_group()
 
 
-def rows(device: str, repeats: int) -> Iterator[dict[str, Any]]:
+def rows(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One model after the other; what fails does not keep the others from being measured."""
     import torch
 
-    from benchmarks.small_models import MODELS
-
     torch.set_num_threads(1)
-    for name in MODELS[device]:
-        yield alone(name, device, repeats)
-        if device == "cpu" or torch.cuda.device_count() >= REPLICAS:
-            yield together(name, device, repeats)
+    parts: list[tuple[int, Callable[..., dict[str, Any]]]] = [(1, alone)]
+    if options.device == "cpu" or torch.cuda.device_count() >= REPLICAS:
+        parts.append((REPLICAS, together))
+    else:
+        print(f"{REPLICAS} processes: left out, for NCCL needs a GPU for each", file=sys.stderr)
+    for name in names:
+        for processes, part in parts:
+            began = time.monotonic()
+            try:
+                row = part(name, options)
+            except Exception as error:
+                row = {"model": name, "processes": processes, "failed": f"{type(error).__name__}: {error}"}
+            yield row | {"dtype": options.dtype, "repeats": options.repeats, "took_s": time.monotonic() - began}
+            gc.collect()
+            if options.device == "cuda":
+                torch.cuda.empty_cache()  # or the next one finds it in pieces
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    start = f"{row['model']:<17}{row['processes']} process(es)  "
+    if "failed" in row:
+        return f"{start}failed: {row['failed']}"
+    text = f"{start}predicted {_ms(row['predicted_s'])}  measured {_ms(row['measured_s'])}  {row['error']:+.1%}"
+    if "parts" not in row:
+        return text
+    parts = [f"{name} {_ms(p['blocks_s'])}/{_ms(p['whole_s'])}" for name, p in row["parts"].items()]
+    more = f"rest {_ms(row['rest_s'])}, from standstill {_ms(row['standstill_s'])}, launching {_ms(row['launch_s'])}"
+    return f"{text}\n    blocks/whole: {', '.join(parts)}; {more}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--model", action="append", metavar="NAME", help="only this one; can be given again")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        worker(options.worker, options.device, options.repeats)
+        worker(options.worker, options)
         return
-    found = list(rows(options.device, options.repeats))
-    if options.json:
-        print(json.dumps({"device": options.device, "repeats": options.repeats, "rows": found}))
-        return
-    for row in found:
-        line = f"{row['model']:<14}{row['processes']} process(es)  predicted {row['predicted_s'] * 1e3:7.2f} ms"
-        print(f"{line}  measured {row['measured_s'] * 1e3:7.2f} ms  {row['error']:+.1%}")
+    from benchmarks.small_models import MODELS
+
+    known = MODELS[options.device]
+    if unknown := set(options.model or ()) - set(known):
+        parser.error(f"--model {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    failed = False
+    for row in rows(options.model or list(known), options):
+        print(json.dumps(row) if options.json else line(row), flush=True)
+        failed |= "failed" in row
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from slurm_asrpt.profile.torchmodels import CrossEntropy
+
 
 class Layer(nn.Module):
     """A transformer layer: attention and feed-forward, each after a norm, each beside a short cut."""
@@ -54,7 +56,7 @@ def transformer(batch: int = 8, layers: int = 6, width: int = 192, words: int = 
     tokens = torch.randint(words, (batch, length))
     wanted = torch.randint(words, (batch * length,))
     model = Transformer(layers, width, words, length)
-    return model, tokens, lambda out: nn.functional.cross_entropy(out.flatten(0, 1), wanted.to(out.device))
+    return model, tokens, CrossEntropy(wanted)
 
 
 def cnn(batch: int = 16, size: int = 32) -> Any:
@@ -69,7 +71,7 @@ def cnn(batch: int = 16, size: int = 32) -> Any:
         blocks.append(_Block(*parts, nn.MaxPool2d(2)))
     last = _Block(nn.Flatten(), nn.Linear(256 * (size // 16) ** 2, 512), nn.ReLU(), nn.Linear(512, 100))
     images, wanted = torch.randn(batch, 3, size, size), torch.randint(100, (batch,))
-    return nn.Sequential(*blocks, last), images, lambda out: nn.functional.cross_entropy(out, wanted.to(out.device))
+    return nn.Sequential(*blocks, last), images, CrossEntropy(wanted)
 
 
 class _Block(nn.Module):

@@ -1,4 +1,7 @@
-"""What the commands of asrpt-admin share."""
+"""What the commands of asrpt-admin share, and some of it with asrpt-profile.
+
+Settings, history and Slurm are imported where they are needed: asrpt-profile run does without, where little is there.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import pwd
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli.progress import patience
 from slurm_asrpt_cli.tables import Column, print_table, terminal_width
 
-from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.predict.history import FILE_NAME, History, HistoryError
-from slurm_asrpt.slurm.cli import CliClient
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config import Settings
+    from slurm_asrpt.predict.history import History
+    from slurm_asrpt.slurm.cli import CliClient
 
 ConfigOption = Annotated[
     Path | None,
@@ -26,12 +31,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def history_path(settings: Settings) -> Path:
+    from slurm_asrpt.predict.history import FILE_NAME
+
     return settings.paths.state / FILE_NAME
 
 
 @contextmanager
 def read_history(settings: Settings) -> Iterator[History]:
     """The history as it is; nothing is made or mended. Raises HistoryError."""
+    from slurm_asrpt.predict.history import History, HistoryError
+
     path = history_path(settings)
     if not path.exists():
         raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
@@ -41,6 +50,8 @@ def read_history(settings: Settings) -> Iterator[History]:
 
 def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
     """The settings, for what works with asrptd's own files. Raises AsrptError for who may not see those."""
+    from slurm_asrpt.config import load_settings
+
     settings = load_settings(config, trusted=trusted)
     state = settings.paths.state
     if os.path.exists(state) and not os.access(state, os.R_OK | os.X_OK):
@@ -51,6 +62,8 @@ def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
 @contextmanager
 def asking_slurm(settings: Settings) -> Iterator[CliClient]:
     """Slurm's answers; a terminal hears what is waited for where they do not come at once."""
+    from slurm_asrpt.slurm.cli import CliClient
+
     with patience("waiting for Slurm"):
         yield CliClient(settings.slurm)
 

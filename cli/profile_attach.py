@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.tables import Column, safe
 
-from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.predict.attachments import (
@@ -22,8 +21,10 @@ from slurm_asrpt.predict.attachments import (
     ordered,
     read_attachments,
 )
-from slurm_asrpt.predict.hookconf import render_hook_conf
 from slurm_asrpt.profile.documents import load_named
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config import Settings
 
 
 def attach_command(
@@ -48,6 +49,8 @@ def attach_command(
       asrpt-profile attach llama-3-8b --job-name 'llama-*'
       asrpt-profile attach --remove --job-name 'llama-*'
     """
+    from slurm_asrpt.config import load_settings
+
     settings = load_settings(config)
     before = read_attachments(settings.paths.attachments)
     if group is None and job_name is None:
@@ -74,6 +77,8 @@ def _target(group: str | None, job_name: str | None) -> tuple[str, str]:
 
 def _write(after: Attachments, settings: Settings) -> None:
     """Only what the hook can be told. Raises InputError."""
+    from slurm_asrpt.predict.hookconf import render_hook_conf
+
     render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group, after)
     path: Path = settings.paths.attachments
     if not path.parent.is_dir():

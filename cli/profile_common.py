@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.tables import safe, terminal_width
+from slurm_asrpt_cli.admin_common import show_table
+from slurm_asrpt_cli.tables import GAP, Column, print_prose, safe, terminal_width
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.profile.head import Head
@@ -19,12 +18,14 @@ from slurm_asrpt.profile.head import Head
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name that list shows.")]
 
 BAR = "█"
-BAR_CELLS = 14  # the widest table with it fits 80 columns
+BAR_CELLS, LEAST_CELLS = 30, 12
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def folders(config: Path | None) -> list[Path]:
     """Where this site keeps profiles."""
+    from slurm_asrpt.config import load_settings  # with pydantic, which a node that measures may lack
+
     return load_settings(config).paths.profiles
 
 
@@ -48,9 +49,32 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
-def bar(share: float) -> str:
-    """A bar of at most BAR_CELLS for a share from 0 to 1."""
-    return (BAR if can_draw() else "#") * round(BAR_CELLS * share)
+def fitting(columns: Sequence[Column], spare: Sequence[str], least: int) -> list[Column]:
+    """The columns, but of ``spare`` the first ones not, where a terminal has no ``least`` cells behind them else."""
+    left, found = list(spare), list(columns)
+    while left and room(found) < least:
+        title = left.pop(0)
+        found = [column for column in found if column.title != title]
+    return found
+
+
+def room(columns: Sequence[Column]) -> int:
+    """Cells behind the columns on a terminal; many where there is none."""
+    width = terminal_width()
+    return (width or sys.maxsize) - sum(column.width + len(GAP) for column in columns)
+
+
+def show_chart(
+    columns: Sequence[Column], spare: Sequence[str], labels: Sequence[str], amounts: Sequence[float]
+) -> None:
+    """A table with a bar behind each row, the largest amount's as long as there is room. spare: as in ``fitting``."""
+    label = max(map(len, labels))
+    texts = [f"{text:>{label}} " if label else "" for text in labels]
+    shown = fitting(columns, spare, label + LEAST_CELLS)
+    cells, most = max(min(BAR_CELLS, room(shown) - len(texts[0])), 1), max(amounts)
+    sign = BAR if can_draw() else "#"
+    bars = [text + sign * round(cells * amount / most) for text, amount in zip(texts, amounts, strict=True)]
+    show_table([*shown, Column("TIME", bars)])
 
 
 def can_draw() -> bool:
@@ -69,11 +93,9 @@ def print_head(head: Head, more: Mapping[str, str]) -> None:
     rows |= {"software": ", ".join(f"{name} {version}" for name, version in head.software.items())}
     rows |= {head.provenance.kind: head.provenance.origin, "formula": head.provenance.formula, **more}
     print(f"{safe(head.name)}:")
-    width = terminal_width()
     for key, value in rows.items():
         if value:
-            line = f"  {key + ':':<13}{safe(value)}"
-            print(textwrap.fill(line, max(width, 40), subsequent_indent=" " * 15) if width else line)
+            print_prose(f"  {key + ':':<13}{safe(value)}", indent=15)
 
 
 def write_text(path: Path | None, text: str) -> None:

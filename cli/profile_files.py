@@ -12,7 +12,15 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.profile_common import ProfileArgument, amount, bar, folders, print_head, seconds, write_text
+from slurm_asrpt_cli.profile_common import (
+    ProfileArgument,
+    amount,
+    folders,
+    print_head,
+    seconds,
+    show_chart,
+    write_text,
+)
 from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.core.job import Pipeline
@@ -85,7 +93,7 @@ def _show_blocks(document: UncutFile) -> None:
         total += f"; measured at one go: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
     print_head(document.head, {"time": total, "memory": _memory(document.blocks)})
     blocks = document.blocks
-    show_table(
+    show_chart(
         [
             Column("BLOCK", [safe(b.name) for b in blocks], cap=20),
             Column("FORWARD", [_spread(b.forward_s, b.forward_spread_s) for b in blocks], right=True),
@@ -94,8 +102,10 @@ def _show_blocks(document: UncutFile) -> None:
             Column("OUT", [amount(b.bytes_out) for b in blocks], right=True),
             Column("KEPT", [amount(b.kept_bytes) for b in blocks], right=True),
             Column("PARAMS", [amount(b.param_bytes) for b in blocks], right=True),
-            Column("TIME", [f"{b.seconds / together:4.0%} {bar(b.seconds / together)}" for b in blocks]),
-        ]
+        ],
+        ("OUT", "KEPT", "UPDATE", "PARAMS"),
+        [f"{block.seconds / together:.0%}" for block in blocks],
+        [block.seconds for block in blocks],
     )
 
 
@@ -119,8 +129,7 @@ def _show_stages(document: ProfileFile) -> None:
     }
     print_head(document.head, rows)
     stages = profile.stages
-    most = max(stage.forward_s + stage.backward_s for stage in stages)
-    show_table(
+    show_chart(
         [
             Column("STAGE", [str(number) for number in range(1, len(stages) + 1)], right=True),
             Column("REPLICAS", [str(stage.replicas) for stage in stages], right=True),
@@ -129,8 +138,10 @@ def _show_stages(document: ProfileFile) -> None:
             Column("IN", [amount(stage.bytes_in) for stage in stages], right=True),
             Column("OUT", [amount(stage.bytes_out) for stage in stages], right=True),
             Column("GRADIENTS", [amount(stage.param_bytes) for stage in stages], right=True),
-            Column("TIME", [bar((stage.forward_s + stage.backward_s) / most) for stage in stages]),
-        ]
+        ],
+        ("IN", "OUT", "GRADIENTS"),
+        [""] * len(stages),
+        [stage.forward_s + stage.backward_s for stage in stages],
     )
 
 

@@ -10,10 +10,17 @@ from typing import Annotated
 import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, show_table
 from slurm_asrpt_cli.helping import seldom
-from slurm_asrpt_cli.profile_common import ProfileArgument, amount, folders, seconds, write_text
+from slurm_asrpt_cli.profile_common import (
+    LEAST_CELLS,
+    ProfileArgument,
+    amount,
+    fitting,
+    folders,
+    seconds,
+    write_text,
+)
 from slurm_asrpt_cli.tables import Column, print_prose, safe
 
-from slurm_asrpt.config import load_settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.errors import AsrptError, InputError
@@ -82,6 +89,8 @@ def plan_command(
 
 
 def _fabric(inter: str, intra: str, config: Path | None) -> Fabric:
+    from slurm_asrpt.config import load_settings
+
     given = load_settings(config).fabric
     return Fabric(
         inter=read_amount("--inter", inter) if inter else given.inter_bytes_per_s,
@@ -138,8 +147,8 @@ def _values(plan: Plan) -> dict[str, object]:
 
 def _show(found: list[Plan], document: UncutFile) -> None:
     assumed = "" if document.head.provenance.kind == "measured" else "; its figures are computed, not measured"
-    print(f"{safe(document.head.name)}, mini-batch of {document.head.batch}{assumed}")
-    show_table(
+    print_prose(f"{safe(document.head.name)}, mini-batch of {document.head.batch}{assumed}")
+    shown = fitting(
         [
             Column("PLAN", [plan.cut.suffix for plan in found]),
             Column("GPUS", [str(plan.cut.gpus) for plan in found], right=True),
@@ -149,9 +158,11 @@ def _show(found: list[Plan], document: UncutFile) -> None:
             Column("COMM", [f"{plan.communication:.0%}" for plan in found], right=True),
             Column("BUBBLE", [f"{plan.bubble:.0%}" for plan in found], right=True),
             Column("MEMORY", [amount(max(plan.memory)) for plan in found], right=True),
-            Column("SLOWEST", [_stage(plan, document) for plan in found]),
-        ]
+        ],
+        ("MICRO", "COMPUTE"),
+        LEAST_CELLS,
     )
+    show_table([*shown, Column("SLOWEST", [_stage(plan, document) for plan in found])])
 
 
 def _stage(plan: Plan, document: UncutFile) -> str:

@@ -86,12 +86,12 @@ def run_command(
     make, some = _calling(made, batch), _layers(layers)
     measuring = _torch()
     how = measuring.How(device.value, dtype.value, optimiser.value, warm_up, repeats, some)
+    links = _collective(processes, device.value) if processes else None
     with progress(f"measuring {name}") as tell:
         found = _guarded(lambda: measuring.measure(make, name, f"asrpt-profile run {factory}", how, tell))
-    links = _bandwidths(processes, device.value, found) if processes else {}
     if output is not None:
         write_text(output, format_uncut(found))
-    _tell(found, links, as_json)
+    _tell(found, links(found) if links else {}, as_json)
 
 
 def _tell(found: UncutFile, links: dict[str, float], as_json: bool) -> None:
@@ -107,7 +107,11 @@ def _torch() -> Any:
     try:
         return importlib.import_module("slurm_asrpt.profile.measure")
     except ImportError as error:
-        raise MachineError(f"torch cannot be imported ({error}); pip install 'slurm-asrpt[profile]'") from None
+        raise _no_torch(error) from None
+
+
+def _no_torch(error: ImportError) -> MachineError:
+    return MachineError(f"torch cannot be imported ({error}); pip install 'slurm-asrpt[profile]'")
 
 
 def _factory(text: str) -> Callable[..., Any]:
@@ -148,6 +152,8 @@ def _guarded(work: Callable[[], Any]) -> Any:
     except AsrptError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise _no_torch(error) from None
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise FactoryError(f"the model's own code has failed ({text[:300]}); try it in python") from None
 
@@ -161,9 +167,14 @@ def _layers(text: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _bandwidths(processes: int, device: str, model: UncutFile) -> dict[str, float]:
-    """At which its gradients are exchanged."""
-    links = importlib.import_module("slurm_asrpt.profile.collective")
-    size = round(sum(block.grad_bytes for block in model.blocks)) or links.SIZE
-    found: dict[str, float] = links.launch(processes, device, size)
-    return found
+def _collective(processes: int, device: str) -> Callable[[UncutFile], dict[str, float]]:
+    """What measures at which rates a model's gradients are exchanged. Raises InputError if there is nothing to."""
+    measuring = importlib.import_module("slurm_asrpt.profile.collective")
+    measuring.check(processes, device)
+
+    def measure(model: UncutFile) -> dict[str, float]:
+        size = round(sum(block.grad_bytes for block in model.blocks)) or measuring.SIZE
+        found: dict[str, float] = measuring.launch(processes, device, size)
+        return found
+
+    return measure

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import distributed
 
-from slurm_asrpt.errors import MachineError
+from slurm_asrpt.errors import InputError, MachineError
 
 SIZE = 64 << 20
 """Bytes of gradients where nobody says how many a model has."""
@@ -55,6 +55,17 @@ def launch(processes: int, device: str, size: int = SIZE) -> dict[str, float]:
         ) from None
     except (OSError, StopIteration, ValueError):
         raise MachineError("torchrun has failed; try it: " + " ".join(command)) from None
+
+
+def check(processes: int, device: str) -> None:
+    """Raises InputError where there is nothing to measure."""
+    if processes * _nodes() < 2:
+        raise InputError(f"--torchrun {processes}: one process has nobody to exchange with; give at least 2")
+    if device == "cuda" and processes > torch.cuda.device_count():
+        raise InputError(
+            f"--torchrun {processes}: torch sees {torch.cuda.device_count()} GPU(s) here, and NCCL needs one for each "
+            "process; give fewer, or leave it out"
+        )
 
 
 def _nodes() -> int:

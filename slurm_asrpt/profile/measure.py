@@ -2,20 +2,20 @@
 
 A forward pass of the model shows each block's inputs. Then, round after round, each block runs by itself on those
 inputs in the model's order: forward, backward, optimiser step; and once a round a whole iteration runs, so that both
-see the same machine. Medians count. On a GPU nothing waits for it within a round: the host runs ahead, as it does in
-training. The code for GPUs (CUDA events, peak memory) has not been run on one yet.
+see the same machine. Medians count. Nothing waits for a GPU: the host runs ahead of it, as it does in training, and
+where the host is the slower one both show it. The batch is on the device from the beginning: what a data loader takes
+does not count. The code for GPUs has not been run on one yet.
 """
 
 from __future__ import annotations
 
 import copy
 import datetime
-import os
-import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,8 +23,9 @@ import torch
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.profile.blocks import Block, UncutFile
+from slurm_asrpt.profile.clock import Span, begin_peak, device_name, peak, software, spanned, total, wait, wake
 from slurm_asrpt.profile.head import MEASURED, Head, Provenance
-from slurm_asrpt.profile.torchblocks import Piece, call, detached, map_tensors, size_of, tensors, trace
+from slurm_asrpt.profile.torchblocks import Piece, call, detached, kept_bytes, map_tensors, size_of, tensors, trace
 
 OPTIMISERS: dict[str, Callable[[Iterable[Any]], Any]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-5),
@@ -32,6 +33,7 @@ OPTIMISERS: dict[str, Callable[[Iterable[Any]], Any]] = {
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LOSS = "loss"
+STANDSTILLS = 3
 
 
 class Told(Protocol):
@@ -61,18 +63,31 @@ class Subject:
     loss: Callable[[Any], Any]
 
 
-Mark = Any
-"""A moment on the device's own clock: a CUDA event, which may still be to come, or seconds."""
-Span = tuple[Mark, Mark]
-
-
 @dataclass
 class _Round:
-    """From when to when each call of a piece took in one round."""
+    """From when to when each call of a piece, or of the whole model, took in one round."""
 
-    forward: list[Span]
-    backward: list[Span]
-    update: list[Span]
+    forward: list[Span] = field(default_factory=list)
+    backward: list[Span] = field(default_factory=list)
+    update: list[Span] = field(default_factory=list)
+    all: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Medians of whole iterations, in seconds, and the distance between their quartiles.
+
+    standstill_s: of one that finds the device idle and is waited for, until it is done; launch_s: of that, until the
+    host has given all of it to the device.
+    """
+
+    seconds: float
+    spread_s: float
+    forward_s: float
+    backward_s: float
+    update_s: float
+    standstill_s: float
+    launch_s: float
 
 
 def subject(made: Any) -> Subject:
@@ -85,38 +100,64 @@ def subject(made: Any) -> Subject:
 
 def measure(make: Callable[[], Any], name: str, origin: str, how: How, tell: Told) -> UncutFile:
     """The blocks of the model that ``make`` builds. Raises InputError."""
+    if not how.layers:
+        return measure_both(make, name, origin, how, tell)[0]
+    _check(how)
+    with torch.device("meta"):
+        found = subject(make())
+    with _memory(how):
+        return _measure_some(placed(found, "meta", how), name, origin, how, tell)
+
+
+def measure_both(make: Callable[[], Any], name: str, origin: str, how: How, tell: Told) -> tuple[UncutFile, Whole]:
+    """All blocks, and whole iterations between them. Raises InputError."""
+    _check(how)
+    with _memory(how):
+        return _measure_all(placed(subject(make()), how.device, how), name, origin, how, tell)
+
+
+def _check(how: How) -> None:
     if how.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch sees no GPU here; run inside of a job that has one, or --device cpu")
-    if how.layers:
-        with torch.device("meta"):
-            found = subject(make())
-        return _measure_some(found, name, origin, how, tell)
-    found = subject(make())
-    module = found.module.to(device=how.device, dtype=DTYPES[how.dtype])
-    inputs = map_tensors(lambda t: _placed(t, how), found.inputs)
-    return _measure_all(Subject(module, inputs, found.loss), name, origin, how, tell)
 
 
-def _placed(tensor: Any, how: How) -> Any:
-    return tensor.to(how.device, DTYPES[how.dtype] if tensor.is_floating_point() else tensor.dtype)
+@contextmanager
+def _memory(how: How) -> Iterator[None]:
+    """What a GPU has no memory for is told so."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        smaller = "a smaller --batch" if how.layers else "a smaller --batch, or --layers K/N"
+        raise InputError(f"the GPU's memory is too small for it; try --dtype bfloat16, {smaller}") from None
 
 
-def _measure_all(model: Subject, name: str, origin: str, how: How, tell: Told) -> UncutFile:
+def placed(found: Subject, device: str, how: How) -> Subject:
+    """With module and batch on the device, in the dtype."""
+    dtype = DTYPES[how.dtype]
+
+    def place(tensor: Any) -> Any:
+        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+
+    return Subject(found.module.to(device=device, dtype=dtype), map_tensors(place, found.inputs), found.loss)
+
+
+def _measure_all(model: Subject, name: str, origin: str, how: How, tell: Told) -> tuple[UncutFile, Whole]:
     model.module.train()
     pieces, output = trace(model.module, model.inputs)
     loss = Piece(LOSS, model.loss, [((map_tensors(detached, output),), {})], in_bytes=size_of(output))
     stations = [_Station(piece, how) for piece in (*pieces, loss)]
     del output
     iteration = _Iteration(model, how)
-    whole: list[float] = []
+    wake(how.device)
     rounds = how.warm_up + how.repeats
     for number in range(rounds):
         tell(number, "", rounds)
         for station in stations:
             station.run(number >= how.warm_up)
-        whole.append(iteration.run())
+        iteration.run(number >= how.warm_up)
+    whole = iteration.whole()
     head = _head(name, model.inputs, origin, _formula(how, ""), how)
-    return UncutFile(head, tuple(s.block() for s in stations), statistics.median(whole[how.warm_up :]))
+    return UncutFile(head, tuple(s.block() for s in stations), whole.seconds), whole
 
 
 def _measure_some(model: Subject, name: str, origin: str, how: How, tell: Told) -> UncutFile:
@@ -126,17 +167,25 @@ def _measure_some(model: Subject, name: str, origin: str, how: How, tell: Told) 
     like = _like_layers(pieces, how.layers[1])
     chosen = {like[i * len(like) // how.layers[0]] for i in range(how.layers[0])}
     blocks: dict[int, Block] = {}
+    wake(how.device)
     for number, piece in enumerate(pieces):
         tell(number, piece.name, len(pieces))
         if number in chosen or number not in like:
-            station = _Station(_materialised(piece, how), how)
-            for turn in range(how.warm_up + how.repeats):
-                station.run(turn >= how.warm_up)
-            blocks[number] = replace(station.block(), bytes_in=piece.in_bytes, tied_bytes=piece.tied_bytes)
+            block = _by_itself(piece, how)
+            blocks[number] = replace(block, bytes_in=piece.in_bytes, tied_bytes=piece.tied_bytes)
     typical = _typical([blocks[number] for number in sorted(chosen)])
     together = tuple(blocks.get(n) or replace(typical, name=p.name) for n, p in enumerate(pieces))
     note = f"{how.layers[0]} of {how.layers[1]} like layers measured, the others get their medians; without the loss"
     return UncutFile(_head(name, model.inputs, origin, _formula(how, note), how), together)
+
+
+def _by_itself(piece: Piece, how: How) -> Block:
+    """A piece of the meta device, with memory that is free again afterwards."""
+    station = _Station(_materialised(piece, how), how)
+    station.piece.kept_bytes = kept_bytes(station.piece)
+    for turn in range(how.warm_up + how.repeats):
+        station.run(turn >= how.warm_up)
+    return station.block()
 
 
 def _like_layers(pieces: Sequence[Piece], count: int) -> list[int]:
@@ -154,7 +203,7 @@ def _like_layers(pieces: Sequence[Piece], count: int) -> list[int]:
 
 def _materialised(piece: Piece, how: How) -> Piece:
     """A piece of the meta device with memory and values of its own; whole numbers are 0."""
-    module = copy.deepcopy(piece.module).to(dtype=DTYPES[how.dtype]).to_empty(device=how.device)
+    module = copy.deepcopy(piece.module).to_empty(device=how.device)
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.normal_(0, 0.02) if tensor.is_floating_point() else tensor.zero_()
@@ -162,13 +211,13 @@ def _materialised(piece: Piece, how: How) -> Piece:
     def fill(meta: Any) -> Any:
         if not meta.is_floating_point():
             return torch.zeros(meta.shape, dtype=meta.dtype, device=how.device)
-        made = torch.randn(meta.shape, dtype=DTYPES[how.dtype], device=how.device)
+        made = torch.randn(meta.shape, dtype=meta.dtype, device=how.device)
         return made.requires_grad_(meta.requires_grad)
 
     calls = [(map_tensors(fill, args), map_tensors(fill, kwargs)) for args, kwargs in piece.calls]
-    own = list(module.parameters()) if piece.own else []
-    scale = torch.finfo(DTYPES[how.dtype]).bits / 32
-    return Piece(piece.name, module, calls, piece.in_bytes, 0, round(piece.kept_bytes * scale), own)
+    mine = {id(parameter) for parameter in piece.own}
+    own = [new for old, new in zip(piece.module.parameters(), module.parameters(), strict=True) if id(old) in mine]
+    return Piece(piece.name, module, calls, piece.in_bytes, own=own, changes=piece.changes)
 
 
 def _typical(blocks: Sequence[Block]) -> Block:
@@ -188,29 +237,29 @@ class _Station:
 
     def run(self, counts: bool) -> None:
         """All calls of an iteration: forward, backward, step. On a GPU it returns before they are done."""
-        before = _begin_peak(self.how.device)
-        taken = _Round([], [], [])
+        looks = not (counts and self.rounds)  # to ask for the memory takes the host as long as to launch a small block
+        before = begin_peak(self.how.device) if looks else 0
+        taken = _Round()
         for args, kwargs in self.piece.calls:
-            args, kwargs = map_tensors(detached, args), map_tensors(detached, kwargs)
-            output = self._timed(partial(self.piece.module, *args, **kwargs), taken.forward)
-            results = [t for t in tensors(output) if t.requires_grad]
-            if results:
-                gradients = [torch.ones_like(t) for t in results]
-                self._timed(partial(torch.autograd.backward, results, gradients), taken.backward)
-            self.out_bytes = size_of(output)
+            self._call(map_tensors(self._input, args), map_tensors(self._input, kwargs), taken)
         if self.optimiser:
-            self._timed(self.optimiser.step, taken.update)
-        self.peak_bytes = _peak(self.how.device, before)
-        for parameter in self.piece.own:
-            parameter.grad = None
+            spanned(partial(_update, self.optimiser), self.how.device, taken.update)
+        if looks:
+            self.peak_bytes = peak(self.how.device, before)
         if counts:
             self.rounds.append(taken)
 
-    def _timed(self, work: Callable[[], Any], spans: list[Span]) -> Any:
-        begin = mark(self.how.device)
-        result = work()
-        spans.append((begin, mark(self.how.device)))
-        return result
+    def _call(self, args: Any, kwargs: Any, taken: _Round) -> None:
+        output = spanned(partial(self.piece.module, *args, **kwargs), self.how.device, taken.forward)
+        results = [t for t in tensors(output) if t.requires_grad]
+        if results:
+            gradients = [torch.ones_like(t) for t in results]
+            spanned(partial(torch.autograd.backward, results, gradients), self.how.device, taken.backward)
+        self.out_bytes = size_of(output)
+
+    def _input(self, tensor: Any) -> Any:
+        """As in the model, and a copy if the piece would write on it: autograd lets nobody write on a leaf."""
+        return detached(tensor).clone() if self.piece.changes else detached(tensor)
 
     def block(self) -> Block:
         """The medians, and what the piece takes."""
@@ -238,17 +287,10 @@ class _Station:
         )
 
 
-def _begin_peak(device: str) -> int:
-    """Bytes in use now; from here on the most is kept."""
-    if device != "cuda":
-        return 0
-    torch.cuda.reset_peak_memory_stats()
-    return int(torch.cuda.memory_allocated())
-
-
-def _peak(device: str, before: int) -> int:
-    """The most bytes since then beyond those in use then; 0 on a CPU, where nobody counts."""
-    return int(torch.cuda.max_memory_allocated()) - before if device == "cuda" else 0
+def _update(optimiser: Any) -> None:
+    """A step, and the gradients let go, which takes a CPU its time."""
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
 
 
 class _Iteration:
@@ -257,45 +299,44 @@ class _Iteration:
     def __init__(self, model: Subject, how: How) -> None:
         self.model, self.how = model, how
         self.optimiser = OPTIMISERS[how.optimiser](model.module.parameters())
+        self.rounds: list[_Round] = []
 
-    def run(self) -> float:
-        """Seconds."""
-        return timed(self._step, self.how.device)[1]
+    def run(self, counts: bool) -> None:
+        """One of them. On a GPU it returns before it is done."""
+        taken = _Round()
+        spanned(partial(self._step, taken), self.how.device, taken.all)
+        if counts:
+            self.rounds.append(taken)
 
-    def _step(self) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
-        self.model.loss(call(self.model.module, self.model.inputs)).backward()
-        self.optimiser.step()
+    def _step(self, taken: _Round) -> None:
+        loss = spanned(
+            lambda: self.model.loss(call(self.model.module, self.model.inputs)), self.how.device, taken.forward
+        )
+        spanned(loss.backward, self.how.device, taken.backward)
+        spanned(partial(_update, self.optimiser), self.how.device, taken.update)
 
+    def whole(self) -> Whole:
+        """The medians, and what it takes from a standstill."""
+        wait(self.how.device)
+        seconds, spread, _ = robust([total(taken.all) for taken in self.rounds])
+        forward, backward, update = (
+            statistics.median(total(getattr(taken, part)) for taken in self.rounds)
+            for part in ("forward", "backward", "update")
+        )
+        standstill, launch = self._from_standstill() if self.how.device == "cuda" else (seconds, seconds)
+        return Whole(seconds, spread, forward, backward, update, standstill, launch)
 
-def mark(device: str) -> Mark:
-    """Now, as the device will come to it."""
-    if device != "cuda":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def wait(device: str) -> None:
-    """Until the device has done all that it was given."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def total(spans: Sequence[Span]) -> float:
-    """Seconds of all of them, whose marks have come."""
-    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in spans))
-
-
-def timed(work: Callable[[], Any], device: str) -> tuple[Any, float]:
-    """What ``work`` returns, and the seconds that it took: of the GPU's own clock, or this process's."""
-    wait(device)
-    begin = mark(device)
-    result = work()
-    end = mark(device)
-    wait(device)
-    return result, total([(begin, end)])
+    def _from_standstill(self) -> tuple[float, float]:
+        """Seconds of this process until all is done, and until all is launched."""
+        launched, done = list[float](), list[float]()
+        for _ in range(STANDSTILLS):
+            wait(self.how.device)
+            begin = time.perf_counter()
+            self._step(_Round())
+            launched.append(time.perf_counter() - begin)
+            wait(self.how.device)
+            done.append(time.perf_counter() - begin)
+        return statistics.median(done), statistics.median(launched)
 
 
 def robust(values: Sequence[float]) -> tuple[float, float, int]:
@@ -311,10 +352,16 @@ def _head(name: str, inputs: Any, origin: str, formula: str, how: How) -> Head:
     first = next(tensors(inputs), None)
     if first is None or not first.ndim:
         raise InputError("the factory's batch holds no tensor with a dimension for the samples")
-    software = {"torch": torch.__version__, "python": platform.python_version()}
-    software |= {"cuda": str(torch.version.cuda)} if how.device == "cuda" else {}
     provenance = Provenance(MEASURED, origin, formula)
-    return Head(name, name, int(first.shape[0]), device_name(how.device), provenance, datetime.date.today(), software)
+    return Head(
+        name,
+        name,
+        int(first.shape[0]),
+        device_name(how.device),
+        provenance,
+        datetime.date.today(),
+        software(how.device),
+    )
 
 
 def _formula(how: How, note: str) -> str:
@@ -322,15 +369,3 @@ def _formula(how: How, note: str) -> str:
         f"medians of {how.repeats} rounds after {how.warm_up} to warm up, block by block; {how.dtype}, {how.optimiser}"
     )
     return f"{means}; {note}" if note else means
-
-
-def device_name(device: str) -> str:
-    """The GPU, or the processor with the threads that torch uses."""
-    if device == "cuda":
-        return str(torch.cuda.get_device_name())
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "")
-    except OSError:
-        model = ""
-    return f"{model or platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} threads"

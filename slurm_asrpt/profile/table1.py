@@ -18,7 +18,7 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.profile.cut import balanced_ends
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.head import MEASURED, Head, Provenance
 from slurm_asrpt.profile.models import MODELS, Kind, Layer, Model
 from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, format_profile
 
@@ -168,12 +168,12 @@ def write_library(folder: Path) -> int:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> int:
-    """Write these profiles by name, remove all others of ``folder``, and return how many there are."""
+    """Write these profiles by name, remove all others of ``folder`` that are not measured; how many were written."""
     made = {f"{name}.toml": text for name, text in texts.items()}
     for name, text in made.items():
         (folder / name).write_text(text, encoding="utf-8")
     for path in folder.glob("*.toml"):
-        if path.name not in made:
+        if path.name not in made and f'kind = "{MEASURED}"' not in path.read_text(encoding="utf-8"):
             path.unlink()
     return len(made)
 

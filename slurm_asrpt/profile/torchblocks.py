@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ class Piece:
 
     calls: the arguments of each call, detached. out_bytes, in_bytes, kept_bytes: of the whole batch; kept is what
     autograd saved in this block and in none before. own: its parameters that no piece before has; tied_bytes: those
-    that the first piece has, too.
+    that the first piece has, too. changes: whether it writes on its inputs.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Piece:
     kept_bytes: int = 0
     own: list[Any] = field(default_factory=list)
     tied_bytes: int = 0
+    changes: bool = False
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -102,8 +103,8 @@ def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
     """
     pieces = {id(block): Piece(name, block) for name, block in named_blocks(module)}
     order: list[Piece] = []
-    saved: set[int] = {p.untyped_storage()._cdata for p in module.parameters()}
-    current: list[Piece] = []
+    saved = _storages(module.parameters())
+    current: list[tuple[Piece, list[tuple[Any, int]]]] = []
 
     def enter(block: Any, args: Any, kwargs: Any) -> None:
         piece = pieces[id(block)]
@@ -111,27 +112,52 @@ def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
             order.append(piece)
         piece.calls.append((map_tensors(detached, args), map_tensors(detached, kwargs)))
         piece.in_bytes += size_of((args, kwargs))
-        current.append(piece)
+        current.append((piece, [(t, t._version) for t in tensors((args, kwargs))]))
 
     def leave(block: Any, args: Any, output: Any) -> None:
-        pieces[id(block)].out_bytes = size_of(output)
-        current.pop()
+        piece, inputs = current.pop()
+        piece.out_bytes = size_of(output)
+        piece.changes |= any(tensor._version != version for tensor, version in inputs)
 
-    def keep(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if current and storage._cdata not in saved:
-            saved.add(storage._cdata)
-            current[-1].kept_bytes += storage.nbytes()
-        return tensor
+    def keep(count: int) -> None:
+        if current:
+            current[-1][0].kept_bytes += count
 
     with ExitStack() as hooks:
         for piece in pieces.values():
             hooks.enter_context(_removed(piece.module.register_forward_pre_hook(enter, with_kwargs=True)))
             hooks.enter_context(_removed(piece.module.register_forward_hook(leave)))
-        hooks.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
+        hooks.enter_context(_saving(saved, keep))
         output = call(module, inputs)
     _share_parameters(module, order)
     return order, output
+
+
+def kept_bytes(piece: Piece) -> int:
+    """What autograd saves in the piece's calls, parameters apart."""
+    counts, outputs = list[int](), list[Any]()  # outputs are kept, or their memory would be used, and saved, again
+    with _saving(_storages(piece.module.parameters()), counts.append):
+        for args, kwargs in piece.calls:
+            inputs = map_tensors(lambda tensor: tensor.clone(), (args, kwargs)) if piece.changes else (args, kwargs)
+            outputs.append(piece.module(*inputs[0], **inputs[1]))
+    return sum(counts)
+
+
+def _storages(values: Iterable[Any]) -> set[int]:
+    return {tensor.untyped_storage()._cdata for tensor in values}
+
+
+def _saving(known: set[int], tell: Callable[[int], None]) -> Any:
+    """While it is entered: the bytes of each storage that autograd saves and that is not known yet."""
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            known.add(storage._cdata)
+            tell(storage.nbytes())
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
 
 
 def call(module: Any, inputs: Any) -> Any:

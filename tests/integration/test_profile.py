@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ torch = pytest.importorskip("torch", reason="needs the extra profile: make test-
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
+OPTIONS = Namespace(device="cpu", dtype="float32", repeats=10)
 TRIES = 3
 """A machine that does something else meanwhile may spoil a measurement, but not each."""
 
@@ -82,6 +84,29 @@ def test_tied_weights_count_once() -> None:
     assert [(b.name, b.param_bytes, b.tied_bytes) for b in found.blocks[:2]] == [("words", 160, 0), ("head", 0, 160)]
 
 
+def test_a_block_may_write_on_its_input() -> None:
+    """As torchvision's models do; autograd refuses it on a leaf, which a block's input is."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 2))
+    found = measured(lambda: (module, torch.randn(3, 4)))
+    assert [b.name for b in found.blocks] == ["0", "1", "2", "loss"]
+    assert found.blocks[1].backward_s > 0
+
+
+def test_some_of_like_layers_keep_what_the_device_keeps() -> None:
+    """Not what the meta device would: it knows no attention that spares the scores of 512 x 512 tokens."""
+
+    def long() -> Any:
+        from benchmarks.small_models import transformer
+
+        return transformer(**SMALL | {"length": 512})
+
+    scores = 4 * 8 * 512 * 512 * 2
+    some = measured(long, layers=(1, 3), dtype="bfloat16")
+    assert some.blocks[2].kept_bytes < scores
+    assert some.blocks[2].bytes_in == some.blocks[2].bytes_out == 4 * 512 * 32 * 2
+
+
 @pytest.mark.parametrize("made", [None, (1, 2), (torch.nn.Linear(1, 1),), lambda: None], ids=str)
 def test_what_is_no_model_and_batch_is_refused(made: Any) -> None:
     with pytest.raises(InputError, match="must return"):
@@ -95,7 +120,7 @@ def test_blocks_add_up_to_what_an_iteration_takes(name: str) -> None:
 
     errors = []
     for _ in range(TRIES):
-        errors.append(alone(name, "cpu", repeats=10)["error"])
+        errors.append(alone(name, OPTIONS)["error"])
         if abs(errors[-1]) < 0.2:
             return
     pytest.fail(f"predicted times were off by {errors}")
@@ -107,7 +132,7 @@ def test_two_processes_all_reduce_as_predicted() -> None:
 
     rows = []
     for _ in range(TRIES):
-        rows.append(together("transformer", "cpu", repeats=10))
+        rows.append(together("transformer", OPTIONS))
         if abs(rows[-1]["error"]) < 0.2:
             return
     pytest.fail(f"predicted times were off: {rows}")
@@ -138,6 +163,7 @@ def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> Non
         (["benchmarks.small_models:cnn", "--layers", "4/3"], "write K/N"),
         (["benchmarks.small_models:cnn", "--name", "a b"], "--name 'a b'"),
         (["json:dumps", "--batch", "3"], "has no parameter batch"),
+        (["benchmarks.small_models:cnn", "--torchrun", "1"], "--torchrun 1: one process has nobody to exchange with"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], said: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slurm_asrpt_cli import admin_common
 from slurm_asrpt_cli.admin import app
 from typer.testing import CliRunner
 
@@ -171,7 +170,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         def nodes(self) -> list[NodeRecord]:
             return nodes(8, 8, 8, 8)
 
-    monkeypatch.setattr(admin_common, "CliClient", Client)
+    monkeypatch.setattr("slurm_asrpt.slurm.cli.CliClient", Client)
 
     def run(runs: list[Run], *words: str) -> Any:
         with History(tmp_path / "history.sqlite") as history:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def test_show_says_where_the_figures_come_from(asrpt_profile) -> None:  # type: 
         assert "analytic:" in out
         assert "formula:" in out
     assert json.loads(asrpt_profile("show", "vgg19", "--json")[1])["block"][0]["name"] == "conv1_1"
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("words", [("show", "resnet152"), ("show", "vgg19-pp2dp2"), ("plan", "gpt-13b", "-g", "16")])
+def test_a_terminal_is_wide_enough(asrpt_profile, monkeypatch, width: int, words: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+    code, out, _ = asrpt_profile(*words)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= width
+    bars = [line.count("█") for line in out.splitlines()]
+    assert words[0] == "plan" or 11 <= max(bars) <= 30
 
 
 def test_diff_tells_by_its_status(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
@@ -134,6 +148,25 @@ def test_what_cannot_be_is_told_in_a_line(asrpt_profile, arguments: list[str], s
 def test_without_torch_run_says_what_to_install(asrpt_profile) -> None:  # type: ignore[no-untyped-def]
     code, _, err = asrpt_profile("run", "json:dumps")
     assert (code, "pip install 'slurm-asrpt[profile]'" in err) == (1, True)
+
+
+def test_without_torch_a_factory_that_imports_it_is_told_the_same(asrpt_profile, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "wants_torch.py").write_text("import torch\n\ndef make(): ...\n")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = asrpt_profile("run", "wants_torch:make")
+    assert (code, "pip install 'slurm-asrpt[profile]'" in err, len(err.splitlines())) == (1, True, 1)
+
+
+def test_run_needs_little_beside_torch() -> None:
+    """It runs on the nodes of a cluster, where little is installed: numpy, rich and typer with its own."""
+    program = "import sys, slurm_asrpt_cli.profile; print(*{name.partition('.')[0] for name in sys.modules})"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    needed = set(answer.stdout.split())
+    assert {"typer", "slurm_asrpt"} <= needed
+    assert not needed & {
+        "ClusterShell", "highspy", "joblib", "matplotlib", "networkx", "pandas", "prometheus_client", "pydantic",
+        "scipy", "sklearn", "torch",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""A GPU that is none: torch's CUDA calls on tensors of the CPU, failing where a real one would.
+
+Tensors know where they are, and an operation on both places fails, as on a real GPU. Events come once the device was
+waited for, and cannot be read before; each is a millisecond after the one before. Memory is that of the tensors that
+live there. Of what C++ makes by itself, such as gradients, nobody knows where it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+TICK_MS = 1.0
+NAME = "Fake H100"
+HOST, GPU = "host", "GPU"
+PROPERTIES = {torch.Tensor.device: torch.device("cuda", 0), torch.Tensor.is_cuda: True, torch.Tensor.is_cpu: False}
+_READS = {prop.__get__: value for prop, value in PROPERTIES.items()}  # type: ignore[attr-defined]
+
+
+class FakeGpu(TorchFunctionMode):
+    """While it is entered, there is a GPU. memory: bytes that it has."""
+
+    def __init__(self, memory: int = 1 << 40) -> None:
+        super().__init__()
+        self.memory, self.used, self.most = memory, 0, 0
+        self.now_ms = self.done_ms = 0.0
+        self.waits = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in _READS and _place(args[0]) == GPU:
+            return _READS[function]
+        name = getattr(function, "__name__", "")
+        given = list(_tensors((args, kwargs)))
+        if name == "__set__":  # parameter.data = tensor, which may come from elsewhere
+            result = function(*args, **kwargs)
+            if len(given) == 2:
+                self._put(given[0], _place(given[1]))
+            return result
+        if name == "_parse_to":
+            return function(*args, **kwargs)
+        args, kwargs, wanted = _on_cpu(args, kwargs)
+        place = wanted or _common(name, given)
+        result = function(*args, **kwargs)
+        if name == "to" and wanted and _place(args[0]) != wanted:
+            result = result.clone()  # on a real GPU it is another tensor
+        for tensor in _tensors(result):
+            shares = any(tensor.data_ptr() == other.data_ptr() for other in given)
+            self._put(tensor, place, 0 if shares else tensor.nbytes)
+        return result
+
+    def _put(self, tensor: Any, place: str, size: int | None = None) -> None:
+        tensor.place = place
+        count = tensor.nbytes if size is None else size
+        if place == GPU and count:
+            self.used += count
+            self.most = max(self.most, self.used)
+            weakref.finalize(tensor, self._free, count)
+            if self.used > self.memory:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate a lot.")
+
+    def _free(self, count: int) -> None:
+        self.used -= count
+
+    def synchronize(self, device: Any = None) -> None:
+        self.done_ms, self.waits = self.now_ms, self.waits + 1
+
+    def reset_peak_memory_stats(self, device: Any = None) -> None:
+        self.most = self.used
+
+
+def event_of(gpu: FakeGpu) -> type:
+    """torch.cuda.Event of that GPU."""
+
+    class Event:
+        def __init__(self, enable_timing: bool = False) -> None:
+            self.timing, self.at_ms = enable_timing, -1.0
+
+        def record(self, stream: Any = None) -> None:
+            gpu.now_ms += TICK_MS
+            self.at_ms = gpu.now_ms
+
+        def elapsed_time(self, other: Event) -> float:
+            if not (self.timing and other.timing):
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if min(self.at_ms, other.at_ms) < 0:
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            if max(self.at_ms, other.at_ms) > gpu.done_ms:
+                raise RuntimeError("Both events must be completed before calculating elapsed time.")
+            return other.at_ms - self.at_ms
+
+    return Event
+
+
+def _place(tensor: Any) -> str:
+    place: str = getattr(tensor, "place", HOST if isinstance(tensor, torch.nn.Parameter) else "")
+    return place
+
+
+def _common(name: str, given: list[Any]) -> str:
+    """Where what an operation on these makes will be. Raises RuntimeError."""
+    places = {_place(tensor) for tensor in given if tensor.ndim or len(given) == 1} - {""}
+    if len(places) > 1 and name not in ("copy_", "_has_compatible_shallow_copy_type"):
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found two, cuda:0 and cpu! ({name})")
+    return places.pop() if places else "" if given else HOST
+
+
+def _on_cpu(args: Any, kwargs: Any) -> tuple[Any, Any, str]:
+    """The same call for the CPU, and where it was meant to go."""
+    found = ""
+
+    def change(value: Any) -> Any:
+        nonlocal found
+        if isinstance(value, torch.device) or value in ("cuda", "cpu"):
+            found = GPU if "cuda" in str(value) else HOST
+            return "cpu"
+        return value
+
+    args = tuple(change(value) if isinstance(value, (torch.device, str)) else value for value in args)
+    return args, {key: change(value) if key == "device" else value for key, value in kwargs.items()}, found
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for entry in value:
+            yield from _tensors(entry)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    """One, and no more."""
+    made = FakeGpu()
+    with monkeypatch.context() as patch:
+        answers = {"is_available": True, "device_count": 1, "get_device_name": NAME, "current_device": 0}
+        for name, answer in answers.items():
+            patch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+        patch.setattr(torch.cuda, "Event", event_of(made))
+        patch.setattr(torch.cuda, "synchronize", made.synchronize)
+        patch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
+        patch.setattr(torch.cuda, "memory_allocated", lambda *_: made.used)
+        patch.setattr(torch.cuda, "max_memory_allocated", lambda *_: made.most)
+        patch.setattr(torch.cuda, "empty_cache", lambda: None)
+        patch.setattr("slurm_asrpt.profile.clock.WAKE_S", 0.0)
+        patch.setattr("slurm_asrpt.profile.clock.WAKE_WIDTH", 8)
+        with made:
+            yield made

@@ -1,0 +1,158 @@
+"""What runs on a GPU only, on a fake one: that every call is right, and in the right order. Not what it takes."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.errors import InputError
+
+torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
+
+from benchmarks import accuracy, small_models  # noqa: E402
+from slurm_asrpt.profile import clock, collective  # noqa: E402
+from slurm_asrpt.profile.measure import How, measure, measure_both  # noqa: E402
+from tests.integration.fake_cuda import NAME, TICK_MS, FakeGpu, gpu  # noqa: E402
+
+__all__ = ["gpu"]
+
+TICK_S = TICK_MS / 1e3
+SIZE = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def transformer() -> Any:
+    return small_models.transformer(**SIZE)
+
+
+def how(**options: Any) -> How:
+    return How(**{"device": "cuda", "warm_up": 1, "repeats": 3} | options)
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+def test_the_fake_fails_where_a_gpu_would(gpu: FakeGpu) -> None:
+    one, other = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with pytest.raises(ValueError, match="must be recorded"):
+        one.elapsed_time(other)
+    one.record()
+    other.record()
+    with pytest.raises(RuntimeError, match="must be completed"):
+        one.elapsed_time(other)
+    torch.cuda.synchronize()
+    assert one.elapsed_time(other) == TICK_MS
+    with pytest.raises(ValueError, match="enable_timing"):
+        torch.cuda.Event().elapsed_time(one)
+    here, there = torch.ones(3), torch.ones(3).to("cuda")
+    assert (here.is_cuda, there.is_cuda, there.device.type) == (False, True, "cuda")
+    with pytest.raises(RuntimeError, match="same device"):
+        here + there
+    assert (there + torch.ones((), device=there.device)).is_cuda
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.nn.Linear(3, 3)(there)
+    assert torch.nn.Linear(3, 3).to("cuda")(there).is_cuda
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_blocks_take_what_the_gpus_clock_says(gpu: FakeGpu, dtype: str) -> None:
+    found, whole = measure_both(transformer, "m", "a test", how(dtype=dtype), silent)
+    assert [block.forward_s for block in found.blocks] == pytest.approx([TICK_S] * len(found.blocks))
+    assert all(block.backward_s == pytest.approx(TICK_S) for block in found.blocks)
+    assert [block.update_s for block in found.blocks[:-1]] == pytest.approx([TICK_S] * (len(found.blocks) - 1))
+    assert (whole.forward_s, whole.backward_s, whole.update_s) == pytest.approx((TICK_S, TICK_S, TICK_S))
+    assert found.iteration_s == whole.seconds == pytest.approx(7 * TICK_S)
+    assert 0 < whole.launch_s <= whole.standstill_s
+    assert all(block.peak_bytes >= block.bytes_out for block in found.blocks)
+    assert found.head.device == NAME
+    assert {"torch", "python", "cuda", "cudnn"} == set(found.head.software)
+
+
+def test_nothing_waits_for_the_gpu_while_rounds_are_measured(gpu: FakeGpu) -> None:
+    def waits(repeats: int) -> int:
+        before = gpu.waits
+        measure(transformer, "m", "a test", how(repeats=repeats), silent)
+        return gpu.waits - before
+
+    assert waits(3) == waits(30)
+
+
+def test_some_of_like_layers_are_made_on_the_gpu(gpu: FakeGpu) -> None:
+    whole = measure(transformer, "m", "a test", how(dtype="bfloat16"), silent)
+    some = measure(transformer, "m", "a test", how(dtype="bfloat16", layers=(1, 3)), silent)
+    for one, other in zip(some.blocks, whole.blocks, strict=False):
+        assert (one.param_bytes, one.bytes_in, one.bytes_out) == (other.param_bytes, other.bytes_in, other.bytes_out)
+        assert one.kept_bytes == pytest.approx(other.kept_bytes, rel=0.3)
+    assert whole.blocks[2].param_bytes == 2 * sum(p.numel() for p in transformer()[0].layers[0].parameters())
+
+
+def test_what_has_no_room_is_told_with_what_to_do(gpu: FakeGpu) -> None:
+    gpu.memory = 100_000
+    with pytest.raises(InputError, match="too small for it; try --dtype bfloat16, a smaller --batch, or --layers"):
+        measure(transformer, "m", "a test", how(), silent)
+    with pytest.raises(InputError, match=r"a smaller --batch$"):
+        measure(transformer, "m", "a test", how(layers=(1, 3)), silent)
+
+
+def test_a_batch_left_on_the_host_is_the_models_own_fault(gpu: FakeGpu) -> None:
+    def wrong() -> Any:
+        wanted = torch.randint(50, (32,))
+        module, tokens, _ = transformer()
+        return module, tokens, lambda scores: torch.nn.functional.cross_entropy(scores.flatten(0, 1), wanted)
+
+    with pytest.raises(RuntimeError, match="same device"):
+        measure(wrong, "m", "a test", how(), silent)
+
+
+def test_from_a_standstill_means_that_the_gpu_is_waited_for(gpu: FakeGpu) -> None:
+    before = gpu.waits
+    assert clock.timed(lambda: 7, "cuda") == (7, TICK_S)
+    assert gpu.waits == before + 2
+
+
+def test_a_gpu_is_woken(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "WAKE_S", 0.01)
+    clock.wake("cuda")
+    assert gpu.waits > 0
+
+
+def test_accuracy_goes_on_after_a_model_that_fails(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setitem(small_models.MODELS, "cuda", {"bad": lambda: None, "good": transformer})
+    options = Namespace(device="cuda", dtype="bfloat16", repeats=3)
+    bad, good = accuracy.rows(["bad", "good"], options)
+    assert "must return" in bad["failed"]
+    assert accuracy.line(bad).startswith("bad")
+    assert good["predicted_s"] == pytest.approx(TICK_S * 23)
+    assert good["error"] == pytest.approx(23 / 7 - 1)
+    assert good["parts"]["forward"] == pytest.approx({"blocks_s": 8 * TICK_S, "whole_s": TICK_S})
+    assert (good["device"], good["dtype"]) == (NAME, "bfloat16")
+    assert "blocks/whole: forward 8.00 ms/1.00 ms" in accuracy.line(good)
+    assert json.loads(json.dumps(good)) == good
+    assert "2 processes: left out" in capsys.readouterr().err
+
+
+def test_all_reduce_is_measured_where_each_process_has_a_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_NNODES", raising=False)
+    with pytest.raises(InputError, match="torch sees 1 GPU"):
+        collective.check(2, "cuda")
+    with pytest.raises(InputError, match="nobody to exchange with"):
+        collective.check(1, "cuda")
+    collective.check(2, "cpu")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    collective.check(1, "cuda")
+
+
+@pytest.mark.parametrize("name", small_models.MODELS["cuda"])
+def test_the_models_for_gpus_can_be_built(name: str) -> None:
+    """Without memory: they are too large for some machines."""
+    with torch.device("meta"):
+        module, inputs, loss = small_models.MODELS["cuda"][name]()
+        assert loss(module(inputs)).ndim == 0
