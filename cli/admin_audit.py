@@ -53,6 +53,11 @@ class Asked:
         return not (self.jobs and job) or any(name in (job, job.partition("_")[0]) for name in self.jobs)
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put audit into asrpt-admin."""
+    app.command("audit")(audit_command)
+
+
 def audit_command(
     job: Annotated[
         str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")

@@ -26,6 +26,11 @@ from slurm_asrpt.predict.hookconf import render_hook_conf
 from slurm_asrpt.profile.documents import load_named
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put attach into asrpt-profile."""
+    app.command("attach")(attach_command)
+
+
 def attach_command(
     profile: Annotated[str | None, typer.Argument(metavar="PROFILE", help="A name that list shows.")] = None,
     group: Annotated[str | None, typer.Option(metavar="ID", help="Jobs of this group: asrpt-admin group.")] = None,
