@@ -114,7 +114,8 @@ def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
     with progress("reading the audit trail") if size(state) > BIG else nullcontext() as told:
         tell = None if told is None else lambda done, whole: told(done, "", whole)
-        for entry in entries(state, asked.since, asked.until, tell):
+        numbers = {job.partition("_")[0] for job in asked.jobs}
+        for entry in entries(state, asked.since, asked.until, tell, numbers):
             if asked.wants_job(entry):
                 found.append(entry)
                 if entry.get("user"):
