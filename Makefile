@@ -83,7 +83,7 @@ lint: setup ## Style, types and the architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@mkdir -p build/mypy && ln -sfn ../../cli build/mypy/slurm_asrpt_cli
-	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli
+	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p tests.faults
 	$(BIN)/lint-imports
 
 benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 quiet cores, JSON into build/benchmarks

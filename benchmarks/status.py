@@ -32,6 +32,9 @@ LINES = {
     "overview": [],
     "me": ["--me"],
     "explain": ["--explain", "5000"],
+    "user": ["--user", "user3"],
+    "job": ["5000"],
+    "all": ["--all"],
     "parsable": ["--parsable"],
     "json": ["--json"],
 }

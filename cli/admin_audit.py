@@ -53,6 +53,11 @@ class Asked:
         return not (self.jobs and job) or any(name in (job, job.partition("_")[0]) for name in self.jobs)
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put audit into asrpt-admin."""
+    app.command("audit")(audit_command)
+
+
 def audit_command(
     job: Annotated[
         str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")
@@ -116,7 +121,8 @@ def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
     with progress("reading the audit trail") if size(state) > BIG else nullcontext() as told:
         tell = None if told is None else lambda done, whole: told(done, "", whole)
-        for entry in entries(state, asked.since, asked.until, tell):
+        numbers = {job.partition("_")[0] for job in asked.jobs}
+        for entry in entries(state, asked.since, asked.until, tell, numbers):
             if asked.wants_job(entry):
                 found.append(entry)
                 if entry.get("user"):

@@ -33,6 +33,11 @@ class TooFewError(AsrptError):
     """Too few runs to fit anything to."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put calibrate into asrpt-admin."""
+    app.command("calibrate", short_help="Fit bandwidths to reported iteration times.")(calibrate_command)
+
+
 def calibrate_command(
     days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Of how many days.")] = 30,
     shortest: Annotated[

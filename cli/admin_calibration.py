@@ -18,6 +18,11 @@ FEW = 30
 """Of fewer starts a share says little."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put calibration into asrpt-admin."""
+    app.command("calibration")(calibration_command)
+
+
 def calibration_command(
     days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Of how many days.")] = 30,
     config: ConfigOption = None,

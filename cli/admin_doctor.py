@@ -16,6 +16,11 @@ from slurm_asrpt.doctor import State, examine, look_at_slurm
 from slurm_asrpt.errors import EXIT_FAILURE, printable
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put doctor into asrpt-admin."""
+    app.command("doctor")(doctor_command)
+
+
 def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Look for trouble, and say what to do about it.
 

@@ -56,6 +56,11 @@ class Task:
     seed: int
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put evaluate into asrpt-admin."""
+    app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(evaluate)
+
+
 def evaluate(
     data: Annotated[str, typer.Option(metavar="WHAT", help=f"{HISTORY}, or a trace: {KNOWN}.")] = HISTORY,
     fmt: SeldomFormat = AUTO,

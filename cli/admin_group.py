@@ -21,6 +21,11 @@ from slurm_asrpt.predict.group import parse_comment
 from slurm_asrpt.predict.jobscript import directives, gpus_asked, job_name
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put group into asrpt-admin."""
+    app.command("group", short_help="Show the group of job scripts, and why.")(group_command)
+
+
 def group_command(
     scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT", help="Scripts, as they would be given to sbatch.")],
     diff: Annotated[bool, typer.Option("--diff", help="Say why two scripts are in two groups.")] = False,

@@ -40,6 +40,11 @@ Examples:
 )
 
 
+def add_commands(tool: typer.Typer) -> None:
+    """Put history into asrpt-admin."""
+    tool.add_typer(app, name="history")
+
+
 class Form(StrEnum):
     CSV = "csv"
     JSONL = "jsonl"

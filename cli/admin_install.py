@@ -35,6 +35,11 @@ GUESSED = (
 )
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put install into asrpt-admin."""
+    app.command("install", short_help="Install on the controller, or take it away.")(install_command)
+
+
 def install_command(
     look: Annotated[bool, typer.Option("--check", help="Only show what is there and what is missing.")] = False,
     put: Annotated[bool, typer.Option("--apply", help="Put there what is missing.")] = False,

@@ -30,6 +30,12 @@ Examples:
 )
 
 
+def add_commands(tool: typer.Typer) -> None:
+    """Put retrain and models into asrpt-admin."""
+    tool.command("retrain", short_help="Learn from finished jobs.")(retrain_command)
+    tool.add_typer(app, name="models", short_help="List the stored models, go back to another.")
+
+
 def retrain_command(
     force: Annotated[bool, typer.Option("--force", help="Activate the new model even if it is worse.")] = False,
     config: ConfigOption = None,

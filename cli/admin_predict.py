@@ -83,6 +83,16 @@ class Prediction:
     table: str
 
 
+# Options end at the script, as with sbatch: what follows belongs to the script.
+UP_TO_SCRIPT = {"allow_interspersed_args": False}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put predict and explain-prediction into asrpt-admin."""
+    app.command("predict", context_settings=UP_TO_SCRIPT)(predict_command)
+    app.command("explain-prediction", context_settings=UP_TO_SCRIPT)(explain_command)
+
+
 @with_options(_as_sbatch)
 def predict_command(
     given: AsSbatch,

@@ -21,6 +21,12 @@ PATIENCE_S = 60.0
 _OUTCOMES = {"start": "starts", "interrupt": "is interrupted", "wait": "waits"}
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put snapshot and replay into asrpt-admin."""
+    app.command("snapshot")(snapshot_command)
+    app.command("replay")(replay_command)
+
+
 def snapshot_command(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")] = Path("snapshot.json"),
     config: ConfigOption = None,

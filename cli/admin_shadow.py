@@ -30,6 +30,11 @@ MOST_USERS = 20
 """On a terminal: half of them those who win most, half those who lose most."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put shadow-report into asrpt-admin."""
+    app.command("shadow-report")(shadow_command)
+
+
 def shadow_command(
     since: Annotated[str, typer.Option(metavar="WHEN", help="How far back: 7days, 2weeks or a date.")] = "7days",
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report, with all users.")] = None,

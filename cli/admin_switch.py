@@ -16,6 +16,12 @@ from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put disable and enable into asrpt-admin."""
+    app.command("disable")(disable_command)
+    app.command("enable")(enable_command)
+
+
 def disable_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Hand everything that waits back to Slurm, at once.
 

@@ -69,14 +69,6 @@ class Tool(App):
     versioned = True
 
 
-class Tools(App):
-    """A tool of several commands."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(no_args_is_help=True, **given)
-        self.callback()(_tool)
-
-
 def _show_version(context: typer.Context, value: bool) -> None:
     if value and not context.resilient_parsing:
         print(f"slurm-asrpt {__version__}")
@@ -86,10 +78,6 @@ def _show_version(context: typer.Context, value: bool) -> None:
 _VERSION: dict[str, Any] = {"is_eager": True, "callback": _show_version, "help": "Show the version."}
 Version = Annotated[bool, typer.Option("--version", "-V", **_VERSION)]
 _SeldomVersion = Annotated[bool, seldom("--version", "-V", **_VERSION)]
-
-
-def _tool(version: Version = False) -> None:
-    """Nothing to do before the command; the help is the tool's own."""
 
 
 def _in_usage(argument: Any) -> str:

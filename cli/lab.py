@@ -17,7 +17,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import Tools, Version, seldom
+from slurm_asrpt_cli.helping import Version, seldom
+from slurm_asrpt_cli.loading import Tools
 from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import parse_settings

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from slurm_asrpt.config import Settings
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put attach into asrpt-profile."""
+    app.command("attach")(attach_command)
+
+
 def attach_command(
     profile: Annotated[str | None, typer.Argument(metavar="PROFILE", help="A name that list shows.")] = None,
     group: Annotated[str | None, typer.Option(metavar="ID", help="Jobs of this group: asrpt-admin group.")] = None,

@@ -38,6 +38,15 @@ class Form(StrEnum):
     JSON = "json"
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put list, show, diff, validate and convert into asrpt-profile."""
+    app.command("list", short_help="List the profiles that can be named.")(list_command)
+    app.command("show", short_help="Show a profile, and where the time goes.")(show_command)
+    app.command("diff")(diff_command)
+    app.command("validate")(validate_command)
+    app.command("convert")(convert_command)
+
+
 def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the profiles that can be named: this site's, then those shipped.
 

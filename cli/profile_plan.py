@@ -43,6 +43,11 @@ class PlanError(AsrptError):
     """No plan fits."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put plan into asrpt-profile."""
+    app.command("plan")(plan_command)
+
+
 def plan_command(
     profile: ProfileArgument,
     gpus: Annotated[int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, metavar="N", help="Use at most so many.")],

@@ -49,6 +49,11 @@ class FactoryError(AsrptError):
     """The user's own code has failed."""
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Put run into asrpt-profile."""
+    app.command("run")(run_command)
+
+
 def run_command(
     factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Function that returns it.")],
     batch: Annotated[int, typer.Option(min=0, metavar="N", help="Call the factory with batch=N.")] = 0,

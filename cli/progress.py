@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 from threading import Timer
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from slurm_asrpt_cli.tables import safe
 
 PATIENCE_S = 2.0
@@ -25,6 +23,9 @@ class Told(Protocol):
 @contextmanager
 def progress(text: str, total: int | None = None) -> Iterator[Told]:
     """A bar on standard error, only on a terminal; total: None where it is not known yet."""
+    from rich.console import Console  # rich takes a while, and few commands are slow enough for a bar
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:

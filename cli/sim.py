@@ -5,20 +5,30 @@ from __future__ import annotations
 import io
 import sys
 
-from slurm_asrpt_cli import sim_reproduce, sim_runs, sim_sweep, sim_traces, sim_whatif
 from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import Tools
+from slurm_asrpt_cli.loading import Tools
+
+MODULES = {
+    "run": "sim_runs",
+    "compare": "sim_runs",
+    "sweep": "sim_sweep",
+    "report": "sim_sweep",
+    "import": "sim_traces",
+    "describe": "sim_traces",
+    "generate": "sim_traces",
+    "formats": "sim_traces",
+    "what-if": "sim_whatif",
+    "reproduce": "sim_reproduce",
+}
 
 app = Tools(
+    MODULES,
     help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out
   asrpt-sim COMMAND --help""",
 )
-
-for _commands in (sim_runs, sim_sweep, sim_traces, sim_whatif, sim_reproduce):
-    _commands.add_commands(app)
 
 
 def main() -> None:

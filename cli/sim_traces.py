@@ -17,7 +17,7 @@ from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
 
 from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.describe import statistics
+from slurm_asrpt.sim.describe import size_label, statistics
 from slurm_asrpt.sim.generate import DAYS, pai_like
 from slurm_asrpt.sim.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
 from slurm_asrpt.sim.traces import AUTO, Trace, write_trace
@@ -242,13 +242,9 @@ def _folded(text: str, room: int | None) -> list[str]:
 def _print_sizes(found: Mapping[str, Any]) -> None:
     sizes = found["sizes"]
     columns = [
-        Column("GPUS", [_size(size) for size in sizes], right=True),
+        Column("GPUS", [size_label(size) for size in sizes], right=True),
         Column("JOBS", [f"{size['jobs']:,}" for size in sizes], right=True),
         Column("% JOBS", [f"{100 * size['job_share']:.1f}" for size in sizes], right=True),
         Column("% GPU TIME", [f"{100 * size['gpu_time_share']:.1f}" for size in sizes], right=True),
     ]
     print_table(columns, True, terminal_width())
-
-
-def _size(size: Mapping[str, int]) -> str:
-    return str(size["to"]) if size["from"] == size["to"] else f"{size['from']}-{size['to']}"

@@ -17,6 +17,8 @@ from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, ter
 from slurm_asrpt.status import Status, to_json
 
 ALL = Selection()
+BATCH = 500
+"""Rows of --parsable that are made at a time: 10,000 at once are memory that is touched once, at half the speed."""
 
 
 def own_name() -> str:
@@ -81,9 +83,10 @@ def _chosen(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -
 def _print(shown: Status, long: bool, parsable: bool, header: bool) -> None:
     from slurm_asrpt_cli.status_columns import FIELDS, SHORT, columns, fit
 
-    made = columns(FIELDS if long or parsable else SHORT, shown.jobs)
     if parsable:
-        print_parsable(made, header)
+        for first in range(0, len(shown.jobs) or 1, BATCH):
+            print_parsable(columns(FIELDS, shown.jobs[first : first + BATCH]), header and not first)
         return
+    made = columns(FIELDS if long else SHORT, shown.jobs)
     width = None if long else terminal_width()
     print_table(fit(made, width) if width else made, header, width)

@@ -6,24 +6,33 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 
-from slurm_asrpt_cli.tables import GAP, Column, clock_interval, fold_nodes, safe, slurm_clock
+from slurm_asrpt_cli.tables import GAP, Column, clock_interval, safe, safe_cells, slurm_clock
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.slurm.nodelist import fold_gpus
 from slurm_asrpt.status import JobStatus
 
 REASON_WIDTH = 28
 """What the last column needs on a terminal before other columns make room for it."""
 LEAST_REASON = 12
 """With less than this a reason says nothing: rather no name."""
-STYLES = {Phase.RUNNING: "green", Phase.STARTING: "green", Phase.DELAYED: "yellow", Phase.LEFT: "dim"}
-_PHASES = frozenset(Phase)
+STYLES: dict[str, str] = {
+    Phase.RUNNING: "green",
+    Phase.STARTING: "green",
+    Phase.DELAYED: "yellow",
+    Phase.LEFT: "dim",
+}
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the table. long: only with --long or --parsable; short: only without."""
+    """A column of the table. cell: may hold a user's text, ``columns`` makes it safe.
+
+    long: only with --long or --parsable; short: only without.
+    """
 
     title: str
     cell: Callable[[JobStatus], str]
@@ -48,10 +57,10 @@ def share(job: JobStatus) -> str:
 
 def _where_or_why(job: JobStatus) -> str:
     """Nodes of a job that has some, else the reason; both for one that is delayed for a better placement."""
-    nodes = fold_nodes(job.nodes)
-    if job.state in (Phase.RUNNING, Phase.STARTING) and job.nodes:
-        return nodes
-    return safe(job.text) + (f" [{nodes}]" if job.nodes else "")
+    if not job.nodes:
+        return job.text
+    nodes = fold_gpus(job.nodes)
+    return nodes if job.state in (Phase.RUNNING, Phase.STARTING) else f"{job.text or UNKNOWN} [{nodes}]"
 
 
 def gpus_in_words(gpus: int, profile: str, unused: str) -> str:
@@ -106,13 +115,13 @@ def gpu_hours(gpu_s: float) -> str:
 
 COLUMNS = (
     Field("RANK", lambda job: UNKNOWN if job.rank is None else str(job.rank), right=True),
-    Field("JOBID", lambda job: safe(job.job_id), right=True),
-    Field("NAME", lambda job: safe(job.name)),
-    Field("USER", lambda job: safe(job.user)),
-    Field("PARTITION", lambda job: safe(job.partition), long=True),
+    Field("JOBID", attrgetter("job_id"), right=True),
+    Field("NAME", attrgetter("name")),
+    Field("USER", attrgetter("user")),
+    Field("PARTITION", attrgetter("partition"), long=True),
     Field("GPUS", lambda job: str(job.gpus), right=True),
-    Field("GROUP", lambda job: safe(job.group), long=True),
-    Field("PROFILE", lambda job: safe(job.profile), long=True),
+    Field("GROUP", attrgetter("group"), long=True),
+    Field("PROFILE", attrgetter("profile"), long=True),
     Field("ITERATIONS", _iterations, right=True, long=True),
     Field("DONE", share, right=True),
     Field("RUN_TIME", lambda job: slurm_time(job.predicted_run_s), right=True),
@@ -127,10 +136,10 @@ COLUMNS = (
     Field("ALPHA", lambda job: UNKNOWN if job.alpha is None else f"{job.alpha:.4g}", right=True, long=True),
     Field("QUEUE", lambda job: UNKNOWN if job.queue is None else str(job.queue), right=True, long=True),
     Field("ATTAINED", attained, right=True, long=True),
-    Field("STATE", lambda job: safe(job.state)),
-    Field("REASON", lambda job: safe(job.reason), long=True),
-    Field("NODES", lambda job: fold_nodes(job.nodes), long=True),
-    Field("TEXT", lambda job: safe(job.text), long=True),
+    Field("STATE", attrgetter("state")),
+    Field("REASON", attrgetter("reason"), long=True),
+    Field("NODES", lambda job: fold_gpus(job.nodes), long=True),
+    Field("TEXT", attrgetter("text"), long=True),
 )
 FIELDS = tuple(field for field in COLUMNS if not field.short)
 SHORT = (*(field for field in COLUMNS if not field.long), Field("NODES/REASON", _where_or_why))
@@ -141,13 +150,12 @@ NARROW_NAME = 12
 
 
 def columns(fields: Iterable[Field], jobs: Sequence[JobStatus]) -> list[Column]:
-    styles = [STYLES.get(Phase(job.state), "") if job.state in _PHASES else "" for job in jobs]
+    styles = [STYLES.get(job.state, "") for job in jobs]
     made = []
     for field in fields:
         tinted = field.title in ("STATE", "NODES/REASON")
-        made.append(
-            Column(field.title, [field.cell(job) for job in jobs], field.right, styles=styles if tinted else ())
-        )
+        cells = safe_cells([field.cell(job) for job in jobs])
+        made.append(Column(field.title, cells, field.right, styles=styles if tinted else ()))
     return made
 
 

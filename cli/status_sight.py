@@ -13,20 +13,30 @@ from collections.abc import Callable, Sequence
 from slurm_asrpt_cli.leaving import completing, leave, typed_name
 from slurm_asrpt_cli.status_answers import own_name, show_explanation, show_json, show_overview, show_table
 from slurm_asrpt_cli.status_read import status_folder
-from slurm_asrpt_cli.status_select import Selection
+from slurm_asrpt_cli.status_select import Selection, read_jobs, words
 
 
-def _at_sight(words: Sequence[str]) -> Callable[[], None] | None:
+def _at_sight(typed: Sequence[str]) -> Callable[[], None] | None:
     """What answers these words; None: Typer has to read them."""
-    match words:
+    match typed:
         case []:
             return _overview
         case ["--me"]:
             return lambda: show_table(status_folder(None), Selection(users=frozenset([own_name()])))
+        case ["--all" | "-a"]:
+            return lambda: show_table(status_folder(None))
+        case ["--long" | "-l"]:
+            return lambda: show_table(status_folder(None), long=True)
+        case ["--parsable" | "-P"]:
+            return lambda: show_table(status_folder(None), parsable=True)
         case ["--json"]:
             return lambda: show_json(status_folder(None))
+        case ["--user" | "-u", users] if words(users) and not users.startswith("-"):
+            return lambda: show_table(status_folder(None), Selection(users=frozenset(words(users))))
         case ["--explain", job_id] if job_id and not job_id.startswith("-"):
             return lambda: show_explanation(status_folder(None), job_id)
+        case [job] if words(job) and not job.startswith("-"):
+            return lambda: show_table(status_folder(None), Selection(jobs=read_jobs([job])))
     return None
 
 

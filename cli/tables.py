@@ -11,7 +11,8 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from functools import cached_property
 
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import printable
@@ -23,6 +24,7 @@ Line = tuple[tuple[str, str], ...]
 
 GAP = "  "
 SEPARATOR = "|"
+DAYS = {0: "", 1: "Tomorr ", -1: "Ystday "}
 DAYS_BY_NAME = 6  # beyond, the same name would be another day
 
 
@@ -40,7 +42,7 @@ class Column:
     style: str = ""
     styles: Sequence[str] = ()
 
-    @property
+    @cached_property
     def natural(self) -> int:
         """Terminal cells of the widest entry."""
         return max(map(_width, (self.title, *self.cells)))
@@ -73,13 +75,21 @@ def safe(text: str) -> str:
     return printable(text) or UNKNOWN
 
 
+def safe_cells(texts: Sequence[str]) -> list[str]:
+    """The same of many: hardly ever is anything to be escaped, and that is told of all at once."""
+    if "".join(texts).isprintable():
+        return [text or UNKNOWN for text in texts]
+    return [safe(text) for text in texts]
+
+
 def slurm_clock(seconds: float, now: float) -> str:
     """A time of day as Slurm writes it with SLURM_TIME_FORMAT=relative: 15:04, ``Tomorr 15:04``, ``Mon 15:04``."""
-    then, today = datetime.fromtimestamp(seconds), datetime.fromtimestamp(now).date()
-    days = (then.date() - today).days
+    then = datetime.fromtimestamp(seconds)
+    days = (then.date() - date.fromtimestamp(now)).days
     if abs(days) > DAYS_BY_NAME:
         return f"{then:%-d %b %H:%M}"
-    return {0: "", 1: "Tomorr ", -1: "Ystday "}.get(days, f"{then:%a} ") + f"{then:%H:%M}"
+    clock = f"{then.hour:02d}:{then.minute:02d}"
+    return f"{DAYS[days]}{clock}" if days in DAYS else f"{then:%a} {clock}"
 
 
 def clock_interval(earliest: float, latest: float | None, now: float) -> str:
@@ -96,8 +106,9 @@ def fold_nodes(nodes: Mapping[str, int]) -> str:
 
 def print_parsable(columns: Sequence[Column], header: bool) -> None:
     """One line per row, fields separated by ``|``; a ``|`` inside a field becomes ``\\x7c``."""
-    for row in _rows(columns, header):
-        print(SEPARATOR.join(cell.replace(SEPARATOR, r"\x7c") for cell in row))
+    text = "\n".join("\0".join(row) for row in _rows(columns, header))  # no cell holds \0: see safe()
+    if text:
+        print(text.replace(SEPARATOR, r"\x7c").replace("\0", SEPARATOR))
 
 
 def terminal_width() -> int | None:
@@ -114,11 +125,11 @@ def print_lines(lines: Iterable[Line]) -> None:
     """Print them, in colour where somebody looks and wants any (rich would take longer to import than all else)."""
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in lines:
-        print("".join(_styled(text, style if coloured else "") for text, style in line))
+        print("".join([_styled(text, style) if style and coloured else text for text, style in line]))
 
 
 def _styled(text: str, style: str) -> str:
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style else text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
 def table_lines(columns: Sequence[Column], header: bool, width: int | None) -> list[Line]:
@@ -154,7 +165,7 @@ def _styles(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
 
 
 def _cell(column: Column, text: str, width: int) -> str:
-    has = _width(text)
+    has = len(text) if text.isascii() else _width(text)
     if has > width:
         return _cut(text, width)
     return " " * (width - has) + text if column.right else text + " " * (width - has)

@@ -266,13 +266,12 @@ def _rows(kind: type[T], rows: list[dict[str, Any]]) -> list[T]:
     """
     known = fields(kind)  # type: ignore[arg-type]  # it is a dataclass
     factories = {f.name: f.default_factory for f in known if f.default_factory is not MISSING}
-    needed = {f.name for f in known if f.default is MISSING} - factories.keys()
+    needed = {f.name for f in known if f.default is MISSING}
     made = []
     for row in rows:
         if not needed <= row.keys():
-            raise KeyError(*needed - row.keys())
-        for name in factories.keys() - row.keys():
-            row[name] = factories[name]()
+            for name in needed - row.keys():
+                row[name] = factories[name]()  # KeyError where it has none
         found = object.__new__(kind)
         object.__setattr__(found, "__dict__", row)  # other defaults are attributes of the class
         made.append(found)

@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 Tell = Callable[[int, int], object]
 """Called with the bytes that have been read, and with all."""
 
-_TIME = re.compile(rb'\{"time": ([0-9.]{1,20}),')
+_HEAD = re.compile(rb'\{"time": ([0-9.]{1,20}),(?: "event": "[^"\\]*", "job": "([0-9]+)[_"])?')
 _TELL_EVERY = 1 << 20
 
 
@@ -29,11 +29,15 @@ def older_files(state: Path) -> list[tuple[int, Path]]:
     return sorted((int(number), path) for number, path in found if number.isascii() and number.isdigit())
 
 
-def entries(state: Path, since: float = 0.0, until: float = math.inf, tell: Tell | None = None) -> Iterator[Entry]:
+def entries(
+    state: Path, since: float = 0.0, until: float = math.inf, tell: Tell | None = None, jobs: Collection[str] = ()
+) -> Iterator[Entry]:
     """What was recorded from ``since`` to ``until``, oldest first; a line that a crash has torn is none.
 
-    Raises AsrptError where the trail is not there or not ours to read.
+    jobs: other ones, by the number before ``_``, need not come. Raises AsrptError where the trail is not there or not
+    ours to read.
     """
+    numbers = frozenset(job.encode() for job in jobs)
     with ExitStack() as stack:
         files = [stack.enter_context(file) for file in _open(state, since)]
         sizes = [os.fstat(file.fileno()).st_size for file in files]
@@ -44,7 +48,7 @@ def entries(state: Path, since: float = 0.0, until: float = math.inf, tell: Tell
                 if tell is not None and unsaid >= _TELL_EVERY:
                     tell(read, sum(sizes))
                     unsaid = 0
-                entry = _entry(line, since, until)
+                entry = _entry(line, since, until, numbers)
                 if entry is not None:
                     yield entry
 
@@ -86,10 +90,10 @@ def _open(state: Path, since: float) -> list[BinaryIO]:
     return list(reversed(files.values()))
 
 
-def _entry(line: bytes, since: float, until: float) -> Entry | None:
-    began = _TIME.match(line)
+def _entry(line: bytes, since: float, until: float, jobs: Collection[bytes]) -> Entry | None:
+    head = _HEAD.match(line)
     try:
-        if began is not None and not since <= float(began[1]) <= until:
+        if head is not None and (not since <= float(head[1]) <= until or (jobs and head[2] and head[2] not in jobs)):
             return None  # most lines, so they are not parsed
         entry = json.loads(line)
         in_time = since <= float(entry["time"]) <= until and isinstance(entry["event"], str)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 UNKNOWN = "-"
 
 
+@lru_cache(4096)  # asrpt-status asks four times for each of 10,000 jobs, and jobs that recur are predicted alike
 def slurm_time(seconds: float | None) -> str:
     """A duration as Slurm writes it: [D-]HH:MM:SS; ``-`` where not known."""
     if seconds is None or not 0 <= seconds < 1e12:

@@ -7,7 +7,6 @@ slurm.conf, same submissions.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -35,6 +34,7 @@ from slurm_asrpt.lab import figures
 from slurm_asrpt.lab.cluster import Lab, tail, up
 from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.train import Parser
 from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
 from slurm_asrpt.sim.samples import PHILLY
 from slurm_asrpt.sim.traces import read_trace
@@ -230,16 +230,9 @@ def _made(lab: Lab, shape: Shape, jobs: Sequence[DemoJob]) -> dict[str, Any]:
     }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every command of the project does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists the options")
-
-
 def parse_options(arguments: Sequence[str] | None) -> Demo:
     """The demo that the command line asks for. Raises InputError."""
-    parser = _Parser(prog="demo", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="demo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=Shape.jobs, help="how many jobs (default %(default)s)")
     parser.add_argument("--seed", type=int, default=Shape.seed, help="draws the models (default %(default)s)")
     parser.add_argument("--load", type=float, default=Shape.load, help="work over capacity (default %(default)s)")

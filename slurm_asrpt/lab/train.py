@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> Result:
     return Result(options.profile, *placed, alpha=alpha, iterations=options.iterations, seconds=round(seconds, 3))
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as every command of the project does."""
 
     def error(self, message: str) -> NoReturn:
@@ -136,7 +136,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+    made = Parser(
         prog="asrpt-lab train",
         description="A stand-in for training, as fast as its placement; runs inside a job.",
         epilog="Example:\n  asrpt-lab train --profile vgg19-dp4 --iterations 100",

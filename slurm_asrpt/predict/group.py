@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import numpy as np
-
 from slurm_asrpt.config import GroupSettings
 from slurm_asrpt.predict.features import MAX_BYTES, render_features
 from slurm_asrpt.predict.sizes import NO_SIZES, Sizes, sizes_in
@@ -25,8 +23,7 @@ ARGUMENT_BYTES = 4096
 """What counts of longer arguments."""
 
 _LANES = ((1, 1000003, 4294967291), (2, 786433, 4294967279))
-_BLOCK = 12
-_WEIGHTS = np.array([256**i for i in range(6)], dtype=np.uint64)
+_STEP, _BLOCK = 6, 12
 _DIGITS = re.compile(rb"[0-9]+")
 _HINTS = re.compile(rb"(?:\A|[ \t\n;])asrpt:([^ \t\n;]*)")
 _HINT = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
@@ -64,8 +61,7 @@ class Identity:
 def digest(data: bytes) -> str:
     """16 hex digits of ``data``: two polynomials modulo primes below 2^32, six bytes a step (see the Lua twin)."""
     whole = len(data) - len(data) % _BLOCK
-    sixes = np.frombuffer(data, dtype=np.uint8, count=whole).reshape(-1, 6).astype(np.uint64)
-    values = (sixes @ _WEIGHTS).tolist()
+    values = [int.from_bytes(data[at : at + _STEP], "little") for at in range(0, whole, _STEP)]
     values += data[whole:]
     values.append(len(data))
     return "".join(f"{_lane(values, *lane):08x}" for lane in _LANES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,11 @@ def statistics(trace: Trace) -> dict[str, Any]:
         "tail": _tail(duration, work),
         "arrivals": _arrivals(trace),
     }
+
+
+def size_label(size: Mapping[str, Any]) -> str:
+    """``1``, ``3-4``."""
+    return str(size["to"]) if size["from"] == size["to"] else f"{size['from']}-{size['to']}"
 
 
 def _percentiles(values: Floats) -> dict[str, float] | None:

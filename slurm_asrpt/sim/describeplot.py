@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.describe import RECURRENT_RUNS, runs_per_job
+from slurm_asrpt.sim.describe import RECURRENT_RUNS, runs_per_job, size_label
 from slurm_asrpt.sim.traces.base import Trace
 
 BLUE, ORANGE, GREY = "#3b6ea5", "#d98032", "#777777"
@@ -66,11 +66,6 @@ def _sizes(axis: Axes, found: Mapping[str, Any]) -> None:
     axis.set_xticks(place, [size_label(size) for size in sizes], rotation=45 if len(sizes) > 7 else 0)
     axis.set(title=f"Sizes: {found['single_gpu_share']:.0%} of the jobs on one GPU", xlabel="GPUs", ylabel="%")
     axis.legend(frameon=False, fontsize=8)
-
-
-def size_label(size: Mapping[str, Any]) -> str:
-    """``1``, ``3-4``."""
-    return str(size["to"]) if size["from"] == size["to"] else f"{size['from']}-{size['to']}"
 
 
 def _recurrence(axis: Axes, trace: Trace, found: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ def over_bounds(result: Result, lower: dict[str, float], cluster: Cluster) -> di
     The jobs of a run that was cut short are not those of the bound, so their ratio would say nothing.
     """
     can_run = int((~np.isnan(result.table.best_alphas(cluster.nodes, cluster.fabric))).sum())
-    mean = _mean(result.completion_times) if len(result.ended) == can_run else None
+    mean = mean_of(result.completion_times) if len(result.ended) == can_run else None
     return {f"over_{name}": mean / bound if mean and bound > 0 else None for name, bound in lower.items()}
 
 
@@ -55,28 +55,30 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
         "jobs": len(result.table),
         "ended": len(result.ended),
         "never_started": len(result.never_started),
-        "mean_jct_s": _mean(jct),
-        "median_jct_s": _percentile(jct, 50),
-        "p99_jct_s": _percentile(jct, 99),
-        "mean_wait_s": _mean(wait),
-        "median_wait_s": _percentile(wait, 50),
-        "p90_wait_s": _percentile(wait, 90),
-        "p99_wait_s": _percentile(wait, 99),
-        "max_wait_s": _percentile(wait, 100),
-        "mean_slowdown": _mean(slow),
-        "median_slowdown": _percentile(slow, 50),
-        "p90_slowdown": _percentile(slow, 90),
-        "p99_slowdown": _percentile(slow, 99),
-        "p999_slowdown": _percentile(slow, 99.9),
+        "mean_jct_s": mean_of(jct),
+        "median_jct_s": percentile(jct, 50),
+        "p99_jct_s": percentile(jct, 99),
+        "mean_wait_s": mean_of(wait),
+        "median_wait_s": percentile(wait, 50),
+        "p90_wait_s": percentile(wait, 90),
+        "p99_wait_s": percentile(wait, 99),
+        "max_wait_s": percentile(wait, 100),
+        "mean_slowdown": mean_of(slow),
+        "median_slowdown": percentile(slow, 50),
+        "p90_slowdown": percentile(slow, 90),
+        "p99_slowdown": percentile(slow, 99),
+        "p999_slowdown": percentile(slow, 99.9),
         "makespan_s": makespan,
         "utilisation": used / capacity if capacity else 0.0,
         "placement_loss": used / best - 1 if best else 0.0,
     }
 
 
-def _mean(values: Floats) -> float | None:
+def mean_of(values: Floats) -> float | None:
+    """None without values."""
     return float(values.mean()) if len(values) else None
 
 
-def _percentile(values: Floats, share: float) -> float | None:
+def percentile(values: Floats, share: float) -> float | None:
+    """None without values."""
     return float(np.percentile(values, share)) if len(values) else None

@@ -23,6 +23,7 @@ from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
 from slurm_asrpt.sim.html import jobs
 from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load, recurrence_key
@@ -210,25 +211,17 @@ def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> O
     figures: dict[str, Any] = {
         "jobs": int(compared.sum()),
         "never_started": int((~np.isnan(past.wait) & np.isnan(wait)).sum()),
-        "mean_wait_s": _mean(mine),
-        **{f"p{share}_wait_s": _percentile(mine, share) for share in (50, 90, 99)},
-        "max_wait_s": _percentile(mine, 100),
-        "mean_jct_s": _mean(done),
-        "p99_jct_s": _percentile(done, 99),
-        "mean_slowdown": _mean(done / duration),
+        "mean_wait_s": mean_of(mine),
+        **{f"p{share}_wait_s": percentile(mine, share) for share in (50, 90, 99)},
+        "max_wait_s": percentile(mine, 100),
+        "mean_jct_s": mean_of(done),
+        "p99_jct_s": percentile(done, 99),
+        "mean_slowdown": mean_of(done / duration),
         "jct_over_real": float(done.sum() / real.sum()) if len(real) else None,
         "wait_over_real": float(mine.sum() / past.wait[compared].sum()) if past.wait[compared].sum() > 0 else None,
         "later_than_real": float((mine > past.wait[compared] + 60).mean()) if len(mine) else None,
     }
     return Outcome(name, mine, figures)
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _percentile(values: Floats, share: float) -> float | None:
-    return float(np.percentile(values, share)) if len(values) else None
 
 
 def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict[str, Any]:

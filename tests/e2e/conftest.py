@@ -107,7 +107,7 @@ class Cluster:
         """As the lab's SlurmUser, with the umask of the unit."""
         uid, gid = identity(self.lab.spec.slurm_user)
         with self.log.open("ab") as log:
-            command = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
+            command: list[str | Path] = [COMMANDS / "asrptd", "--log-level", "debug", *arguments]
             self.daemon = subprocess.Popen(
                 command, env=self.lab.env, stdout=log, stderr=log, user=uid, group=gid, extra_groups=[], umask=0o077
             )
@@ -222,7 +222,7 @@ class Cluster:
             return {run.job_id: run for run in history.runs() if run.state != REQUEUED}
 
     def admin(self, *arguments: str, user: str | None = None) -> str:
-        command = [COMMANDS / "asrpt-admin", *arguments]
+        command: list[str | Path] = [COMMANDS / "asrpt-admin", *arguments]
         return self.lab.run(command, user=user, timeout_s=120).stdout
 
     def controller_log(self) -> str:
@@ -269,7 +269,7 @@ def session_lab() -> Iterator[Lab]:
     directory = Path(tempfile.mkdtemp(prefix="asrpt-e2e-", dir="/tmp"))
     directory.chmod(0o755)
     directory.rmdir()
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "daemon": {"interval_s": 0.5, "progress_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0},
         "policy": {"name": "asrpt", "tau": 20.0},
         "paths": {"profiles": [str(directory / "profiles")]},

@@ -59,7 +59,7 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
     directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
     directory.rmdir()
     wrappers = directory.with_name(directory.name + "-bin")
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "slurm": {"bin_dir": str(wrappers), "timeout_s": TIMEOUT_S, "client": "cli"},
         "daemon": {"interval_s": 0.5, "progress_s": 1.0, "lease_s": LEASE_S, "unpin_after_s": 4.0},
         "policy": {"name": policy, **POLICIES.get(policy, {})},
@@ -334,7 +334,7 @@ class Arena(Cluster):
             tickets=self.tickets,
             starts=self.starts(),
             records=self.records,
-            runs=self.runs(),
+            runs=self.times_run(),
             audit=self.entries(),
             lease_s=LEASE_S,
             now=time.time(),
@@ -406,7 +406,7 @@ class Arena(Cluster):
                     entries.append(json.loads(line))
         return [entry for entry in entries if abs(entry["time"] - time.time()) < 2 * 86400]
 
-    def runs(self) -> Counter[str]:
+    def times_run(self) -> Counter[str]:
         with contextlib.suppress(AsrptError), History(self.paths / "state" / HISTORY, read_only=True) as history:
             return Counter(run.job_id for run in history.runs(since=int(self._began[0]) - 7200))
         return Counter()

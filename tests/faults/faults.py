@@ -28,8 +28,8 @@ from tests.faults.wrapper import MODES
 
 TAKEOVER_S = 10.0
 
-Inject = Callable[[Arena, Random], int]
-"""Does it so often as it returns."""
+Inject = Callable[[Arena, Random, int], int]
+"""Does it so often as it returns; the last argument is how often it is asked to."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ FAULTS: dict[str, Fault] = {}
 
 def fault(
     name: str, text: str, size: int = 1, smoke: int = 1, own_load: bool = False, policy: str = ""
-) -> Callable[..., Inject]:
+) -> Callable[[Inject], Inject]:
     """Register. size: times (or jobs) in one round; smoke: the same in the default test run."""
 
-    def add(inject: Callable[[Arena, Random, int], int]) -> Callable[[Arena, Random, int], int]:
+    def add(inject: Inject) -> Inject:
         FAULTS[name] = Fault(name, text, inject, size, smoke, own_load, policy)
         return inject
 

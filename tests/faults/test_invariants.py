@@ -39,7 +39,7 @@ def changed(**changes: Any) -> dict[str, JobRecord]:
     return {"t1": dataclasses.replace(ENDED, **changes)}
 
 
-def test_a_job_that_ran_once_and_left_its_traces_is_sound():
+def test_a_job_that_ran_once_and_left_its_traces_is_sound() -> None:
     assert look() == Findings(submitted=1)
     assert look().sound
 
@@ -59,7 +59,7 @@ def test_a_job_that_ran_once_and_left_its_traces_is_sound():
         ({"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "starts": [], "records": {"t1": WAITS}}, "stuck"),
     ],
 )
-def test_what_is_lost_stuck_or_run_twice_is_found(changes, kind):
+def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind: str) -> None:
     assert getattr(look(**changes), kind) == ["t1"]
     assert not look(**changes).sound
 
@@ -77,7 +77,7 @@ def test_what_is_lost_stuck_or_run_twice_is_found(changes, kind):
         ({"records": changed(admin_comment="")}, "has no tag"),
     ],
 )
-def test_every_other_breach_is_told_in_words(changes, words):
+def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str) -> None:
     assert words in "\n".join(look(**changes).other)
     assert not look(**changes).sound
 
@@ -94,7 +94,7 @@ def test_every_other_breach_is_told_in_words(changes, words):
         {"records": changed(admin_comment=""), "hook_warned": True, "audit": [], "runs": {}},
     ],
 )
-def test_what_may_be_is_no_breach(changes):
+def test_what_may_be_is_no_breach(changes: dict[str, Any]) -> None:
     assert look(**changes).sound
 
 
@@ -110,7 +110,7 @@ TRAINED = {
 """A training that was interrupted, as it must be."""
 
 
-def test_a_training_that_did_each_iteration_once_is_sound():
+def test_a_training_that_did_each_iteration_once_is_sound() -> None:
     assert look(**TRAINED).sound
     assert look(**{**TRAINED, "spans": {"t1": [(0, 300)]}}).sound
     again = {**TRAINED, "spans": {"t1": [(0, 120), (0, 300)]}}
@@ -131,29 +131,29 @@ def test_a_training_that_did_each_iteration_once_is_sound():
         {},
     ],
 )
-def test_iterations_done_twice_or_left_out_are_a_breach(spans):
+def test_iterations_done_twice_or_left_out_are_a_breach(spans: dict[str, list[tuple[int, int]]]) -> None:
     (breach,) = look(**{**TRAINED, "spans": spans}).other
     assert "of 300 iterations" in breach
 
 
-def test_a_training_that_failed_is_a_breach_even_with_all_iterations_done():
+def test_a_training_that_failed_is_a_breach_even_with_all_iterations_done() -> None:
     (breach,) = look(**{**TRAINED, "records": changed(restarts=1, state="FAILED")}).other
     assert "(job 7, FAILED)" in breach
 
 
-def test_one_interruption_too_many_is_a_breach():
+def test_one_interruption_too_many_is_a_breach() -> None:
     (breach,) = look(**{**TRAINED, "most_interruptions": 1}).other
     assert "was interrupted 2 times" in breach
     assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], "whatever Slurm forgot"
 
 
-def test_what_slurm_forgot_when_it_was_killed_is_counted_apart():
+def test_what_slurm_forgot_when_it_was_killed_is_counted_apart() -> None:
     assert look(starts=[], records={}, slurm_lost_state=True).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True, recovered={"7"}).slurms_own == ["t1"]
     assert look(starts=[STARTED, STARTED], slurm_lost_state=True).twice == ["t1"]
 
 
-def test_what_slurm_did_by_itself_is_counted_apart():
+def test_what_slurm_did_by_itself_is_counted_apart() -> None:
     assert look(starts=[], records=changed(state="NODE_FAIL")).slurms_own == ["t1"]
     launched = changed(state="NODE_FAIL", required_nodes="n4", nodes="n4")
     assert look(starts=[], records=launched).slurms_own == ["t1"]
@@ -162,7 +162,7 @@ def test_what_slurm_did_by_itself_is_counted_apart():
     assert look(records={"t1": WAITS}, starts=[], completed={"7"}).stuck == ["t1"]
 
 
-def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
+def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return() -> None:
     allocate, back = "sched: Allocate JobId=7 NodeList=n1", "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4"
     backfilled = "sched/backfill: _start_job: Started JobId=7 in gpu on n2"
     for first in (allocate, backfilled):
@@ -171,7 +171,7 @@ def test_a_start_that_slurm_forgot_is_one_before_and_one_after_its_return():
     assert recovered("\n".join([allocate, back])) == set()
 
 
-def test_a_ghost_is_a_job_that_has_ended_and_is_there_again():
+def test_a_ghost_is_a_job_that_has_ended_and_is_there_again() -> None:
     start, done = "sched: Allocate JobId=7 NodeList=n1", "_job_complete: JobId=7 done"
     back, submitted = "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4", "_slurm_rpc_submit_batch_job: JobId=7 "
     assert ghosts("\n".join([start, done, back, back])) == {"7"}
@@ -181,7 +181,7 @@ def test_a_ghost_is_a_job_that_has_ended_and_is_there_again():
     assert ghosts("\n".join([start, back])) == set()
 
 
-def test_counts_add_up_over_runs(tmp_path):
+def test_counts_add_up_over_runs(tmp_path: Path) -> None:
     file = tmp_path / "counts.json"
     keep(file, [Counts("sigkill", injected=3, submitted=7, failures=["1.0: lost: t1"], lost=1)], 1, "asrpt")
     keep(file, [Counts("sigkill", injected=2, submitted=5), Counts("node", injected=1)], 2, "asrpt")
@@ -193,6 +193,6 @@ def test_counts_add_up_over_runs(tmp_path):
     assert "| **all** | 6 | 12 | 1 | 0 | 0 | 0 | 0 | |" in text
 
 
-def test_the_page_shows_the_counts_that_were_kept():
+def test_the_page_shows_the_counts_that_were_kept() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     assert known_table(LEDGER) in page

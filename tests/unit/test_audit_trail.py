@@ -39,6 +39,15 @@ def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
     assert turns(tmp_path) == [0, 1, 2, 3, 4]
 
 
+def test_lines_of_other_jobs_are_left_out_where_jobs_are_named(tmp_path: Path) -> None:
+    audit = Audit(tmp_path)
+    for turn, job in enumerate(("4711", "4711_3", "47", "47110", "", "14711")):
+        audit.record(float(turn), "not-started", job, turn=turn, other={"job": "4711"})
+    audit.flush()
+    found = [entry["turn"] for entry in entries(tmp_path, jobs={"4711"})]
+    assert found == [0, 1, 4]  # and what is of no job
+
+
 def test_fewer_files_than_before_are_kept_from_the_next_one_on(tmp_path: Path) -> None:
     for number in (1, 2, 7):
         (tmp_path / f"{FILE_NAME}.{number}").write_text("{}\n")

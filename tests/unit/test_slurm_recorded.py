@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.slurm.fake import RecordedClient
 from slurm_asrpt.slurm.parse import parse_jobs, parse_update_errors
 from slurm_asrpt.slurm.records import RUNNING_STATES, Update
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 from slurm_asrpt.slurm.tag import parse_tag
+from tests.recorded_client import RecordedClient
 
 FOLDERS = sorted(p for p in (Path(__file__).parents[1] / "recorded").iterdir() if (p / "squeue.json").exists())
 
@@ -22,7 +22,7 @@ def folder(request):
 
 @pytest.fixture
 def client(folder) -> SlurmClient:
-    return RecordedClient(folder)  # mypy holds it to the protocol
+    return RecordedClient(folder)
 
 
 @pytest.fixture
