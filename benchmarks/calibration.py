@@ -9,7 +9,8 @@ have ended: a queue that nobody joins any more would let them start earlier than
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
 submitted before the training, ``trained`` those after it, ``all`` both; ``every`` counts those that come later, too,
 and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
-are shares of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their
+are shares of the ``jobs`` told, in so many ``batches``; ``inside_95`` and ``together_95`` say what they are worth
+(benchmarks.held); ``closed`` the same of those with an upper end. ``width_s`` is the median of their
 widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. ``--runs`` keeps what it is counted from.
 Needs root; 5 to 30 minutes.
 """
@@ -32,7 +33,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
-from benchmarks.held import held
+from benchmarks.held import Verdict, held
 from benchmarks.swing import swinging
 from slurm_asrpt.config import DEFAULT_POLICY, load_settings
 from slurm_asrpt.lab.cluster import Lab
@@ -119,16 +120,18 @@ def recorded(lab: Lab, history: History) -> list[Run]:
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run for run in runs if run.forecast_made]
-    early = sum(run.start_time < run.forecast_low for run in told)
-    late = sum(0 < run.forecast_high < run.start_time for run in told)
     closed = [run for run in told if run.forecast_high]
     widths = [run.forecast_high - run.forecast_low for run in closed]
     return {
-        **held(len(told), early, late),
-        "closed": held(len(closed), sum(run.start_time < run.forecast_low for run in closed), late),
+        **held([verdict(run) for run in told]),
+        "closed": held([verdict(run) for run in closed]),
         "width_s": median(widths) if widths else None,
         "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
     }
+
+
+def verdict(run: Run) -> Verdict:
+    return run.forecast_made, run.start_time < run.forecast_low, 0 < run.forecast_high < run.start_time
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
 from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
 from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
-the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of many more may be; ``raw`` the same before
-the margins that asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not
-have within the horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
+the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of many more may be, ``together_95`` the
+same where those told at once, in ``batches``, are taken to fail together; ``raw`` the same before the margins that
+asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not have within the
+horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
 from then on, ``ms`` the CPU time of a forecast. ``--blind`` leaves out those who come later. ``--swing`` has them come
 by lot, more by day and fewer by night; without it the trace's own days are stretched until the load is right.
 """
@@ -215,8 +216,7 @@ def with_margins(told: Sequence[Told]) -> list[Told]:
 
 
 def shares(told: Sequence[Told]) -> dict[str, Any]:
-    early = sum(began < found.earliest for _, found, began in told)
-    return held(len(told), early, sum(began > found.latest for _, found, began in told))
+    return held([(made, began < found.earliest, began > found.latest) for made, found, began in told])
 
 
 def main() -> int:
