@@ -1,15 +1,18 @@
 """Whether start times hold on a real Slurm: python -m benchmarks.calibration --json
 
-Jobs of `pai-like`, run times divided by ``--compress``, come to a lab at ``--load``. asrptd, in mode enforce, begins
-with nothing to predict from; when half of the ``--jobs`` have come the predictor is trained, once. More jobs go on
-coming until all of these have ended: a queue that nobody joins any more would let them start earlier than any other.
+Jobs of `pai-like`, run times divided by ``--compress``, come to a lab at ``--load``. With ``--swing`` they come by lot,
+and the load of the first ``--jobs`` rises and falls with a day as much shorter: by day more come than can run, by night
+the queue drains, as on a cluster with users. asrptd, in mode enforce, begins with nothing to predict from; when half of
+the ``--jobs`` have come the predictor is trained, once. Up to ``--more`` times as many go on coming until all of these
+have ended: a queue that nobody joins any more would let them start earlier than any other.
 
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
 submitted before the training, ``trained`` those after it, ``all`` both; ``every`` counts those that come later, too,
 and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
-are shares of the ``jobs`` told; ``closed`` the same of those with an upper end. ``width_s`` is the median of their
+are shares of the ``jobs`` told, in so many ``batches``; ``inside_95`` and ``together_95`` say what they are worth
+(benchmarks.held); ``closed`` the same of those with an upper end. ``width_s`` is the median of their
 widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. ``--runs`` keeps what it is counted from.
-Needs root; 5 to 25 minutes.
+Needs root; 5 to 30 minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
-from benchmarks.held import held
+from benchmarks.held import Verdict, held
+from benchmarks.swing import swinging
 from slurm_asrpt.config import DEFAULT_POLICY, load_settings
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
@@ -41,9 +45,7 @@ from slurm_asrpt.sim.traces import Trace
 SHORTEST_S = 2.0
 LONGEST_H = 3.0
 """Of the trace's time: longer runs count as so long, or one would outlast all others."""
-DAY_JOBS = 1500
-MORE = 6.0
-"""So many more jobs, times ``--jobs``, may come after them."""
+DAY_JOBS, DAY_S = 1500, 86400.0
 PATIENCE_S = 600.0
 """For all to end that have come."""
 COMING_S = 120.0
@@ -55,13 +57,18 @@ MODE = "enforce"
 
 def workload(options: argparse.Namespace, gpus: int) -> Trace:
     """Jobs that fit half of the lab, with its run times, and submitted so that they make the load; more than needed."""
-    most = math.ceil((1 + MORE) * options.jobs)
+    most = math.ceil((1 + options.more) * options.jobs)
     trace = load_trace(f"pai-like:{2 * most}:{most / DAY_JOBS:g}", options.seed)
     jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(most).reset_index(drop=True)
     run = (jobs["duration_s"].clip(upper=3600 * LONGEST_H) / options.compress).clip(lower=SHORTEST_S).round()
-    span = float((run * jobs["gpus"]).sum()) / gpus / options.load
-    came = jobs["submit_s"] - jobs["submit_s"].iloc[0]
-    return replace(trace, jobs=jobs.assign(duration_s=run, submit_s=came * span / came.iloc[-1]))
+    busy = (run * jobs["gpus"]) / gpus / options.load
+    if options.swing:
+        span = float(busy.head(options.jobs).sum()) * most / options.jobs
+        submit = swinging(most, span, DAY_S / options.compress, options.swing, options.seed)
+    else:
+        came = jobs["submit_s"] - jobs["submit_s"].iloc[0]
+        submit = came * float(busy.sum()) / came.iloc[-1]
+    return replace(trace, jobs=jobs.assign(duration_s=run, submit_s=submit))
 
 
 def submit(lab: Lab, job: Any) -> str:
@@ -113,16 +120,18 @@ def recorded(lab: Lab, history: History) -> list[Run]:
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
     told = [run for run in runs if run.forecast_made]
-    early = sum(run.start_time < run.forecast_low for run in told)
-    late = sum(0 < run.forecast_high < run.start_time for run in told)
     closed = [run for run in told if run.forecast_high]
     widths = [run.forecast_high - run.forecast_low for run in closed]
     return {
-        **held(len(told), early, late),
-        "closed": held(len(closed), sum(run.start_time < run.forecast_low for run in closed), late),
+        **held([verdict(run) for run in told]),
+        "closed": held([verdict(run) for run in closed]),
         "width_s": median(widths) if widths else None,
         "wait_s": median(run.start_time - run.forecast_made for run in told) if told else None,
     }
+
+
+def verdict(run: Run) -> Verdict:
+    return run.forecast_made, run.start_time < run.forecast_low, 0 < run.forecast_high < run.start_time
 
 
 def replay(options: argparse.Namespace) -> dict[str, Any]:
@@ -141,6 +150,7 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "seed": options.seed,
         "load": options.load,
+        "swing": options.swing,
         "judged": len(judged),
         "ended": len(runs),
         "cold": figures([run for run in runs if run.submit_time < trained]),
@@ -154,8 +164,10 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=150)
+    parser.add_argument("--more", type=float, default=6.0, help="so many more may come, times --jobs")
     parser.add_argument("--nodes", default="4x4")
     parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--swing", type=float, default=0.0, help="depth of a day's swing of the load, 0 to 1")
     parser.add_argument("--compress", type=float, default=300.0, help="a run of so many seconds takes one")
     parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s")
     parser.add_argument("--seed", type=int, default=0)

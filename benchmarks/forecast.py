@@ -3,10 +3,12 @@
 A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
 from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
 from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
-the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of many more may be; ``raw`` the same before
-the margins that asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not
-have within the horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
-from then on, ``ms`` the CPU time of a forecast. ``--blind`` leaves out those who come later.
+the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of many more may be, ``together_95`` the
+same where those told at once, in ``batches``, are taken to fail together; ``raw`` the same before the margins that
+asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not have within the
+horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
+from then on, ``ms`` the CPU time of a forecast. ``--blind`` leaves out those who come later. ``--swing`` has them come
+by lot, more by day and fewer by night; without it the trace's own days are stretched until the load is right.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from benchmarks.held import held
+from benchmarks.swing import swinging
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
@@ -44,6 +47,7 @@ from slurm_asrpt.sim.predictors import chains_of, taught
 from slurm_asrpt.sim.sources import load_trace
 from slurm_asrpt.sim.workload import Cluster, Options, build
 
+DAY_S = 86400.0
 Spans = Mapping[JobId, Span]
 Told = tuple[float, Estimate, float]
 """When an estimate was made, it, and the start."""
@@ -128,6 +132,9 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
     fitting = trace.jobs["gpus"] <= cluster.total_gpus
     trace = replace(trace, jobs=trace.jobs[fitting].reset_index(drop=True))
     table = build(trace, cluster, Options(models="none", predictor="expected", load=chosen.load, retrain_s=0)).table
+    if chosen.swing:
+        submit = swinging(len(table), float(table.submit[-1]), DAY_S, chosen.swing, seed)
+        table = replace(table, submit=submit)
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
     lessons = [Lesson(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
@@ -209,8 +216,7 @@ def with_margins(told: Sequence[Told]) -> list[Told]:
 
 
 def shares(told: Sequence[Told]) -> dict[str, Any]:
-    early = sum(began < found.earliest for _, found, began in told)
-    return held(len(told), early, sum(began > found.latest for _, found, began in told))
+    return held([(made, began < found.earliest, began > found.latest) for made, found, began in told])
 
 
 def main() -> int:
@@ -219,6 +225,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=5)
     parser.add_argument("--gpus", type=int, default=8, help="of each server")
     parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--swing", type=float, default=0.0, help="depth of a day's swing of the load, 0 to 1")
     parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
     parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
     parser.add_argument(

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 _Z = 1.96
+Verdict = tuple[float, bool, bool]
+"""When a job was told its start, whether it began before the interval, whether after it."""
 
 
-def held(jobs: int, early: int, late: int) -> dict[str, Any]:
-    """Shares of the ``jobs`` that were told; ``inside_95``: where the true share lies with 95% (Wilson 1927)."""
-    least = max(jobs, 1)
-    shares = {"inside": (jobs - early - late) / least, "early": early / least, "late": late / least}
+def held(told: Sequence[Verdict]) -> dict[str, Any]:
+    """Shares of the ``jobs`` that were told; ``inside_95``: where the true share lies with 95% (Wilson 1927).
+
+    That takes each job for a trial of its own. Those told by one forecast wait in one queue and fail together:
+    ``together_95`` is the same for as many trials as these ``batches`` are worth (design effect: Kish 1965).
+    """
+    jobs, least = len(told), max(len(told), 1)
+    early, late = sum(early for _, early, _ in told) / least, sum(late for _, _, late in told) / least
+    shares = {"inside": 1 - early - late if jobs else 0.0, "early": early, "late": late}
+    together = defaultdict[float, list[bool]](list)
+    for made, early_one, late_one in told:
+        together[made].append(not (early_one or late_one))
     return {
         "jobs": jobs,
         **{name: round(share, 4) for name, share in shares.items()},
         "inside_95": [round(end, 4) for end in _wilson(shares["inside"], jobs)],
+        "batches": len(together),
+        "together_95": [round(end, 4) for end in _wilson(shares["inside"], _trials([*together.values()]))],
     }
 
 
-def _wilson(share: float, of: int) -> tuple[float, float]:
+def _trials(together: Sequence[Sequence[bool]]) -> float:
+    """As many jobs, each told by itself, would say as much."""
+    of = sum(map(len, together))
+    share = sum(map(sum, together)) / max(of, 1)
+    beyond = sum((sum(one) - share * len(one)) ** 2 for one in together)
+    if len(together) < 2 or not beyond:
+        return len(together)
+    return min(of, share * (1 - share) * of * of / beyond * (len(together) - 1) / len(together))
+
+
+def _wilson(share: float, of: float) -> tuple[float, float]:
     if not of:
         return 0.0, 1.0
     middle, scale = share + _Z * _Z / (2 * of), 1 + _Z * _Z / of

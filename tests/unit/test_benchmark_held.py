@@ -1,0 +1,41 @@
+"""What the shares of starts inside their intervals are worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.held import held
+
+VERDICT = st.sampled_from([(False, False), (True, False), (False, True)])
+TOLD = st.lists(st.builds(lambda made, end: (float(made), *end), st.integers(0, 9), VERDICT), max_size=60)
+
+
+@given(TOLD)
+def test_shares_are_of_all_and_their_spreads_hold_them(told: list[tuple[float, bool, bool]]) -> None:
+    found = held(told)
+    assert found["jobs"] == len(told)
+    assert found["batches"] == len({made for made, _, _ in told})
+    assert found["inside"] + found["early"] + found["late"] == pytest.approx(1.0 if told else 0.0, abs=2e-4)
+    for low, high in (found["inside_95"], found["together_95"]):
+        assert 0 <= low <= found["inside"] + 1e-4
+        assert found["inside"] - 1e-4 <= high <= 1
+
+
+def test_those_told_together_are_one_trial_where_they_fail_together() -> None:
+    """Twenty forecasts of ten jobs, of which two miss all: no more is known than of twenty jobs, one of them lent."""
+    told = [(float(made), False, made < 2) for made in range(20) for _ in range(10)]
+    single = held([(float(number), False, number < 2) for number in range(20)])
+    assert held(told)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
+    assert np.diff(held(told)["inside_95"]) < np.diff(held(told)["together_95"]) / 2
+
+
+def test_each_told_by_itself_is_a_trial_of_its_own() -> None:
+    found = held([(float(number), number % 10 == 0, False) for number in range(1000)])
+    assert found["together_95"] == pytest.approx(found["inside_95"], abs=1e-3)
+
+
+def test_one_forecast_that_held_is_one_trial_that_held() -> None:
+    assert held([(1.0, False, False)] * 50)["together_95"] == held([(1.0, False, False)])["inside_95"]
