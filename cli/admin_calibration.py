@@ -40,7 +40,7 @@ def calibration_command(
     with read_history(of_asrptd(config)) as history:
         found = calibration(history, int(time.time()) - days * DAY_S)
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps({**asdict(found), "closed_late": found.closed_late}))
     else:
         print_prose(_words(found, days))
 
@@ -48,8 +48,9 @@ def calibration_command(
 def _words(found: Calibration, days: int) -> str:
     if not found.jobs:
         return f"no job that ended in the last {days} days had been given a start time"
+    late = f"; of {found.closed} with a latest time {found.closed_late:.0%} began after it" if found.closed else ""
     few = f"; of fewer than {FEW} jobs that says little" if found.jobs < FEW else ""
     return (
         f"{found.jobs} jobs of the last {days} days: {found.inside:.0%} started inside their 10-90% interval, "
-        f"{found.early:.0%} before, {found.late:.0%} after{few}"
+        f"{found.early:.0%} before, {found.late:.0%} after{late}{few}"
     )

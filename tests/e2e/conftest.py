@@ -170,7 +170,7 @@ class Cluster:
             jobs = self.jobs()
             return all(j in jobs and jobs[j].state == state for j in job_ids)
 
-        wait_for(there, f"jobs {job_ids} are {state}", timeout)
+        wait_for(there, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout)
         return {job_id: self.job(job_id) for job_id in job_ids}
 
     def output(self, name: str, user: str = "asrpt1") -> str:
@@ -246,12 +246,12 @@ class Cluster:
                 path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
-def wait_for(condition: Callable[[], Any], what: str, timeout: float) -> None:
-    """Poll until the condition holds; fails the test with what was waited for."""
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout: float) -> None:
+    """Poll until the condition holds; fails the test with what was waited for. what: asked for only then."""
     deadline = time.monotonic() + PATIENCE * timeout
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"after {PATIENCE * timeout:g} s still not: {what}")
+            pytest.fail(f"after {PATIENCE * timeout:g} s still not: {what if isinstance(what, str) else what()}")
         time.sleep(0.1)
 
 

@@ -273,7 +273,8 @@ def test_calibration_counts_inside_early_and_late(bench):
     assert calibration(bench.history, 0) == Calibration(0, 0.0, 0.0, 0.0)
     runs = [run(1, 20), run(2, 30), run(3, 19), run(4, 31), run(5, 99, high=0), run(6, 99, made=0)]
     bench.history.record([*runs, run(7, 25), run(8, 24)])
-    assert calibration(bench.history, 0) == Calibration(7, 5 / 7, 1 / 7, 1 / 7)
+    assert calibration(bench.history, 0) == Calibration(7, 5 / 7, 1 / 7, 1 / 7, closed=6)
+    assert calibration(bench.history, 0).closed_late == pytest.approx(1 / 6)
     assert calibration(bench.history, 1001).jobs == 0
 
 
@@ -297,7 +298,7 @@ def test_a_real_queue_through_the_real_process(bench_gated):
         bench_gated.cycle(100)
         slurm.end(job_id)
         bench_gated.cycle(2)
-    assert calibration(bench_gated.history, 0) == Calibration(3, 1.0, 0.0, 0.0)
+    assert calibration(bench_gated.history, 0) == Calibration(3, 1.0, 0.0, 0.0, closed=3)
 
 
 def test_what_slurm_takes_between_two_jobs_is_in_the_forecasts(watched, waiting):
