@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_asrpt_cli.status_read import around, of_users, published, screenful, warn_if_stale
+from slurm_asrpt_cli.status_read import around, of_jobs, of_users, published, screenful, warn_if_stale
 from slurm_asrpt_cli.status_select import Selection, one, ordered, select
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
 
@@ -74,8 +74,11 @@ def show_table(
 
 def _chosen(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
     """Only the jobs that were asked for, in that order. Raises AsrptError for one that is not there."""
-    now, theirs = time.time(), chosen.users and not chosen.jobs
-    found = of_users(folder, now, chosen.users) if theirs else published(folder, now)
+    now = time.time()
+    if chosen.jobs:
+        found = of_jobs(folder, now, {wanted.job_id.partition("_")[0] for wanted in chosen.jobs})
+    else:
+        found = of_users(folder, now, chosen.users) if chosen.users else published(folder, now)
     warn_if_stale(found, now)
     return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
 

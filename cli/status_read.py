@@ -13,6 +13,7 @@ from slurm_asrpt.status import (
     JobStatus,
     Status,
     read_around,
+    read_jobs,
     read_screenful,
     read_status,
     read_users,
@@ -61,6 +62,11 @@ def warn_if_stale(found: Status, now: float) -> None:
 def of_users(folder: Path, now: float, users: Iterable[str]) -> Status:
     """The same with their jobs alone. Raises AsrptError."""
     return _without_old_estimates(read_users(folder, users), now)
+
+
+def of_jobs(folder: Path, now: float, job_ids: Iterable[str]) -> Status:
+    """The same with these jobs and arrays alone. Raises AsrptError."""
+    return _without_old_estimates(read_jobs(folder, job_ids), now)
 
 
 def around(folder: Path, now: float, job_id: str) -> Status:

@@ -211,6 +211,13 @@ def read_users(run_dir: Path, users: Iterable[str]) -> Status:
     return _read_some(run_dir, lambda line: any(mark in line for mark in marks))
 
 
+def read_jobs(run_dir: Path, job_ids: Iterable[str]) -> Status:
+    """The same with these jobs, or all tasks of arrays, alone."""
+    names = [f'"job_id": {json.dumps(job_id)}'.encode() for job_id in job_ids]
+    marks = [mark for name in names for mark in (name + b", ", name[:-1] + b"_")]
+    return _read_some(run_dir, lambda line: any(mark in line for mark in marks))
+
+
 def read_around(run_dir: Path, job_id: str) -> Status:
     """The same with this job or array, the first in line, and all that run: what its explanation rests on.
 

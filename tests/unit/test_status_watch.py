@@ -20,7 +20,16 @@ from slurm_asrpt_cli.status_screen import SORTS, View, pressed, screen, shown_jo
 from slurm_asrpt_cli.tables import Line
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status import JobStatus, Status, read_around, read_screenful, read_status, read_users, write_status
+from slurm_asrpt.status import (
+    JobStatus,
+    Status,
+    read_around,
+    read_jobs,
+    read_screenful,
+    read_status,
+    read_users,
+    write_status,
+)
 from tests.terminal import LEAVES, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
@@ -80,6 +89,7 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, EVERY)
     assert read_users(tmp_path, ["bob", ME]).jobs == [j for j in EVERY if j.user in ("bob", ME)]
     assert read_users(tmp_path, ['", "user": "bob", ']).jobs == []
+    assert read_jobs(tmp_path, ["150", "1500", "no such", '"']).jobs == [EVERY[len(RUNNING) + 49]]
     first = [*RUNNING, *WAITING[:3]]
     assert read_around(tmp_path, "150").jobs == [*first, EVERY[len(RUNNING) + 49]]
     assert read_around(tmp_path, "15").jobs == read_around(tmp_path, "no such").jobs == first
