@@ -9,10 +9,10 @@ from typing import Any
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.status import JobStatus
 
 _ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")
-_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([1-9][0-9]*))?)?")
 _COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
 
 
@@ -76,18 +76,10 @@ def _wanted(word: str) -> Wanted:
     if "_[" not in word:
         return Wanted(word, word)
     array = _ARRAY.fullmatch(word)
-    tasks = _tasks(array[2]) if array else ()
+    tasks = read_tasks(array[2]) if array else ()
     if array is None or not tasks:
         raise InputError(f"{word[:40]!r}: no tasks of an array; write for example 123_[1-4,7]")
     return Wanted(word, array[1], tasks)
-
-
-def _tasks(text: str) -> tuple[range, ...]:
-    """``1-4,7`` or ``0-9:3`` as numbers; none where a part of it is none."""
-    parts = [_RANGE.fullmatch(part) for part in text.split(",")]
-    found = [match.groups() for match in parts if match]
-    tasks = tuple(range(int(low), int(high or low) + 1, int(step or 1)) for low, high, step in found)
-    return tasks if len(tasks) == len(parts) else ()
 
 
 def _holds(job: JobStatus, name: str) -> bool:
@@ -96,7 +88,7 @@ def _holds(job: JobStatus, name: str) -> bool:
     tasks = job.facts.get("tasks")
     if job.job_id != array or not isinstance(tasks, str) or not task.isdecimal():
         return False
-    return any(int(task) in some for some in _tasks(tasks))
+    return any(int(task) in some for some in read_tasks(tasks))
 
 
 def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:

@@ -17,8 +17,9 @@ from ClusterShell.RangeSet import RangeSet
 
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.client import SlurmConfig
-from slurm_asrpt.slurm.parse import array_tasks, expand
+from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 from slurm_asrpt.slurm.tag import Tag
 
@@ -30,7 +31,7 @@ def node(name: str, index: int, gpus: int) -> NodeRecord:
 
 
 def in_array(tasks: str) -> list[int]:
-    return list(chain.from_iterable(array_tasks(tasks)))
+    return list(chain.from_iterable(read_tasks(tasks)))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.slurm.parse import array_tasks
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
 AHEAD = 100
@@ -37,7 +37,7 @@ def _chosen(rests: Iterable[Tracked], everybody: Iterable[Tracked]) -> Iterator[
         record = rest.record
         bound = record.array_most - parted[record.job_id] if record.array_most else AHEAD
         most = max(0, min(bound, AHEAD - waiting[record.job_id], room))
-        tasks = list(islice(chain.from_iterable(array_tasks(record.array_tasks)), most))
+        tasks = list(islice(chain.from_iterable(read_tasks(record.array_tasks)), most))
         room -= len(tasks)
         if tasks:
             yield rest, tasks

@@ -20,8 +20,8 @@ from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_run
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
-from slurm_asrpt.slurm.parse import array_tasks
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
@@ -351,7 +351,7 @@ class World:
             return tracked.why  # set when the start was taken back
         if tracked.record.array_tasks:
             tasks = tracked.record.array_tasks
-            return reason(Phase.WAITING, arrays.REASON, more=sum(map(len, array_tasks(tasks))), tasks=tasks)
+            return reason(Phase.WAITING, arrays.REASON, more=sum(map(len, read_tasks(tasks))), tasks=tasks)
         return None
 
     # jobs that run

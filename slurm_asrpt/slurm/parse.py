@@ -161,18 +161,6 @@ def _array(raw: Mapping[str, Any]) -> tuple[str, str]:
     return str(int(raw["job_id"])) if not array_id or task is None else f"{array_id}_{int(number(task))}", waiting
 
 
-def array_tasks(text: str) -> list[range]:
-    """``0-3,7`` or ``1-19:3`` as numbers. Raises SlurmError."""
-    tasks: list[range] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([0-9]{1,7}))?)?", part)
-        if found is None or found[3] == "0":
-            raise SlurmError(f"cannot read the tasks {text!r} of an array")
-        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-        tasks.append(range(first, last + 1, step))
-    return tasks
-
-
 def _tasks(raw: Mapping[str, Any]) -> int:
     return max(1, int(number(raw.get("tasks"), 1)))
 

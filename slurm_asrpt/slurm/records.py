@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from slurm_asrpt.slurm.arraytasks import read_tasks
 
 PENDING = "PENDING"
 RUNNING_STATES = frozenset(
@@ -14,8 +15,6 @@ RUNNING_STATES = frozenset(
 REQUEUED_STATES = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 LONGEST_TASKS = 4000
 """Characters. Tasks that users have cancelled here and there make a list long, and an update is one line."""
-_SOME = "[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?"
-_TASKS = re.compile(f"{_SOME}(,{_SOME})*")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class JobRecord:
     @property
     def can_be_parted(self) -> bool:
         """Whether all tasks of an array that wait in this record can be read, and named in one line."""
-        return len(self.array_tasks) <= LONGEST_TASKS and _TASKS.fullmatch(self.array_tasks) is not None
+        return len(self.array_tasks) <= LONGEST_TASKS and bool(read_tasks(self.array_tasks))
 
     @property
     def address(self) -> str:

@@ -26,7 +26,7 @@ from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
-from slurm_asrpt.slurm.parse import array_tasks
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
@@ -434,7 +434,7 @@ def token_of(job_id: str, name: str) -> str:
 def tokens_of(record: JobRecord) -> list[str]:
     """Of a job, or of all tasks of an array that wait in this record."""
     if record.array_tasks:
-        return [f"{record.name}.{task}" for some in array_tasks(record.array_tasks) for task in some]
+        return [f"{record.name}.{task}" for some in read_tasks(record.array_tasks) for task in some]
     return [token_of(record.job_id, record.name)]
 
 
