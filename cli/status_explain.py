@@ -116,7 +116,20 @@ def _interruption(never: str) -> str:
 
 def _facts(job: JobStatus) -> Facts:
     """What the reason rests on, as far as the words above do not say it."""
-    said = {"need", "free", "runs", "head", "ahead", "why", "word", "slurm_reason", "nodes", "shape", "reservation"}
+    said = {
+        "need",
+        "free",
+        "runs",
+        "head",
+        "ahead",
+        "why",
+        "word",
+        "slurm_reason",
+        "nodes",
+        "shape",
+        "reservation",
+        "more",
+    }
     said.add(UNUSED_PROFILE)
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]
 
