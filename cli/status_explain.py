@@ -59,7 +59,8 @@ def _ahead(ahead: Ahead) -> str:
     unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
     work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
     gpus = "1 GPU" if ahead.gpus == 1 else f"{ahead.gpus} GPUs"
-    return f"{jobs} for {gpus}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more})"
+    follow = f", and {ahead.tasks} more of their arrays" if ahead.tasks else ""
+    return f"{jobs} for {gpus}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more}){follow}"
 
 
 def _work(gpu_s: float) -> str:
@@ -154,9 +155,17 @@ def _expected_start(job: JobStatus) -> Facts:
         return []
     if job.start_earliest is None:
         return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
-    latest = date(job.start_latest) if job.start_latest is not None else "later than can be foreseen"
-    text = f"{date(job.start_earliest)} to {latest} (10-90%), as of {date(job.start_made)}; no promise"
-    return [("Expected start", text)]
+    asof = f"(10-90%), as of {date(job.start_made)}; no promise"
+    if job.reason != "array":
+        return [("Expected start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
+    lines = [("Next start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
+    if job.last_start_earliest is None:
+        return [*lines, ("Last start", "later than can be foreseen")]
+    return [*lines, ("Last start", f"{_between(job.last_start_earliest, job.last_start_latest)} (10-90%)")]
+
+
+def _between(earliest: float, latest: float | None) -> str:
+    return f"{date(earliest)} to {date(latest) if latest is not None else 'later than can be foreseen'}"
 
 
 def _within(job: JobStatus) -> str:

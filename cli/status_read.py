@@ -87,6 +87,8 @@ def _withdrawn(job: JobStatus) -> JobStatus:
         start_earliest=None,
         start_median=None,
         start_latest=None,
+        last_start_earliest=None,
+        last_start_latest=None,
         start_made=None,
         start_unknown="the last estimate is too old",
     )

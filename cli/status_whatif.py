@@ -17,7 +17,7 @@ from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
 
-from slurm_asrpt.config import Settings, load_settings
+from slurm_asrpt.config import Mode, Settings, load_settings
 from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.reasons import Phase
@@ -48,7 +48,7 @@ class WhatIf:
 
     predicted_low, predicted_high: as asrptd moves the table's; the table's own where asrptd has published nothing.
     trouble: why there is no placement or start. note: what is wrong with the prediction.
-    unused_profile: why the profile does not count, where it does not.
+    unused_profile: why the profile does not count, where it does not. array: its tasks, of which this is the first.
     """
 
     script: str
@@ -73,6 +73,7 @@ class WhatIf:
     start_latest: float | None = None
     trouble: str = ""
     promise: bool = False
+    array: str = ""
 
 
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
@@ -105,6 +106,7 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         "predicted_high": answer.high,
         "predicted_by": answer.level,
         "note": _note(settings, note),
+        "array": record.array_tasks,
     }
     left, sizes = "off" if hints.off else "", submission.sizes
     tag = Tag(subject.group, answer.iterations, submission.profile, left=left, sizes=sizes, mean=answer.mean)
@@ -113,6 +115,8 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
         low, high = _told(snapshot, subject.uid, answer)
         tag = replace(tag, low=low, high=high)
         known |= {"predicted_low": low, "predicted_high": high}
+        if record.array_tasks and status.mode != Mode.ENFORCE:
+            raise LeftToSlurm("array")
         job, unused = _admitted(settings, record, tag, status)
     except LeftToSlurm as verdict:
         return WhatIf(**known, reason="left", why=f"left to Slurm: {verdict}")
@@ -202,8 +206,9 @@ def _with(known: WhatIf, found: Newcomer) -> WhatIf:
 
 
 def _show(found: WhatIf) -> None:
+    whole = "; of its tasks this is the first" if found.array else ""
     lines = [
-        ("Job script", f"{safe(found.script)}, as if it were submitted now"),
+        ("Job script", f"{safe(found.script)}, as if it were submitted now{whole}"),
         ("Group", safe(found.group)),
         ("Prediction", _prediction(found)),
         ("GPUs", gpus_in_words(found.gpus, found.profile, found.unused_profile)),

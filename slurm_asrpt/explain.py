@@ -12,13 +12,17 @@ from slurm_asrpt.status import NEAREST, JobStatus, Status
 
 @dataclass(frozen=True)
 class Ahead:
-    """Who goes first. gpu_s: their predicted work, GPU-seconds, without the ``unseen``, of which nothing is known."""
+    """Who goes first. gpu_s: their predicted work, GPU-seconds, without the ``unseen``, of which nothing is known.
+
+    tasks: of the same arrays, which are not in line yet and follow before this job.
+    """
 
     jobs: int
     gpus: int
     gpu_s: float
     unseen: int
     nearest: list[str]
+    tasks: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,18 @@ def _changes(job: JobStatus) -> list[str]:
 
 
 def add_ahead(rows: Iterable[JobStatus]) -> None:
-    """Note of each job in line what goes before it. rows: by rank."""
-    gpus, gpu_s, unseen = 0, 0.0, 0
+    """Note of each job in line what goes before it. rows: all, those in line by rank."""
+    rows = list(rows)
+    rests = {row.job_id: row for row in rows if row.reason == "array"}
+    behind = {row.job_id.partition("_")[0]: row.job_id for row in rows if row.rank is not None} if rests else {}
+    gpus, gpu_s, unseen, tasks = 0, 0.0, 0, 0
     for row in rows:
         if row.rank is None:
             continue
-        row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen}
+        row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen} | ({"tasks": tasks} if tasks else {})
+        array = row.job_id.partition("_")[0]
+        if array in rests and behind[array] == row.job_id:  # those of the rest are as long, and come after it
+            tasks += int(rests[array].facts["more"])
         own = work(row)
         gpus, gpu_s, unseen = gpus + row.gpus, gpu_s + (own or 0.0), unseen + (own is None)
 
@@ -100,7 +110,14 @@ def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
         return None
     nearest = [first.job_id for first in jobs if first.rank is not None and first.rank < min(job.rank, NEAREST + 1)]
     ahead = job.ahead
-    return Ahead(job.rank - 1, int(ahead["gpus"]), float(ahead["gpu_s"]), int(ahead["unseen"]), nearest)
+    return Ahead(
+        job.rank - 1,
+        int(ahead["gpus"]),
+        float(ahead["gpu_s"]),
+        int(ahead["unseen"]),
+        nearest,
+        int(ahead.get("tasks", 0)),
+    )
 
 
 def _ends(found: Status, job: JobStatus) -> list[Ending]:

@@ -71,9 +71,13 @@ class JobStatus:
     predicted_run_high_s: Annotated[float | None, "The same of the run time, 90%."] = None
     remaining_low_s: Annotated[float | None, "The same of what is left; null if the job has said it itself."] = None
     remaining_high_s: Annotated[float | None, "The same of what is left, 90%."] = None
-    start_earliest: Annotated[float | None, "With 10% a waiting job has started by then."] = None
+    start_earliest: Annotated[
+        float | None, "With 10% a waiting job has started by then; of tasks that wait together the next one."
+    ] = None
     start_median: Annotated[float | None, "With 50% it has."] = None
     start_latest: Annotated[float | None, "With 90% it has; null: later than was simulated."] = None
+    last_start_earliest: Annotated[float | None, "Of tasks that wait together the same of the last one, 10%."] = None
+    last_start_latest: Annotated[float | None, "And 90%; null where that is not foreseen."] = None
     start_made: Annotated[float | None, "When that was simulated."] = None
     start_unknown: Annotated[str, "Why a waiting job has no such estimate."] = ""
     band: Annotated[int | None, "By fair-share, 1 goes first; null where policy.fairshare_bands is not set."] = None
@@ -88,7 +92,8 @@ class JobStatus:
     ahead: Annotated[
         dict[str, float] | None,
         "Of those in line before it the GPUs (gpus), the predicted work in GPU-seconds (gpu_s), and how many are of "
-        "unseen groups, which have none (unseen); null without a rank.",
+        "unseen groups, which have none (unseen); the tasks of their arrays that are not in line yet (tasks); null "
+        "without a rank.",
     ] = None
 
 

@@ -10,37 +10,60 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 
-from slurm_asrpt.daemon.tracked import Tracked
+from slurm_asrpt.core.arrays import AHEAD, room
+from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
-AHEAD = 100
-"""So many tasks of an array may wait as jobs of their own, and so many are parted from arrays in one cycle."""
+IN_A_CYCLE = AHEAD
+"""So many tasks are parted from all arrays at once."""
 REASON = "array"
 
 
-def next_tasks(tracked: Iterable[Tracked]) -> list[tuple[Tracked, list[int]]]:
+def is_rest(tracked: Tracked) -> bool:
+    """Whether tasks of an array wait in this record for nothing but those before them."""
+    return tracked.why is not None and tracked.why.kind == REASON and tracked.record.state == PENDING
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Tasks that are to be parted from this record now. first: no other of the array waits, so that they are next."""
+
+    rest: Tracked
+    tasks: list[int]
+    first: bool
+
+
+def next_tasks(tracked: Iterable[Tracked]) -> list[Parting]:
     """Of the records in which tasks wait together, those of which some are to be parted now, and which. All jobs in."""
     everybody = list(tracked)
-    rests = [t for t in everybody if t.why is not None and t.why.kind == REASON and t.record.state == PENDING]
+    rests = [t for t in everybody if is_rest(t)]
     return list(_chosen(rests, everybody)) if rests else []
 
 
-def _chosen(rests: Iterable[Tracked], everybody: Iterable[Tracked]) -> Iterator[tuple[Tracked, list[int]]]:
-    parted, waiting, room = Counter[str](), Counter[str](), AHEAD
-    for record in (t.record for t in everybody if not t.record.array_tasks):
-        parted[record.array_id] += 1
-        waiting[record.array_id] += record.state == PENDING
+def _chosen(rests: Iterable[Tracked], everybody: Iterable[Tracked]) -> Iterator[Parting]:
+    parted, left = Parted(everybody), IN_A_CYCLE
     for rest in rests:
         record = rest.record
-        bound = record.array_most - parted[record.job_id] if record.array_most else AHEAD
-        most = max(0, min(bound, AHEAD - waiting[record.job_id], room))
+        most = min(left, room(parted.waiting[record.job_id], parted.known[record.job_id], record.array_most))
         tasks = list(islice(chain.from_iterable(read_tasks(record.array_tasks)), most))
-        room -= len(tasks)
+        left -= len(tasks)
         if tasks:
-            yield rest, tasks
+            yield Parting(rest, tasks, first=not parted.waiting[record.job_id])
+
+
+class Parted:
+    """Of each array the tasks that are jobs: those that wait, and those that run, or are about to, as well."""
+
+    def __init__(self, tracked: Iterable[Tracked]) -> None:
+        self.waiting, self.known = Counter[str](), Counter[str]()
+        for each in tracked:
+            if not each.record.array_tasks:
+                self.known[each.record.array_id] += 1
+                self.waiting[each.record.array_id] += each.record.state == PENDING and each.place is not Place.PINNED
 
 
 def take_over_lease(task: Tracked, rest: Tracked) -> None:

@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.lengths import span_of
@@ -55,7 +54,7 @@ class Arrivals:
             self._ran(run)
 
     def came(self, job: Job, span: Span | None, alpha: float, now: float) -> None:
-        """Eligible at ``now``; span and alpha as in _Came."""
+        """Eligible at ``now``, a task with its array; span and alpha as in _Came."""
         self._jobs.append(_Came(replace(job, submit_time=now), span, alpha))
         self._since = min(self._since, now)
 
@@ -77,11 +76,12 @@ class Arrivals:
 
         unknown: seconds that one lasts of which nothing is predicted. least_s: the time is never taken to be shorter.
         """
-        while self._jobs and self._jobs[0].job.submit_time <= now - WINDOW_S:
-            self._jobs.popleft()
+        lately = [came for came in self._jobs if came.job.submit_time > now - WINDOW_S]
+        lately.sort(key=lambda came: came.job.submit_time)  # tasks of an array are seen after others that came later
+        self._jobs = deque(lately, KEPT)
         window_s = min(WINDOW_S, max(now - self._since, least_s))
-        part = [came.waiting(unknown) for came in islice(self._jobs, 0, None, 1 + len(self._jobs) // MOST)]
-        share = len(part) / max(len(self._jobs), 1)
+        part = [came.waiting(unknown) for came in lately[:: 1 + len(lately) // MOST]]
+        share = len(part) / max(len(lately), 1)
         return tuple(part if share == 1 else (_nearer(each, now, share) for each in part)), window_s * (share or 1)
 
 

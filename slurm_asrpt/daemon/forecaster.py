@@ -17,17 +17,20 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from slurm_asrpt.config import DaemonSettings, Mode
+from slurm_asrpt.daemon.arrays import is_rest
 from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.forecast.estimate import HORIZON_S
+from slurm_asrpt.forecast.following import Rest
 from slurm_asrpt.forecast.margins import Margins, Start
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Waiting, to_json
 from slurm_asrpt.seldom import Seldom
+from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.status import publish, withdrawn_after
 
 LOG = logging.getLogger("asrptd")
@@ -35,6 +38,9 @@ BUDGET = 0.25
 DUTY = 0.1
 LATE = 10
 """After so many times ``forecast_s`` a process is given up: the machine has no time for it."""
+
+
+_Named = TypeVar("_Named", Waiting, Rest)
 
 
 class Computation(Protocol):
@@ -133,18 +139,26 @@ class Forecaster:
         """What asrpt-status --what-if plays forward: for everybody, so without the names of users."""
         snapshot = make_snapshot(scheduler, now)
         margins = self._margins(scheduler, now)
-        waiting, recent = _nameless(snapshot.waiting), _nameless(snapshot.recent)
-        moves = scheduler.parts.misses.moves()
-        nameless = replace(snapshot, margins=margins, waiting=waiting, recent=recent, moves=moves)
+        nameless = replace(
+            snapshot,
+            margins=margins,
+            waiting=_nameless(snapshot.waiting),
+            recent=_nameless(snapshot.recent),
+            arrays=_nameless(snapshot.arrays),
+            moves=scheduler.parts.misses.moves(),
+        )
         run, private = scheduler.settings.paths.run, scheduler.parts.slurm.private_jobs
         publish(run, PUBLISHED, to_json(nameless), private=private)
 
     def _ask(self, scheduler: Scheduler, now: float) -> None:
-        if not scheduler.world.pending(Place.QUEUED):
+        tracked = scheduler.world.tracked
+        if not any(_waits(each) for each in tracked.values()):
             return
         self._due = now + self.every_s
         snapshot = make_snapshot(scheduler, now)
-        jobs = {str(each.job.id): scheduler.world.tracked[each.job.id].admitted for each in snapshot.waiting}
+        jobs = {str(each.job.id): tracked[each.job.id].admitted for each in snapshot.waiting}
+        for rest in snapshot.arrays:
+            jobs |= dict.fromkeys(map(str, rest.asked), tracked[rest.job.id].admitted)
         self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, scheduler: Scheduler, now: float) -> None:
@@ -194,9 +208,20 @@ class Forecaster:
         return scheduler.parts.margins.at(now, waiting)
 
     def current(self, tracked: Tracked, now: float) -> Forecast | None:
-        """The estimate of a job that waits, unless it is old or the job was another one when it was made."""
-        admitted, forecast = self._known.get(tracked.record.job_id, (None, None))
-        if forecast is None or tracked.place is not Place.QUEUED or admitted != tracked.admitted:
+        """The estimate of a job that waits, unless it is old or the job was another one when it was made.
+
+        Of tasks that wait together that of the next one.
+        """
+        return self._told(tracked.record.job_id, tracked, now)
+
+    def last(self, tracked: Tracked, now: float) -> Forecast | None:
+        """Of tasks that wait together the estimate of the last one."""
+        tasks = read_tasks(tracked.record.array_tasks)
+        return self._told(f"{tracked.record.job_id}_{tasks[-1][-1]}", tracked, now) if tasks else None
+
+    def _told(self, name: str, tracked: Tracked, now: float) -> Forecast | None:
+        admitted, forecast = self._known.get(name, (None, None))
+        if forecast is None or not _waits(tracked) or admitted != tracked.admitted:
             return None
         return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
 
@@ -206,10 +231,10 @@ class Forecaster:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:
             return "daemon.forecast_s is 0"
-        if tracked.place is not Place.QUEUED:
+        if not _waits(tracked):
             return why
         if tracked.record.job_id in self._without:
-            return f"not within {HORIZON_S / 3600:g} hours, or too many jobs to tell"
+            return f"not within {HORIZON_S / 3600:g} hours, or too many jobs, or tasks of arrays, to tell"
         return f"none yet; the first {MOST_JOBS} in line get one"
 
     def close(self) -> None:
@@ -218,13 +243,18 @@ class Forecaster:
             self._asked = None
 
 
+def _waits(tracked: Tracked) -> bool:
+    """For nothing but its turn."""
+    return tracked.place is Place.QUEUED or is_rest(tracked)
+
+
 def _queue(scheduler: Scheduler) -> object:
     """What a what-if must not miss: who waits, who has GPUs, and what is free beside them."""
     world = scheduler.world
     return {job_id: tracked.place for job_id, tracked in world.tracked.items()}, dict(world.view.free)
 
 
-def _nameless(jobs: Sequence[Waiting]) -> tuple[Waiting, ...]:
+def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
     return tuple(replace(each, job=replace(each.job, user="", group="")) for each in jobs)
 
 

@@ -174,6 +174,6 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
     )
 
 
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority")
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks")
 lasting = attrgetter(*(field.name for field in dataclasses.fields(JobRecord) if field.name not in _PASSING))
 """The values of a record without what changes while a job waits but does not change what it asks for."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import policy_settings
+from slurm_asrpt.daemon.arrays import Parted, is_rest
 from slurm_asrpt.daemon.lengths import iterations_of, run_of
 from slurm_asrpt.daemon.placing import held
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.forecast.following import Rest
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.forecast.span import Span
+from slurm_asrpt.slurm.arraytasks import read_tasks
 
 LEAST_PERIODS = 10
 """Times ``forecast_s``: who came in less says nothing of a rate."""
@@ -31,8 +34,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding], world.view.nodes
     )
     first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
-    misses = scheduler.parts.misses
-    lengths = [(t.job, iterations_of(t, misses, world.best_alpha(t.job) or 1.0, unknown)) for t in first if t.job]
+    lengths = [(t.job, _iterations(t, t.job, scheduler, unknown)) for t in first if t.job]
     recent, window_s = scheduler.parts.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
     view = world.view
     return Snapshot(
@@ -52,7 +54,34 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
         margins=scheduler.parts.margins,
         unknown=unknown,
         rest_s=scheduler.parts.arrivals.rests.usual(),
+        arrays=tuple(_rests(scheduler, first, unknown)),
     )
+
+
+def _iterations(tracked: Tracked, job: Job, scheduler: Scheduler, unknown: Span) -> Span:
+    return iterations_of(tracked, scheduler.parts.misses, scheduler.world.best_alpha(job) or 1.0, unknown)
+
+
+def _rests(scheduler: Scheduler, first: Sequence[Tracked], unknown: Span) -> Iterator[Rest]:
+    """Of the arrays whose tasks wait among the ``first`` in line, or of which none waits."""
+    everybody = scheduler.world.tracked.values()
+    rests = [t for t in everybody if is_rest(t)]
+    if not rests:
+        return
+    parted, in_line = Parted(everybody), {t.record.array_id for t in first}
+    behind = {t.record.array_id for t in everybody if t.place is Place.QUEUED} - in_line
+    for rest in rests:
+        record, array = rest.record, rest.record.job_id
+        if rest.job is None or array in behind:
+            continue
+        yield Rest(
+            rest.job,
+            _iterations(rest, rest.job, scheduler, unknown),
+            tuple((tasks.start, tasks.stop, tasks.step) for tasks in read_tasks(record.array_tasks)),
+            parted.waiting[array],
+            parted.known[array] - parted.waiting[array],
+            record.array_most,
+        )
 
 
 def _free(scheduler: Scheduler, running: list[Running]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from slurm_asrpt.config import Mode
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
-from slurm_asrpt.daemon import facts, placing, rankmap, snapshots, witness
+from slurm_asrpt.daemon import arrays, facts, placing, rankmap, snapshots, witness
 from slurm_asrpt.daemon.clock import STEP_S
 from slurm_asrpt.daemon.handback import hand_back
 from slurm_asrpt.daemon.interrupting import Interrupter
@@ -49,7 +49,10 @@ class Scheduler:
         self._cold = False  # no state of the policy could be taken up: submit times stand in for it
 
     def cycle(self, now: float) -> float | None:
-        """Do everything once. Returns when the policy wants to be asked again. Raises SlurmError."""
+        """Do everything once. Returns when there is something to decide again. Raises SlurmError.
+
+        At once where tasks were parted from an array of which none waits: they may start.
+        """
         self.writer.began = self.parts.clock.monotonic()
         self.laps.start()
         lines = self.parts.audit.lines
@@ -66,13 +69,14 @@ class Scheduler:
         self._feed_policy(self.world.eligible(now), now)
         starts = self._decide(now)
         self.laps.done("decide")
-        self._write(starts, now)
+        partings = arrays.next_tasks(self.world.tracked.values()) if self.world.enforcing else []
+        self._write(starts, partings, now)
         self.laps.done("write")
         if self.parts.audit.lines > lines and self.decided is not None:
             told = witness.cycle_facts(self.decided, self.world, self.laps.seconds)
             self.parts.audit.record(now, "cycle", **told)
         self.parts.audit.flush()
-        return self.policy.next_wakeup(now)
+        return now if any(parting.first for parting in partings) else self.policy.next_wakeup(now)
 
     def between_cycles(self, pause_s: float) -> None:
         """What takes long and what no decision waits for, in a pause of so many seconds. Raises SlurmError, OSError."""
@@ -80,9 +84,9 @@ class Scheduler:
         self.writer.write_rank_maps(pause_s)
         self.parts.client.catch_up()
 
-    def _write(self, starts: list[Tracked], now: float) -> None:
+    def _write(self, starts: list[Tracked], partings: list[arrays.Parting], now: float) -> None:
         """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
-        renewals, tasks = self.writer.due(now) if self.world.enforcing else ([], [])
+        renewals, tasks = self.writer.due(now, partings) if self.world.enforcing else ([], [])
         if self.world.enforcing:
             self.writer.intend_leases([*starts, *renewals], now)
         self.interrupter.intend_requeues(now)
@@ -116,6 +120,8 @@ class Scheduler:
 
     def _came(self, tracked: Tracked, job: Job, since: float) -> None:
         span = iterations_of(tracked, self.parts.misses) if job.predicted_iterations > 0 else None
+        if tracked.record.job_id != tracked.record.array_id:  # it came with its array, of which it was parted now
+            since = min(since, job.submit_time)
         self.parts.arrivals.came(job, span, self.world.best_alpha(job) or 1.0, since)
 
     def _resume(self, eligible: list[Tracked], now: float) -> None:

@@ -205,3 +205,6 @@ def _add_start(row: JobStatus, tracked: Tracked, forecaster: Forecaster, now: fl
         return
     row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
     row.start_made = found.made
+    last = forecaster.last(tracked, now)
+    if last is not None:
+        row.last_start_earliest, row.last_start_latest = last.earliest, last.latest

@@ -221,11 +221,10 @@ class Writer:
                 tracked.record = replace(tracked.record, eligible_time=tracked.lease_until)
             tracked.lease_before, tracked.lease_spread = 0.0, self._late
 
-    def due(self, now: float) -> tuple[list[Tracked], list[Update]]:
+    def due(self, now: float, partings: Sequence[arrays.Parting]) -> tuple[list[Tracked], list[Update]]:
         """Whose lease is to be renewed, and leases for the next tasks of arrays, of which the others get the same."""
-        chosen = arrays.next_tasks(self.world.tracked.values())
-        leased = {t.record.job_id: t for t in [*self.to_renew(now), *(rest for rest, _ in chosen)]}
-        names = [f"{rest.record.job_id}_{task}" for rest, tasks in chosen for task in tasks]
+        leased = {t.record.job_id: t for t in [*self.to_renew(now), *(each.rest for each in partings)]}
+        names = [f"{each.rest.record.job_id}_{task}" for each in partings for task in each.tasks]
         return list(leased.values()), [writeback.lease(name, self._lease) for name in names]
 
     @property

@@ -7,7 +7,7 @@ under a policy that lets short jobs pass, those who come later decide when a lon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,6 +15,8 @@ from itertools import chain
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
+from slurm_asrpt.forecast.following import Following, Rest
+from slurm_asrpt.forecast.luck import Luck, tasks_in
 from slurm_asrpt.forecast.margins import Start
 from slurm_asrpt.forecast.replay import Arrival, Replay
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
@@ -24,6 +26,8 @@ STEP = 10
 SAMPLES, LEAST_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
 """Of 10 k - 1 samples the k-th, 5 k-th and 9 k-th part what comes in 10, 50 and 90%: no interpolation is needed."""
 HORIZON_S = 86400.0
+MANY = 100
+"""So many tasks of an array are drawn at a time."""
 FIRST_NUMBER = 10**15
 """Job ids of those to come: after all real ones, which is what ties go by."""
 
@@ -38,7 +42,8 @@ def forecast(
     newcomer: Waiting | None = None,
     told: Callable[[int], object] = lambda drawn: None,
 ) -> dict[JobId, Start]:
-    """An estimate for each waiting job; none for those that start in too few futures.
+    """An estimate for each waiting job, and of each array's rest for the task that comes next, by the array's id, and
+    for the one that comes last, by its own. None for those that start in too few futures.
 
     The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` end it before all
     samples are drawn. The first ones share them: where more come than can ever run no future ends before the horizon,
@@ -64,6 +69,13 @@ def forecast(
     return {job_id: Start(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 
 
+def _lengths(luck: Luck, rest: Rest) -> Iterator[float]:
+    count = min(rest.count, MANY)
+    some = Spans([rest.span] * count)
+    while True:
+        yield from some.at(luck.of_tasks(str(rest.job.id), count)).tolist()
+
+
 def _before(clock: Callable[[], float], until: float) -> bool:
     return clock() < until
 
@@ -76,22 +88,39 @@ class _Futures:
         waiting = [*snapshot.waiting, *([newcomer] if newcomer else [])]
         self._ids = [each.job.id for each in waiting]
         self._waiting = Spans([each.span for each in waiting])
-        self.asked = [newcomer.job.id] if newcomer else self._ids
+        self._tasks_waiting = tasks_in(self._ids)
+        self._tasks_running = tasks_in([each.job_id for each in snapshot.running])
+        self._asked = {newcomer.job.id: newcomer.job.id} if newcomer else self._all_asked()
         self._recent = Spans([each.span for each in snapshot.recent])
+
+    def _all_asked(self) -> dict[JobId, JobId]:
+        """Whose starts count, by the names under which they are told."""
+        asked = dict(zip(self._ids, self._ids, strict=True))
+        for rest in self._snapshot.arrays:
+            asked |= rest.asked
+        return asked
+
+    @property
+    def asked(self) -> Iterable[JobId]:
+        """What is asked for, in the order of what ``play`` returns."""
+        return self._asked.keys()
 
     def play(self, rng: np.random.Generator, may_go_on: Callable[[], bool]) -> list[float]:
         """When each job that is asked for starts in one future, inf where it does not."""
-        chances = 1.0 - rng.random(len(self._snapshot.running))  # never 0
+        luck, running = Luck(rng), self._snapshot.running
         left_s = [
             min(left(run.span, run.ran_s, chance), run.limit_s)
-            for run, chance in zip(self._snapshot.running, chances.tolist(), strict=True)
+            for run, chance in zip(running, luck.chances(len(running), self._tasks_running), strict=True)
         ]
-        iterations = dict(zip(self._ids, self._waiting.draw(rng).tolist(), strict=True))
+        lengths = self._waiting.at(luck.normals(len(self._ids), self._tasks_waiting))
+        iterations = dict(zip(self._ids, lengths.tolist(), strict=True))
         arrivals = self._arrivals(rng)
         if self._newcomer:
             arrivals = chain([(self._newcomer.job, iterations[self._newcomer.job.id])], arrivals)
-        starts = Replay(self._snapshot, left_s, iterations, arrivals, self.asked).until(self._horizon, may_go_on)
-        return [starts.get(job_id, np.inf) for job_id in self.asked]
+        following = Following(self._snapshot.arrays, partial(_lengths, luck))
+        asked = self._asked.values()
+        starts = Replay(self._snapshot, left_s, iterations, arrivals, asked, following).until(self._horizon, may_go_on)
+        return [starts.get(job_id, np.inf) for job_id in asked]
 
     def _arrivals(self, rng: np.random.Generator) -> Iterator[Arrival]:
         """The recent past over and over, from an instant of it by lot: bursts and mixture stay as they were."""

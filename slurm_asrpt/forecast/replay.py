@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.forecast.following import Following
 from slurm_asrpt.forecast.snapshot import Snapshot
 
 Arrival = tuple[Job, float]
@@ -19,6 +20,7 @@ class Replay:
 
     left_s: how long each running job still holds its GPUs, seconds; iterations: what each waiting job will run.
     arrivals: in the order of their submit times; may never end. asked: whose starts count; None: of all that wait.
+    following: the tasks of arrays that are to come.
     """
 
     def __init__(
@@ -28,12 +30,13 @@ class Replay:
         iterations: dict[JobId, float],
         arrivals: Iterator[Arrival],
         asked: Collection[JobId] | None = None,
+        following: Following | None = None,
     ) -> None:
         self.view, self.policy, self.now = snapshot.view(), snapshot.make_policy(), snapshot.now
         self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
         self._iterations, self._rest = dict(iterations), snapshot.rest_s
-        self._arrivals = arrivals
+        self._arrivals, self._following = arrivals, following or Following((), lambda rest: iter(()))
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [
@@ -48,12 +51,16 @@ class Replay:
             self.now = now
             self._ends(now)
             self._arrive(now)
+            if self._following.over:
+                break
             for decision in self.policy.decide(self.view, now):
                 if isinstance(decision, Start):
                     self._begin(decision, now)
         return self.started
 
     def _next_event(self) -> float:
+        if self._following.hungry():
+            return self.now
         soonest = min(
             self._running[0][0] if self._running else math.inf,
             self._next[0].submit_time if self._next else math.inf,
@@ -66,13 +73,18 @@ class Replay:
             _, _, job_id, gpus, request = heapq.heappop(self._running)
             self.view.give(gpus, request)
             self.policy.finished(job_id, now)
+            self._following.ended(job_id)
 
     def _arrive(self, now: float) -> None:
         while self._next is not None and self._next[0].submit_time <= now:
-            job, iterations = self._next
-            self._iterations[job.id] = iterations
-            self.policy.submitted(job, now)
+            self._submit(*self._next, now)
             self._next = next(self._arrivals, None)
+        for job, iterations in self._following.come():
+            self._submit(job, iterations, now)
+
+    def _submit(self, job: Job, iterations: float, now: float) -> None:
+        self._iterations[job.id] = iterations
+        self.policy.submitted(job, now)
 
     def _begin(self, start: Start, now: float) -> None:
         job, placement = start.job, start.placement
@@ -80,5 +92,6 @@ class Replay:
         self._number += 1
         end = now + min(self._iterations.pop(job.id) * placement.alpha, job.time_limit) + self._rest
         heapq.heappush(self._running, (end, self._number, job.id, placement.gpus, job.request))
+        self._following.started(job.id)
         if job.id in self.asked:
             self.started[job.id] = now

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
+from slurm_asrpt.forecast.following import Rest
 from slurm_asrpt.forecast.margins import Margins
 from slurm_asrpt.forecast.moves import Moves
 from slurm_asrpt.forecast.span import UNKNOWN_S, Span
@@ -44,6 +45,7 @@ class Running:
 class Snapshot(Moment):
     """Just after a decision of the policy. What is free is so beside all that ``running`` holds.
 
+    arrays: tasks of arrays that follow those of ``running`` and ``waiting``.
     recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
     margins: what estimates are moved by before anybody sees them.
     unknown: seconds that a job runs of which nothing is predicted.
@@ -61,6 +63,7 @@ class Snapshot(Moment):
     unknown: Span = UNKNOWN_S
     rest_s: float = 0.0
     moves: Moves = field(default_factory=Moves)
+    arrays: tuple[Rest, ...] = ()
 
     def make_policy(self) -> Policy:
         """Raises ValueError for a state that is none."""

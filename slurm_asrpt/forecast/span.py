@@ -62,7 +62,10 @@ class Spans:
 
     def draw(self, rng: np.random.Generator) -> Floats:
         """One length for each."""
-        z = rng.standard_normal(len(self.middle))
+        return self.at(rng.standard_normal(len(self.middle)))
+
+    def at(self, z: Floats) -> Floats:
+        """The lengths that lie so many standard deviations beside the middle."""
         return np.asarray(self.middle * np.exp(z * np.where(z < 0, self._below, self._above)))
 
 

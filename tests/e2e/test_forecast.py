@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Cluster, wait_for
+from .conftest import COMMANDS, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -66,3 +66,21 @@ def test_a_loaded_queue_gets_start_times_and_is_judged(foreseeing: Cluster) -> N
         assert rows[job_id]["start_median"] <= rows[job_id]["start_latest"]
     (foreseeing.lab.home("asrpt1") / "go-again").touch()
     foreseeing.wait_all([running, *jobs], "COMPLETED", timeout=60)
+
+
+def test_tasks_that_still_wait_with_their_array_are_told(foreseeing: Cluster) -> None:
+    foreseeing.predict({("asrpt1", "sweep"): 2, ("asrpt1", "long"): 5000})
+    foreseeing.submit(*ALL_GPUS, "--time=4", script="sleep 600")
+    array = foreseeing.submit("-J", "sweep", "-n4", "--gpus-per-task=1", "--array=0-119")
+    long = foreseeing.submit("-J", "long", *ALL_GPUS)
+    wait_for(lambda: foreseeing.text_of(array).startswith("20 tasks"), "a hundred tasks are jobs", 60)
+    told = {array, f"{array}_0"}
+    wait_for(lambda: told <= estimates(foreseeing).keys(), "the rest of the array has an estimate, too", 60)
+    rows = estimates(foreseeing)
+    assert rows[f"{array}_0"]["start_median"] < rows[array]["start_median"]
+    assert rows[array]["start_earliest"] < rows[array]["last_start_earliest"]
+    explained = foreseeing.lab.run([COMMANDS / "asrpt-status", "--explain", f"{array}_110"]).stdout
+    assert "Next start" in explained
+    assert "Last start" in explained
+    behind = foreseeing.lab.run([COMMANDS / "asrpt-status", "--explain", long]).stdout
+    assert "and 20 more of their arrays" in " ".join(behind.split())

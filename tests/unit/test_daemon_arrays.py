@@ -60,6 +60,20 @@ def test_no_more_tasks_are_taken_up_than_may_run_at_once(make_bench: Callable[..
     assert not bench.audit("not-started")
 
 
+def test_tasks_of_which_none_waited_are_looked_at_again_at_once(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    scheduler, now = bench.scheduler, bench.slurm.now
+    array = submit(bench, "0-199", array_most=2)
+    assert scheduler.cycle(now) == now  # the first ones are parted
+    assert scheduler.cycle(now) != now  # they start
+    bench.slurm.end(f"{array}_0")
+    assert scheduler.cycle(now) == now
+    long = submit(bench, "0-199")
+    assert scheduler.cycle(now) == now
+    bench.slurm.end(f"{long}_50", "CANCELLED")
+    assert scheduler.cycle(now) != now  # its place is taken, but others are before it
+
+
 def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(policy="asrpt-gated", lease_s=60)
     bench.slurm.lease = 60.0

@@ -161,6 +161,26 @@ def test_gpu_hours_are_written_out(hours: float, text: str) -> None:
     assert gpu_hours(hours * 3600) == text
 
 
+def test_tasks_that_are_no_jobs_yet_go_before_who_waits_behind_their_array(
+    gated: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gated.slurm.submit(12, 1000)
+    gated.cycle()
+    short, array = gated.slurm.submit(4, 5), gated.slurm.submit(1, 50, array_tasks="0-149")
+    long = gated.slurm.submit(12, 5000)
+    gated.cycle(3)
+    found = told(gated)
+    ahead = explain(found, row(found, long)).ahead
+    assert ahead is not None
+    assert (ahead.jobs, ahead.tasks) == (101, 50)
+    for job_id in (short, f"{array}_99"):
+        before = explain(found, row(found, job_id)).ahead
+        assert before is not None
+        assert before.tasks == 0
+    explain_command(found, row(found, long), as_json=False)
+    assert "...), and 50 more of their arrays" in " ".join(capsys.readouterr().out.split())
+
+
 def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
     """Those without a rank are no part of it, and a job without a prediction has no work."""
     first, second, third, left = (

@@ -265,6 +265,18 @@ def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, mon
     assert found["placement"] is None
 
 
+def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys):
+    said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
+    assert "as if it were submitted now; of its tasks this is the first" in said
+    assert "Start at once" in said
+    assert ask(SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys)["array"] == "0-99%4"
+    assert "tasks" not in shown([], SCRIPT, [], tmp_path, monkeypatch, capsys)
+    status = json.loads((site.settings.paths.run / "status.json").read_text())
+    (site.settings.paths.run / "status.json").write_text(json.dumps({**status, "mode": "shadow"}))
+    found = ask(SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["why"]) == ("left", "left to Slurm: a job array")
+
+
 def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_path, monkeypatch, capsys):
     words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]

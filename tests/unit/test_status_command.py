@@ -169,6 +169,26 @@ def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
     assert "(10-90%: 01:00:00-02:00:00)" in said
 
 
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ({}, "Last start       later than can be foreseen"),
+        ({"last_start_earliest": 1e9, "last_start_latest": 2e9}, "to 2033-05-18"),
+    ],
+)
+def test_of_the_rest_of_an_array_the_next_and_the_last_start_are_told(
+    settings: Path, last: dict[str, float], said: str
+) -> None:
+    now = time.time()
+    job = replace(expected(now, now), reason="array", text="900 tasks of the array follow", rank=None, **last)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    assert clock_interval(now + 1800, now + 3600, now) in run(settings).stdout
+    shown = run(settings, "--explain", job.job_id).stdout
+    assert "Next start       20" in shown
+    assert said in shown
+    assert "Expected start" not in shown
+
+
 def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
     now = time.time()
     job = expected(now, now - withdrawn_after(60.0) - 5)
