@@ -6,12 +6,15 @@ the queue drains, as on a cluster with users. asrptd, in mode enforce, begins wi
 the ``--jobs`` have come the predictor is trained, once. Up to ``--more`` times as many go on coming until all of these
 have ended: a queue that nobody joins any more would let them start earlier than any other.
 
+With ``--arrays K`` every eighth job is an array of K tasks with ``--bound`` at once, each a K-th as long as the job.
+
 The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
-submitted before the training, ``trained`` those after it, ``all`` both; ``every`` counts those that come later, too,
-and ``coming`` whom of these was told two minutes or more before the last one came. ``inside``, ``early`` and ``late``
-are shares of the ``jobs`` told, in so many ``batches``; ``inside_95`` and ``together_95`` say what they are worth
-(benchmarks.held); ``closed`` the same of those with an upper end. ``width_s`` is the median of their
-widths, ``wait_s`` of the waits from the estimate on, seconds of the lab. ``--runs`` keeps what it is counted from.
+submitted before the training, ``trained`` those after it, ``all`` both, ``single`` those of them that are no tasks of
+arrays; ``every`` counts those that come later, too, and ``coming`` whom of these was told two minutes or more before
+the last one came. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` told, in so many ``batches``;
+``inside_95`` and ``together_95`` say what they are worth (benchmarks.held); ``closed`` the same of those with an upper
+end. ``width_s`` is the median of their widths, ``wait_s`` of the waits from the estimate on, seconds of the lab.
+``--runs`` keeps what it is counted from.
 Needs root; 5 to 30 minutes.
 """
 
@@ -29,6 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
@@ -46,6 +50,8 @@ SHORTEST_S = 2.0
 LONGEST_H = 3.0
 """Of the trace's time: longer runs count as so long, or one would outlast all others."""
 DAY_JOBS, DAY_S = 1500, 86400.0
+EVERY = 8
+"""So many jobs come for each array."""
 PATIENCE_S = 600.0
 """For all to end that have come."""
 COMING_S = 120.0
@@ -60,8 +66,10 @@ def workload(options: argparse.Namespace, gpus: int) -> Trace:
     most = math.ceil((1 + options.more) * options.jobs)
     trace = load_trace(f"pai-like:{2 * most}:{most / DAY_JOBS:g}", options.seed)
     jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(most).reset_index(drop=True)
-    run = (jobs["duration_s"].clip(upper=3600 * LONGEST_H) / options.compress).clip(lower=SHORTEST_S).round()
-    busy = (run * jobs["gpus"]) / gpus / options.load
+    tasks = np.where(jobs.index % EVERY == EVERY - 1, options.arrays or 1, 1)
+    run = (jobs["duration_s"].clip(upper=3600 * LONGEST_H) / options.compress / tasks).clip(lower=SHORTEST_S).round()
+    jobs = jobs.assign(tasks=tasks)
+    busy = (run * tasks * jobs["gpus"]) / gpus / options.load
     if options.swing:
         span = float(busy.head(options.jobs).sum()) * most / options.jobs
         submit = swinging(most, span, DAY_S / options.compress, options.swing, options.seed)
@@ -71,17 +79,19 @@ def workload(options: argparse.Namespace, gpus: int) -> Trace:
     return replace(trace, jobs=jobs.assign(duration_s=run, submit_s=submit))
 
 
-def submit(lab: Lab, job: Any) -> str:
+def submit(lab: Lab, job: Any, bound: int) -> str:
     """The same script for each run of a group; how long it runs is not in it. Its id."""
     script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
     minutes = max(2, math.ceil(2 * job.duration_s / 60))
     command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
     command += ["--gpus-per-task=1", f"--job-name={job.group}"]
+    if job.tasks > 1:
+        command += [f"--array=1-{job.tasks}{f'%{bound}' if bound else ''}"]
     users, variables = lab.spec.user_names, {"RUN_S": f"{job.duration_s:.0f}"}
     return lab.run(command, user=users[int(job.user[1:]) % len(users)], input=script, env=variables).stdout.strip()
 
 
-def play(lab: Lab, trace: Trace, jobs: int, progress: Progress) -> tuple[set[str], float]:
+def play(lab: Lab, trace: Trace, jobs: int, bound: int, progress: Progress) -> tuple[set[str], float]:
     """Submit, train when half of the first ``jobs`` have come, go on until these have ended.
 
     Their ids, and when it was trained, by the clock.
@@ -96,7 +106,7 @@ def play(lab: Lab, trace: Trace, jobs: int, progress: Progress) -> tuple[set[str
             if number >= jobs and not judged & in_queue(lab):
                 break
             time.sleep(max(0.0, began + job.submit_s - time.monotonic()))
-            job_id = submit(lab, job)
+            job_id = submit(lab, job, bound)
             if number < jobs:
                 judged.add(job_id)
             progress.advance(task)
@@ -105,8 +115,8 @@ def play(lab: Lab, trace: Trace, jobs: int, progress: Progress) -> tuple[set[str
 
 
 def in_queue(lab: Lab) -> set[str]:
-    """The ids of the jobs that have not ended."""
-    return set(lab.run(["squeue", "-h", "-o", "%A"]).stdout.split())
+    """The ids of the jobs and arrays that have not ended."""
+    return set(lab.run(["squeue", "-h", "-o", "%F"]).stdout.split())
 
 
 def recorded(lab: Lab, history: History) -> list[Run]:
@@ -140,12 +150,12 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
     console = Console(stderr=True)
     progress = Progress(console=console, disable=not console.is_terminal)
     with big_lab(spec) as lab, progress, asrptd(lab, MODE, DEFAULT_POLICY):
-        judged, trained = play(lab, trace, options.jobs, progress)
+        judged, trained = play(lab, trace, options.jobs, options.bound, progress)
         with History(load_settings(lab.settings_path).paths.state / FILE_NAME) as history:
             every = recorded(lab, history)
     if options.runs:
         options.runs.write_text("".join(json.dumps(asdict(run)) + "\n" for run in every))
-    runs = [run for run in every if run.job_id in judged]
+    runs = [run for run in every if run.job_id.partition("_")[0] in judged]
     last = max(run.submit_time for run in every)
     return {
         "seed": options.seed,
@@ -156,6 +166,7 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
         "cold": figures([run for run in runs if run.submit_time < trained]),
         "trained": figures([run for run in runs if run.submit_time >= trained]),
         "all": figures(runs),
+        "single": figures([run for run in runs if "_" not in run.job_id]),
         "coming": figures([run for run in every if run.forecast_made <= last - COMING_S]),
         "every": figures(every),
     }
@@ -168,6 +179,8 @@ def main() -> int:
     parser.add_argument("--nodes", default="4x4")
     parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those there are")
     parser.add_argument("--swing", type=float, default=0.0, help="depth of a day's swing of the load, 0 to 1")
+    parser.add_argument("--arrays", type=int, default=0, help="tasks of every eighth job, which is an array; 0: none")
+    parser.add_argument("--bound", type=int, default=0, help="so many tasks of an array at once; 0: no bound")
     parser.add_argument("--compress", type=float, default=300.0, help="a run of so many seconds takes one")
     parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s")
     parser.add_argument("--seed", type=int, default=0)
