@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.arrays import AHEAD
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies import Policy, policy_names
 from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.forecast.estimate import SAMPLES, forecast
+from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, SAMPLES, forecast
 from slurm_asrpt.forecast.following import MOST_TASKS, Following, Rest
 from slurm_asrpt.forecast.luck import ALIKE, Luck, tasks_in
 from slurm_asrpt.forecast.newcomer import submitted_now
@@ -40,13 +40,20 @@ def task(number: int, seconds: float = 100.0, gpus: int = 1) -> Job:
     return replace(job(0, gpus, seconds), id=JobId(f"5_{number}"))
 
 
-def with_array(tasks: int, others: list[Waiting], seconds: float = 100.0, most: int = 0, gpus: int = 1) -> Snapshot:
+def with_array(
+    tasks: int,
+    others: list[Waiting],
+    seconds: float = 100.0,
+    most: int = 0,
+    gpus: int = 1,
+    policy: str = "asrpt-gated",
+) -> Snapshot:
     """Array 5, of which as many tasks wait as jobs as may, and others."""
     span = Span(seconds / 2, seconds, seconds * 2)
     ahead = min(tasks, AHEAD, most or AHEAD)
     jobs = [Waiting(task(number, seconds, gpus), span) for number in range(ahead)]
     rest = Rest(replace(task(0, seconds, gpus), id=JobId("5")), span, ((ahead, tasks, 1),), ahead, 0, most)
-    return snapshot([*jobs, *others], arrays=(rest,) if tasks > ahead else ())
+    return snapshot([*jobs, *others], policy, arrays=(rest,) if tasks > ahead else ())
 
 
 def played(full: Snapshot, lengths: Mapping[str, float], asked: list[JobId]) -> dict[JobId, float]:
@@ -118,11 +125,15 @@ def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatc
     assert [name for name in found if name.startswith("5_") and int(name[2:]) >= AHEAD] == []
 
 
-def test_the_next_and_the_last_task_are_told() -> None:
-    found = forecast(with_array(300, []), 0)
-    before, following, last = found[JobId("5_99")], found[JobId("5")], found[JobId("5_299")]
+@pytest.mark.parametrize("policy", policy_names())
+def test_the_next_and_the_last_task_are_told(policy: str) -> None:
+    found = forecast(with_array(12, [waiting(1)], most=4, policy=policy), 0, LEAST_SAMPLES)
+    before, following, last = found[JobId("5_3")], found[JobId("5")], found[JobId("5_11")]
     assert before.median <= following.median < last.median
     assert before.latest <= following.latest < last.latest
+
+
+def test_the_next_task_may_be_the_last_one() -> None:
     one = forecast(with_array(AHEAD + 1, []), 0)
     assert one[JobId("5")] == one[JobId(f"5_{AHEAD}")]
 
