@@ -93,7 +93,7 @@ class World:
         self.servers = [placing.server(n, self.settings.gpu.speeds) for n in records]
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
-        table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
+        table = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
         if tuple(nodes) != self.view.nodes or self._table is None:
             self.policy.cluster_changed(nodes, now)
             self.parts.audit.record(now, "cluster", nodes=len(nodes), gpus=sum(n.gpus for n in nodes))
