@@ -887,7 +887,6 @@ local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
-  if desc.priority == 0 then return "held" end
   if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
   if given(desc.features) and find(desc.features, "[%[*]") then return "features" end

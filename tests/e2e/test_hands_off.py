@@ -8,7 +8,7 @@ import pytest
 
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 
-from .conftest import SOON_S, Cluster, wait_for
+from .conftest import LEASE_S, SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +22,6 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
         "contiguous": asrpt.submit("--gpus=1", "--contiguous", script=SHORT),
         "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
         "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
-        "held": asrpt.submit("--gpus=1", "--hold", script=SHORT),
     }
     unmanaged = asrpt.submit("-p", "other", "--gpus=1", script=SHORT)
     wait_for(lambda: set(left.values()) <= set(asrpt.status()), "asrptd knows them", 10)
@@ -37,11 +36,21 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
     assert max(eligible) <= time.time(), "none of them has a lease"
 
     asrpt.cancel(*blockers)
-    held = left.pop("held")
     asrpt.wait_all([*left.values(), unmanaged], "COMPLETED")
-    assert asrpt.job(held).state == "PENDING"
+
+
+def test_who_is_submitted_held_waits_for_its_turn_when_released(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    held = asrpt.submit("--gpus=1", "--hold", script=SHORT)
+    wait_for(lambda: "held" in asrpt.text_of(held), "asrptd knows it", 10)
+    time.sleep(LEASE_S + 1)  # longer than the hook's lease
+    assert asrpt.job(held).eligible_time > time.time()
     asrpt.scontrol("release", held, user="asrpt1")
+    wait_for(lambda: asrpt.order() == [held], "it is in line", 10)
+    assert asrpt.job(held).eligible_time > time.time()
+    asrpt.cancel(*blockers)
     asrpt.wait(held, "COMPLETED")
+    assert asrpt.audit(held, "start")
 
 
 def test_an_interactive_job_starts_at_once_and_is_shown_as_left(asrpt: Cluster):
