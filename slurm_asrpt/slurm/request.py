@@ -58,7 +58,7 @@ def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: in
     """The nodes that may serve it. If it may need two of them, those of one partition alone: that with most GPUs."""
     names = job.partition.split(",")
     groups = [set(names)] if gpus == 1 or job.max_nodes == 1 else [{name} for name in names]
-    able = [n for n in _not_excluded(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
+    able = [n for n in _chosen(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
     offers = [[n for n in able if n.partitions & group] for group in groups]
     plain = [[n for n in offer if not n.other_gres] for offer in offers]
     best = max(plain, key=_total)
@@ -69,8 +69,11 @@ def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: in
     return best
 
 
-def _not_excluded(job: JobRecord, nodes: Sequence[NodeRecord]) -> Sequence[NodeRecord]:
-    """Those that have the features of -C and are not among those of -x."""
+def _chosen(job: JobRecord, nodes: Sequence[NodeRecord]) -> Sequence[NodeRecord]:
+    """Those of -w, or all, without those of -x and those that lack what -C asks for."""
+    if job.required_nodes:
+        required = _names(job.required_nodes, "nodelist")
+        nodes = [n for n in nodes if n.name in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
         nodes = [n for n in nodes if n.name not in excluded]
@@ -91,15 +94,12 @@ def _names(nodes: str, why: str) -> frozenset[str]:
 
 def _on_its_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> Request:
     """The request for all nodes of -w and no other. Where they do not hold it Slurm would add some: left to Slurm."""
-    names = _names(job.required_nodes, "nodelist")
-    named = [n for n in able if n.name in names]
-    count = len(names)
-    fixed = request.per_node or 0
-    if len(named) < count or not job.min_nodes <= count <= (job.max_nodes or count):
+    count = len(_names(job.required_nodes, "nodelist"))
+    all_there = len(able) == count and job.min_nodes <= count <= (job.max_nodes or count)
+    uneven = request.per_node is not None and request.per_node * count != gpus
+    if not all_there or uneven or not count <= gpus <= _total(able):
         raise LeftToSlurm("nodelist")
-    if _total(named) < gpus or count > gpus or (fixed and fixed * count != gpus):
-        raise LeftToSlurm("nodelist")
-    return replace(request, min_nodes=count, max_nodes=count, candidates=names)
+    return replace(request, min_nodes=count, max_nodes=count)
 
 
 def _whole_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> tuple[int, Request]:
@@ -111,15 +111,15 @@ def _whole_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[Nod
         raise LeftToSlurm("exclusive")
     sizes: dict[tuple[int, int], list[NodeRecord]] = {}
     for node in able:
-        if node.name in (request.candidates or ()) and node.gpus >= (request.per_node or request.unit):
+        if node.gpus >= (request.per_node or request.unit):
             sizes.setdefault((node.gpus, node.cpus), []).append(node)
     if not sizes:
         raise LeftToSlurm("shape")
     (size, cpus), alike = max(sizes.items(), key=lambda item: _total(item[1]))
     each = request.per_node or size - size % request.unit
     count = max(request.min_nodes, -(-gpus // each))
-    if count > (request.max_nodes or count):
-        raise LeftToSlurm("shape")
+    if count > min(len(alike), request.max_nodes or count):
+        raise LeftToSlurm("shape")  # nodes of several sizes may hold it
     whole = replace(
         request,
         per_node=size,

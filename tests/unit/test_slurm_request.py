@@ -85,12 +85,14 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"het": True}, "het"),
         ({"required_nodes": "n9"}, "nodelist"),
         ({"required_nodes": "n3"}, "nodelist"),  # of 4 GPUs: Slurm would add a node
+        ({"required_nodes": "n[1,4]"}, "nodelist"),  # n4 is in another partition
         ({"required_nodes": "n[1-2", "tres_per_job": "gres:gpu:2"}, "nodelist"),
         ({"required_nodes": "n1", "min_nodes": 2}, "nodelist"),
         ({"required_nodes": "n[1-2]", "tres_per_job": "", "tres_per_node": "gres:gpu:2"}, "nodelist"),
         ({"required_nodes": "n[1-2]", "tres_per_job": "gres:gpu:1"}, "nodelist"),
         ({"excluded_nodes": "n[1"}, "exclude"),
         ({"exclusive": "user"}, "exclusive"),
+        ({"exclusive": "node", "required_nodes": "n[2-3]", "min_nodes": 2}, "shape"),  # of 8 and of 4 GPUs
         ({"exclusive": "node", "min_nodes": 1, "max_nodes": 1, "tres_per_job": "gres:gpu:12"}, "shape"),
         ({"exclusive": "node", "excluded_nodes": "n[1-3]", "tres_per_job": "gres:gpu:1"}, "mixed"),
         ({"reservation": "r"}, "reservation"),
@@ -136,6 +138,12 @@ def test_partitions_that_are_all_managed_are_ours():
 )
 def test_owners_choose_among_the_nodes(fields, candidates):
     assert ask(tres_per_job="gres:gpu:2", **fields).request.candidates == candidates
+
+
+def test_of_several_partitions_that_with_the_nodes_of_w_serves():
+    nodes = [node(1), node(2), node(3, partitions=("gpu-long",))]
+    wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4", required_nodes="n3")
+    assert read_ask(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
 
 
 def test_of_the_nodes_that_an_owner_chose_each_is_used():
