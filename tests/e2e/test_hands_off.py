@@ -139,6 +139,10 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
     asrpt.wait_all(jobs, "COMPLETED")
     assert asrpt.output("runs.out").split() == ["1", "1"]
 
+    asrpt.scontrol("requeue", requeued)  # Slurm takes one that has ended, too
+    wait_for(lambda: asrpt.job(requeued).state == "PENDING", "it waits again", 10)
+    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "our nodes are taken off", 10)
+
 
 def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cluster):
     blockers = asrpt.block_all()
