@@ -130,6 +130,7 @@ def _facts(job: JobStatus) -> Facts:
         "shape",
         "reservation",
         "more",
+        "in_s",
     }
     said.add(UNUSED_PROFILE)
     return [(f"  {safe(key)}", _value(value)) for key, value in sorted(job.facts.items()) if key not in said]

@@ -880,19 +880,16 @@ local function managed(desc, part_list, partitions)
   return any
 end
 
-local EXCLUSIVE = { [0] = true, [2] = true, [3] = true, [4] = true } -- --exclusive, =user, =mcs, =topo; 1 is --oversubscribe
+local SHARES_WITH_SOME = { [2] = true, [3] = true, [4] = true } -- --exclusive=user, =mcs, =topo; 0 is --exclusive
 
 -- Why Slurm alone should handle this job, or nil. The order is the order of telling.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
   if not given(script) then return "interactive" end
-  if desc.priority == 0 then return "held" end
-  if given(desc.req_nodes) then return "nodelist" end
-  if given(desc.exc_nodes) then return "exclude" end
-  if EXCLUSIVE[desc.shared] then return "exclusive" end
+  if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
-  if given(desc.features) then return "features" end
+  if given(desc.features) and find(desc.features, "[%[*]") then return "features" end
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end

@@ -287,10 +287,11 @@ class FakeSlurm:
         if self._throttled(job):
             self.records[job.job_id] = dataclasses.replace(job, reason="JobArrayTaskLimit")
             return
-        used = self.used()
-        free = {n.name: n.gpus - used[n.name] for n in self.table if self.state_of(n.name) == "IDLE"}
+        free = self._free_for(job)
         names = expand(job.required_nodes) if job.required_nodes else self._some(free, job.tasks)
         counts = slurm_split([free.get(name, 0) for name in sorted(names)], job.tasks) if names else None
+        if counts is not None and job.exclusive == "node":  # all GPUs of each node are its own
+            counts = tuple(free[name] for name in sorted(names))
         if counts is None:
             self.records[job.job_id] = dataclasses.replace(job, reason="Resources")
             return
@@ -303,6 +304,13 @@ class FakeSlurm:
             job, state="RUNNING", reason="None", nodes=",".join(sorted(names)), start_time=self.now,
             gpus_by_node=dict(zip(sorted(names), counts, strict=True)),
         )  # fmt: skip
+
+    def _free_for(self, job: JobRecord) -> dict[str, int]:
+        """GPUs that are free on the nodes that may serve it."""
+        used, excluded = self.used(), expand(job.excluded_nodes) if job.excluded_nodes else []
+        able = [n for n in self.table if n.name not in excluded and (not job.features or job.features in n.features)]
+        able = [n for n in able if self.state_of(n.name) == "IDLE" and not (job.exclusive and used[n.name])]
+        return {n.name: n.gpus - used[n.name] for n in able}
 
     def _some(self, free: Mapping[str, int], gpus: int) -> list[str]:
         names: list[str] = []

@@ -203,4 +203,6 @@ def _when(in_s: float | None) -> str:
     """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
     if in_s is None or not math.isfinite(in_s):
         return "as soon as they are free (a job there has no time limit, so no end can be told)"
+    if in_s < 1:  # what runs there has outrun its limit, or is none of ours
+        return "as soon as they are free"
     return f"about {slurm_time(in_s)} from now"

@@ -170,7 +170,7 @@ def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
         tasks=before.tasks,
         cpus=before.cpus or record.cpus,
         priority=before.priority if record.priority else 0,  # 0: held since
-        required_nodes="",
+        required_nodes=before.required_nodes,
     )
 
 

@@ -244,7 +244,7 @@ class Saved:
         interruption, over = raw.get("interruption"), raw.get("over")
         return {
             "place": Place(raw["place"]),
-            "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": Original(**pin["original"])}) if pin else None,
+            "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": _original(pin["original"])}) if pin else None,
             "original": _original(original),
             "begin": None if raw["begin"] is None else float(raw["begin"]),
             "retry_at": min(float(raw["retry_at"]), now + LONGEST_BACKOFF_S),
@@ -255,17 +255,24 @@ class Saved:
             "lease_before": float(raw["lease_before"]),
             "lease_spread": float(raw["lease_spread"]),
             "forecast": _forecast(*forecast) if forecast else None,
-            "service": Service(*raw.get("service", ())[:5]),  # former releases noted there which run was over
-            "over": Over(**{**over, "original": _original(over["original"])}) if over else None,
+            "service": _service(*raw.get("service", ())[:5]),  # former releases noted there which run was over
+            "over": Over(float(over["began"]), int(over["restarts"]), _original(over["original"])) if over else None,
             # nobody knows whether the job still waits for what was to follow the signal: it is sent anew
-            "interruption": Interruption(*interruption[:2]) if interruption else None,
+            "interruption": Interruption(float(interruption[0]), str(interruption[1])) if interruption else None,
             "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
             "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
         }
 
 
 def _original(raw: Mapping[str, Any] | None) -> Original | None:
-    return Original(**raw) if raw else None
+    if not raw:
+        return None
+    required_nodes = str(raw.get("required_nodes", ""))
+    return Original(**{k: int(v) for k, v in raw.items() if k != "required_nodes"}, required_nodes=required_nodes)
+
+
+def _service(past: Any = 0, began: Any = 0, rate: Any = 0, interruptions: Any = 0, head: Any = "") -> Service:
+    return Service(float(past), float(began), float(rate), int(interruptions), str(head))
 
 
 def _forecast(made: float, earliest: float, median: Any, latest: Any, simulated: Sequence[Any] = ()) -> Forecast:

@@ -25,6 +25,7 @@ from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.slurm.writeback import Original
 
 REQUEUE_REST_S = 2.0
 """Started in the second of its requeue, a job dies of the revoked credential of the run before."""
@@ -48,7 +49,7 @@ class World:
         self._best: dict[Any, Mapping[str, float]] = {}
         self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
         self._requests: dict[Request, Request] = {}
-        self._done: set[tuple[str, float]] = set()
+        self._done: dict[tuple[str, float], Original | None] = {}  # with what our pin overwrote: it may be requeued
         self._gone: list[JobRecord] = []
         jobs = saved.get("jobs")
         self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
@@ -93,7 +94,7 @@ class World:
         self.servers = [placing.server(n, self.settings.gpu.speeds) for n in records]
         names = {n.name for n in ours}
         nodes = [node for node in self.servers if node.name in names]
-        table = tuple((n.name, n.gpus, n.gpu_type, n.partitions, n.other_gres) for n in records)
+        table = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
         if tuple(nodes) != self.view.nodes or self._table is None:
             self.policy.cluster_changed(nodes, now)
             self.parts.audit.record(now, "cluster", nodes=len(nodes), gpus=sum(n.gpus for n in nodes))
@@ -148,7 +149,7 @@ class World:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
             self._vanished(self.tracked[job_id], now)
-        self._done &= ended
+        self._done = {key: original for key, original in self._done.items() if key in ended}
 
     def _track(self, record: JobRecord, now: float) -> Tracked:
         tracked = self.tracked.get(record.job_id)
@@ -166,6 +167,8 @@ class World:
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
+                ended = (original for (job_id, _), original in self._done.items() if job_id == record.job_id)
+                tracked.original = tracked.original or next(ended, None)
         if tracked.tag is None or record.admin_comment != tracked.record.admin_comment:
             tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         tracked.record = record
@@ -210,7 +213,7 @@ class World:
         if self.enforcing and record.state == KILLED and tracked.was_over(record):
             self._only_killed(tracked, record, now)
             return False
-        self._done.add(key)
+        self._done[key] = tracked.original
         self.tracked.pop(record.job_id, None)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record

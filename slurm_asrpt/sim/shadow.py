@@ -169,7 +169,7 @@ def remarks(found: Report, left: int, vanished: int) -> list[str]:
     said.append(f"{profiled} of {jobs} jobs have a profile, and run quicker or slower by where they are placed.")
     if left:
         said.append(
-            f"{left} jobs asrptd would have left to Slurm (arrays, -w, --exclusive ...); the replay starts them too."
+            f"{left} jobs asrptd would have left to Slurm (arrays, --reservation ...); the replay starts them too."
         )
     if vanished:
         said.append(f"{vanished} jobs ended while asrptd was away, and are missing.")

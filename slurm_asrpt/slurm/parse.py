@@ -22,7 +22,7 @@ _STATE_FLAGS = (
     *("COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
-_EXCLUSIVE = frozenset({"none", "true", "user", "mcs", "topo"})
+_EXCLUSIVE = {"none": "node", "true": "node", "user": "user", "mcs": "mcs", "topo": "topo"}
 _PART_OF_A_GPU = re.compile(r"[0-9]+g\.[0-9]+gb")  # the name of a MIG instance, alone or in a type that holds it
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
@@ -139,7 +139,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         reservation=_word(raw.get("resv_name")),
         account=_word(raw.get("account")),
         qos=_word(raw.get("qos")),
-        exclusive=not _EXCLUSIVE.isdisjoint((_word(raw.get("shared")), _word(raw.get("exclusive")))),
+        exclusive=_EXCLUSIVE.get(_word(raw.get("shared"))) or _EXCLUSIVE.get(_word(raw.get("exclusive")), ""),
         contiguous=bool(raw.get("contiguous")),
         admin_comment=_word(raw.get("admin_comment")),
         nodes=_word(raw.get("nodes")),
@@ -238,6 +238,7 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             state=raw["State"],
             partitions=frozenset(filter(None, raw.get("Partitions", "").split(","))),
             other_gres=len(types) > 1 or any(not_whole(name, kind) for name, kind in gres),
+            features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
         )
     except (KeyError, ValueError) as error:
         raise SlurmError(f"scontrol show node gave something unreadable ({error!r})") from error

@@ -27,6 +27,7 @@ class JobRecord:
     array_most: so many tasks of its array may run at once, 0 without a bound.
     dependency: what is still to be fulfilled.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
+    exclusive: whom it shares its nodes with: "node" with nobody, "user", "mcs" or "topo" with some; "" with all.
     gpus_by_node: what was really allocated, by node.
     """
 
@@ -70,7 +71,7 @@ class JobRecord:
     reservation: str = ""
     account: str = ""
     qos: str = ""
-    exclusive: bool = False
+    exclusive: str = ""
     contiguous: bool = False
     admin_comment: str = ""
     nodes: str = ""
@@ -106,6 +107,7 @@ class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
 
     other_gres: it has GPUs that are not all alike or not whole: several types, MIG instances, shards, MPS.
+    features: the active ones.
     """
 
     name: str
@@ -120,6 +122,7 @@ class NodeRecord:
     state: str
     partitions: frozenset[str]
     other_gres: bool = False
+    features: frozenset[str] = frozenset()
 
     @property
     def usable(self) -> bool:

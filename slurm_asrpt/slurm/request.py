@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.constraint import satisfies
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
-from slurm_asrpt.slurm.parse import not_whole, parse_gres
+from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 
 
@@ -35,6 +36,7 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
+    able = _candidates(job, nodes, kind, gpus)
     request = Request(
         per_node=per_node,
         unit=unit,
@@ -43,22 +45,92 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
         cpus_per_gpu=job.cpus / gpus,
         memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * job.cpus / gpus,
         memory_per_node=job.memory_per_node,
-        candidates=_candidates(job, nodes, kind, gpus),
+        candidates=frozenset(n.name for n in able),
     )
+    if job.required_nodes:
+        request = _on_its_nodes(job, gpus, request, able)
+    if job.exclusive:
+        gpus, request = _whole_nodes(job, gpus, request, able)
     return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
-def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> frozenset[str]:
+def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[NodeRecord]:
     """The nodes that may serve it. If it may need two of them, those of one partition alone: that with most GPUs."""
     names = job.partition.split(",")
     groups = [set(names)] if gpus == 1 or job.max_nodes == 1 else [{name} for name in names]
-    able = [n for n in nodes if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
+    able = [n for n in _chosen(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
     offers = [[n for n in able if n.partitions & group] for group in groups]
     plain = [[n for n in offer if not n.other_gres] for offer in offers]
     best = max(plain, key=_total)
     if _total(best) < gpus <= max(_total(offer) for offer in offers):
         raise LeftToSlurm("mixed")
-    return frozenset(n.name for n in best)
+    if _total(best) < gpus and job.features:
+        raise LeftToSlurm("features")  # Slurm may know of a node that has them after a reboot
+    return best
+
+
+def _chosen(job: JobRecord, nodes: Sequence[NodeRecord]) -> Sequence[NodeRecord]:
+    """Those of -w, or all, without those of -x and those that lack what -C asks for."""
+    if job.required_nodes:
+        required = _names(job.required_nodes, "nodelist")
+        nodes = [n for n in nodes if n.name in required]
+    if job.excluded_nodes:
+        excluded = _names(job.excluded_nodes, "exclude")
+        nodes = [n for n in nodes if n.name not in excluded]
+    if not job.features:
+        return nodes
+    try:
+        return [n for n in nodes if satisfies(n.features, job.features)]
+    except ValueError:
+        raise LeftToSlurm("features") from None
+
+
+def _names(nodes: str, why: str) -> frozenset[str]:
+    try:
+        return frozenset(expand(nodes))
+    except SlurmError:
+        raise LeftToSlurm(why) from None
+
+
+def _on_its_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> Request:
+    """The request for all nodes of -w and no other. Where they do not hold it Slurm would add some: left to Slurm."""
+    count = len(_names(job.required_nodes, "nodelist"))
+    all_there = len(able) == count and job.min_nodes <= count <= (job.max_nodes or count)
+    uneven = request.per_node is not None and request.per_node * count != gpus
+    if not all_there or uneven or not count <= gpus <= _total(able):
+        raise LeftToSlurm("nodelist")
+    return replace(request, min_nodes=count, max_nodes=count)
+
+
+def _whole_nodes(job: JobRecord, gpus: int, request: Request, able: Sequence[NodeRecord]) -> tuple[int, Request]:
+    """GPUs and request of a job that shares its nodes with nobody: Slurm gives it all GPUs and CPUs of each.
+
+    Of nodes of several sizes those of the size that offers most.
+    """
+    if job.exclusive != "node":
+        raise LeftToSlurm("exclusive")
+    sizes: dict[tuple[int, int], list[NodeRecord]] = {}
+    for node in able:
+        if node.gpus >= (request.per_node or request.unit):
+            sizes.setdefault((node.gpus, node.cpus), []).append(node)
+    if not sizes:
+        raise LeftToSlurm("shape")
+    (size, cpus), alike = max(sizes.items(), key=lambda item: _total(item[1]))
+    each = request.per_node or size - size % request.unit
+    count = max(request.min_nodes, -(-gpus // each))
+    if count > min(len(alike), request.max_nodes or count):
+        raise LeftToSlurm("shape")  # nodes of several sizes may hold it
+    whole = replace(
+        request,
+        per_node=size,
+        unit=1,
+        min_nodes=count,
+        max_nodes=count,
+        cpus_per_gpu=cpus / size,
+        memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * cpus / size,
+        candidates=frozenset(n.name for n in alike),
+    )
+    return count * size, whole
 
 
 def _total(nodes: Sequence[NodeRecord]) -> int:
@@ -69,11 +141,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
     checks = {
         "partition": not set(job.partition.split(",")) <= set(partitions),
         "het": job.het,
-        "nodelist": bool(job.required_nodes),
-        "exclude": bool(job.excluded_nodes),
-        "exclusive": job.exclusive,
         "reservation": bool(job.reservation),
-        "features": bool(job.features),
         "contiguous": job.contiguous,
         "socket": bool(job.tres_per_socket),
         "deadline": bool(job.deadline),

@@ -22,6 +22,8 @@ sockets-per-node switches thread-spec threads-per-core time time-min tmp tres-bi
 wckey wrap
 """
 _MAYBE_VALUED = ("exclusive", "get-user-env", "nice", "no-kill", "propagate")
+_WITH = ("exclusive-user", "exclusive-mcs", "exclusive-topo")
+"""What ``--exclusive=user`` and so on are read as: getopt knows of no values that may be missing."""
 _FLAGS = """
 contiguous help hold ignore-pbs no-requeue overcommit oversubscribe parsable quiet reboot requeue spread-job stepmgr
 test-only usage use-min-nodes verbose version wait
@@ -35,7 +37,8 @@ _SHORT = {
 _SHORT_FLAGS = {"H": "hold", "Q": "quiet", "O": "overcommit", "s": "oversubscribe", "v": "verbose", "V": "version",
                 "W": "wait", "h": "help", "k": "no-kill"}  # fmt: skip
 _LETTERS = "".join(f"{letter}:" for letter in _SHORT) + "".join(_SHORT_FLAGS)
-_LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.split()]
+_SHARED = re.compile(r"--exclusive=(user|mcs|topo)")
+_LONG = [*(f"{name}=" for name in _VALUED.split()), *_MAYBE_VALUED, *_FLAGS.split(), *_WITH]
 _MAYBE = re.compile(rf"(--(?:{'|'.join(_MAYBE_VALUED)}))=.*", re.DOTALL)
 _NAMES = {f"-{letter}": name for letter, name in (_SHORT | _SHORT_FLAGS).items()}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)B?", re.IGNORECASE)
@@ -64,7 +67,7 @@ def read_submission(script: bytes, words: Sequence[str]) -> Submission:
 
 def _options(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
     """Options and the words after them. Raises InputError for what sbatch would refuse."""
-    tidy = [_MAYBE.sub(r"\1", word) for word in words if word != "hetjob"]
+    tidy = [_MAYBE.sub(r"\1", _SHARED.sub(r"--exclusive-\1", word)) for word in words if word != "hetjob"]
     try:
         found, rest = getopt.getopt(tidy, _LETTERS, _LONG)
     except getopt.GetoptError as error:
@@ -86,7 +89,7 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         deadline=1.0 if "deadline" in options else 0.0,
         dependency=options.get("dependency", ""),
         array_tasks=options.get("array", ""), het=asked.het,
-        exclusive="exclusive" in options, contiguous="contiguous" in options,
+        exclusive=_exclusive(options), contiguous="contiguous" in options,
         min_nodes=low, max_nodes=high, tasks=tasks, tasks_per_node=per_node,
         cpus=tasks * (_whole(options, "cpus-per-task") or 1),
         memory_per_node=_mib(options, "mem"), memory_per_cpu=_mib(options, "mem-per-cpu"),
@@ -97,6 +100,11 @@ def as_record(asked: Submission, user: str, uid: int, partition: str, now: float
         excluded_nodes=options.get("exclude", ""), features=options.get("constraint", ""),
         reservation=options.get("reservation", ""), account=options.get("account", ""), qos=options.get("qos", ""),
     )  # fmt: skip
+
+
+def _exclusive(options: Mapping[str, str]) -> str:
+    shared = [name.removeprefix("exclusive-") for name in _WITH if name in options]
+    return shared[0] if shared else "node" if "exclusive" in options else ""
 
 
 def _gpus(options: Mapping[str, str], key: str) -> str:

@@ -21,17 +21,21 @@ PINNED_SITE_FACTOR = 1_000_000_000
 
 @dataclass(frozen=True)
 class Original:
-    """What a pin overwrites, to be put back when the pin is undone. cpus: 0 where it was not noted."""
+    """What a pin overwrites, to be put back when the pin is undone. cpus: 0 where it was not noted.
+
+    required_nodes: those of the owner's -w.
+    """
 
     min_nodes: int
     max_nodes: int
     tasks: int
     priority: int
     cpus: int = 0
+    required_nodes: str = ""
 
 
 def original(job: JobRecord) -> Original:
-    return Original(job.min_nodes, job.max_nodes, job.tasks, job.priority, job.cpus)
+    return Original(job.min_nodes, job.max_nodes, job.tasks, job.priority, job.cpus, job.required_nodes)
 
 
 def lease(job_id: str, seconds: float) -> Update:
@@ -59,7 +63,7 @@ def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig)
     """
     most = before.max_nodes or max(cluster_nodes, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
-    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": ""}
+    fields = {"NumNodes": f"{least}-{most}", "ReqNodeList": before.required_nodes}
     if not slurm.tasks_follow_nodes:
         fields["NumTasks"] = str(before.tasks)
     if before.cpus:

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 
-from .conftest import SOON_S, Cluster, wait_for
+from .conftest import LEASE_S, SOON_S, Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -18,12 +18,10 @@ SHORT = "sleep 1"
 def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_owner_asked(asrpt: Cluster):
     blockers = asrpt.block_all()
     left = {
-        "nodelist": asrpt.submit("--gpus=1", "-w", "n3", script=SHORT),
-        "exclude": asrpt.submit("--gpus=1", "-x", "n1,n2", script=SHORT),
-        "exclusive": asrpt.submit("--gpus=1", "--exclusive", script=SHORT),
+        "exclusive": asrpt.submit("--gpus=1", "--exclusive=user", script=SHORT),
+        "contiguous": asrpt.submit("--gpus=1", "--contiguous", script=SHORT),
         "het": asrpt.submit("--gpus=1", ":", "--gpus=1", script=SHORT),
         "off": asrpt.submit("--gpus=1", "--comment=asrpt:off", script=SHORT),
-        "held": asrpt.submit("--gpus=1", "--hold", script=SHORT),
     }
     unmanaged = asrpt.submit("-p", "other", "--gpus=1", script=SHORT)
     wait_for(lambda: set(left.values()) <= set(asrpt.status()), "asrptd knows them", 10)
@@ -38,16 +36,21 @@ def test_what_is_left_to_slurm_waits_with_the_reason_in_words_and_runs_as_its_ow
     assert max(eligible) <= time.time(), "none of them has a lease"
 
     asrpt.cancel(*blockers)
-    held = left.pop("held")
-    jobs = asrpt.wait_all([*left.values(), unmanaged], "COMPLETED")
-    assert jobs[left["nodelist"]].nodes == "n3"
-    assert jobs[left["exclude"]].nodes in ("n3", "n4")
-    alone = jobs[left["exclusive"]]
-    others = [job for job in jobs.values() if job is not alone and job.nodes == alone.nodes]
-    assert not any(j.start_time < alone.end_time and alone.start_time < j.end_time for j in others)
-    assert asrpt.job(held).state == "PENDING"
+    asrpt.wait_all([*left.values(), unmanaged], "COMPLETED")
+
+
+def test_who_is_submitted_held_waits_for_its_turn_when_released(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    held = asrpt.submit("--gpus=1", "--hold", script=SHORT)
+    wait_for(lambda: "held" in asrpt.text_of(held), "asrptd knows it", 10)
+    time.sleep(LEASE_S + 1)  # longer than the hook's lease
+    assert asrpt.job(held).eligible_time > time.time()
     asrpt.scontrol("release", held, user="asrpt1")
+    wait_for(lambda: asrpt.order() == [held], "it is in line", 10)
+    assert asrpt.job(held).eligible_time > time.time()
+    asrpt.cancel(*blockers)
     asrpt.wait(held, "COMPLETED")
+    assert asrpt.audit(held, "start")
 
 
 def test_an_interactive_job_starts_at_once_and_is_shown_as_left(asrpt: Cluster):
@@ -135,6 +138,10 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
         asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
     asrpt.wait_all(jobs, "COMPLETED")
     assert asrpt.output("runs.out").split() == ["1", "1"]
+
+    asrpt.scontrol("requeue", requeued)  # Slurm takes one that has ended, too
+    wait_for(lambda: asrpt.job(requeued).state == "PENDING", "it waits again", 10)
+    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "our nodes are taken off", 10)
 
 
 def test_a_drained_node_and_a_job_bigger_than_the_cluster_block_nobody(asrpt: Cluster):

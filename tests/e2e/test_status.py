@@ -47,13 +47,13 @@ def test_a_what_if_comes_true_and_an_array_is_found_by_its_tasks(asrpt: Cluster)
     wait_for(lambda: asrpt.state_of(job) == "running", "the status says that it runs", 30)
     row = asrpt.status()[job]
     assert (row["group"], row["nodes"]) == (found["group"], found["placement"])
-    assert asked(asrpt, "-w", "n1")["why"].startswith("left to Slurm: its owner chose the nodes")
+    assert asked(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
 
     array = asrpt.submit("--array=1-4", "-n1", "--gpus-per-task=1", "--hold", script="sleep 1")
     wait_for(lambda: asrpt.state_of(array), "the array is in the status", 30)
     assert [row["job_id"] for row in as_user(asrpt, f"{array}_[2-3]", job)["jobs"]] == [job, array]
     said = as_user(asrpt, "--explain", array)
-    assert (said["state"], said["reason"]) == ("left to Slurm", "left")
+    assert (said["state"], said["reason"]) == ("waiting", "held")
     assert said["changes"]
     (home / "go-status").touch()
     asrpt.wait(job, "COMPLETED", timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -12,11 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
 from tests.daemon_bench import Bench
 from tests.fake_slurm import FakeSlurm
 
 SIZES = (4, 4, 2)
+CHOICES = {
+    "-w": {"required_nodes": "n3"},
+    "-x": {"excluded_nodes": "n1"},
+    "-C": {"features": "fast"},
+    "--exclusive": {"exclusive": "node"},
+}
 seconds = st.sampled_from([0.0, 1.0, 7.0, 12.0, 200.0, 400.0])
 picks = st.integers(0, 1000)
 
@@ -31,6 +39,8 @@ class Walk(RuleBasedStateMachine):
         self.bench = Bench(Path(self.folder.name), self.slurm, tau=20.0)
         self.submitted: set[str] = set()
         self.slurms: set[str] = set()  # whose owners asked for what we leave to Slurm
+        self.slurm.table[0] = replace(self.slurm.table[0], features=frozenset({"fast"}))
+        self.choosy: dict[str, dict[str, str]] = {}  # whose owners asked for some nodes, and for which
 
     @initialize()
     def first_cycle(self) -> None:
@@ -52,11 +62,17 @@ class Walk(RuleBasedStateMachine):
         profile = {6: "tail", 4: "flat"}.get(gpus, "")
         self.submitted.add(self.slurm.submit(gpus, iterations, profile))
 
-    @rule(why=st.sampled_from([{"required_nodes": "n1"}, {"exclusive": True}, {"admin_comment": "JS1:other"}]))
+    @rule(why=st.sampled_from([{"contiguous": True}, {"exclusive": "user"}, {"admin_comment": "JS1:other"}]))
     def submit_what_is_slurms(self, why: dict[str, object]) -> None:
         job_id = self.slurm.submit(2, **why)
         self.submitted.add(job_id)
         self.slurms.add(job_id)
+
+    @rule(gpus=st.sampled_from([1, 2]), asks=st.sampled_from(list(CHOICES)))
+    def submit_what_is_choosy(self, gpus: int, asks: str) -> None:
+        job_id = self.slurm.submit(gpus, **CHOICES[asks])
+        self.submitted.add(job_id)
+        self.choosy[job_id] = CHOICES[asks]
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
@@ -86,7 +102,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(pick=picks, gpus=st.integers(1, 5))
     def owner_writes_another_size(self, pick: int, gpus: int) -> None:
-        if job_id := self.choose(pick, PENDING):
+        if (job_id := self.choose(pick, PENDING)) and job_id not in self.choosy:
             self.slurm.change(job_id, tasks=gpus, cpus=gpus)
 
     # admins and machines
@@ -161,7 +177,7 @@ class Walk(RuleBasedStateMachine):
             record = self.slurm.records[job_id]
             if record.state != PENDING or job_id in self.slurm.errors:
                 continue
-            assert record.required_nodes == "" or job_id in self.slurms, job_id
+            assert record.required_nodes == self.asked_for(job_id), job_id
             if record.priority and job_id not in self.slurms:  # begin times of the others are not followed
                 assert record.eligible_time <= max(self.slurm.now, tracked.not_before + 1), job_id
 
@@ -169,6 +185,22 @@ class Walk(RuleBasedStateMachine):
         """Slurm shows a begin time that has come, where our last lease has not run out: somebody has ended it."""
         tracked, record = self.bench.scheduler.world.tracked[job_id], self.slurm.records[job_id]
         return record.eligible_time <= self.slurm.now < tracked.lease_until
+
+    def asked_for(self, job_id: str) -> str:
+        """The nodes of its -w."""
+        return self.choosy.get(job_id, {}).get("required_nodes", "")
+
+    @invariant()
+    def owners_get_the_nodes_that_they_asked_for(self) -> None:
+        for job_id, asks in self.choosy.items():
+            nodes = self.slurm.records[job_id].nodes if job_id in self.slurm.records else ""
+            if nodes:
+                names, sizes = set(nodes.split(",")), dict(zip(("n1", "n2", "n3"), SIZES, strict=True))
+                assert names == set(expand(asks.get("required_nodes", nodes)))
+                assert asks.get("excluded_nodes") not in names
+                assert names == {"n1"} or "features" not in asks
+                whole = {name: sizes[name] for name in names}
+                assert self.slurm.records[job_id].gpus_by_node == whole or "exclusive" not in asks
 
     @invariant()
     def no_running_job_is_resized(self) -> None:
@@ -222,7 +254,7 @@ class Walk(RuleBasedStateMachine):
             record = self.slurm.records[job_id]
             assert tracked.record.state == record.state or tracked.place is Place.PINNED
             if record.state == PENDING and tracked.place in (Place.QUEUED, Place.APART):
-                assert record.required_nodes == "", job_id
+                assert record.required_nodes == self.asked_for(job_id), job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
         assert set(self.bench.scheduler.world.tracked) == alive
         used = self.slurm.used()

@@ -54,7 +54,7 @@ def test_a_limit_changed_by_scontrol_counts(bench):
 
 
 def test_running_jobs_that_slurm_started_hold_the_reservation_too(bench):
-    bench.slurm.submit(6, time_limit=HOUR, leased=False, features="ib")  # left to Slurm, which starts it
+    bench.slurm.submit(6, time_limit=HOUR, leased=False, contiguous=True)  # left to Slurm, which starts it
     head = bench.slurm.submit(8, time_limit=HOUR)
     long, short = bench.slurm.submit(1, time_limit=2 * HOUR), bench.slurm.submit(1, time_limit=600.0)
     bench.cycle(3)

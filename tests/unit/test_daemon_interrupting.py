@@ -106,8 +106,8 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
         ({"interrupt": ""}, "its owner has not agreed"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
-        ({"features": "ib", "leased": False}, "left to Slurm"),
-        ({"required_nodes": "n1", "leased": False}, "left to Slurm"),
+        ({"exclusive": "user", "leased": False}, "left to Slurm"),
+        ({"contiguous": True, "leased": False}, "left to Slurm"),
     ],
 )
 def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(

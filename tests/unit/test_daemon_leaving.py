@@ -8,8 +8,8 @@ from slurm_asrpt.daemon.tracked import Place
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"required_nodes": "n1"}, "nodelist"),
-        ({"exclusive": True}, "exclusive"),
+        ({"required_nodes": "n9"}, "nodelist"),
+        ({"exclusive": "user"}, "exclusive"),
         ({"tres_per_task": ""}, "nogpu"),
         ({"admin_comment": ""}, "untagged"),
         ({"admin_comment": "asrpt1:g=0123456789abcdef;n=0;l=off"}, "off"),
@@ -25,7 +25,7 @@ def test_what_is_left_to_slurm_is_never_pinned_and_said_to_be_left(bench, change
 
 
 def test_a_leased_job_that_we_leave_is_handed_over_once(bench):
-    job_id = bench.slurm.submit(4, features="fast")
+    job_id = bench.slurm.submit(4, contiguous=True)
     bench.cycle(4)
     assert bench.writes(job_id) == [{"StartTime": "now"}]
     assert bench.state(job_id) == "RUNNING"

@@ -179,7 +179,7 @@ def test_the_status_shows_every_job_once_running_first_then_by_rank(bench, tmp_p
     running = bench.slurm.submit(12, iterations=100)
     bench.cycle(120)
     long, short = bench.slurm.submit(12, iterations=10**6), bench.slurm.submit(12, iterations=10**3)
-    left = bench.slurm.submit(2, exclusive=True, leased=False)
+    left = bench.slurm.submit(2, exclusive="user", leased=False)
     bench.slurm.starts_jobs = False
     bench.cycle(2)
     status = build_status(bench.scheduler, bench.slurm.now)
@@ -189,7 +189,7 @@ def test_the_status_shows_every_job_once_running_first_then_by_rank(bench, tmp_p
     assert rows[running].nodes == {"n1": 4, "n2": 4, "n3": 4}
     assert (rows[short].rank, rows[long].rank) == (1, 2)
     assert rows[short].predicted_run_s == 1000
-    assert rows[left].text == "left to Slurm: it asks for whole nodes (--exclusive)"
+    assert rows[left].text == "left to Slurm: it shares its nodes with some jobs only (--exclusive=user)"
     assert status.gpus_total == 12
     write_status(tmp_path, status)
     assert read_status(tmp_path) == status

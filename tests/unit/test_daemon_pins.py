@@ -41,6 +41,20 @@ def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(ben
     assert len(bench.audit("start", job_id)) == 2  # at once again
 
 
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED"])
+def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state):
+    """``scontrol requeue`` takes it, and Slurm has kept our pin."""
+    job_id = bench.slurm.submit(6)
+    bench.cycle(2)
+    bench.slurm.end(job_id, state)
+    bench.cycle(2)
+    bench.slurm.requeued(job_id)
+    bench.cycle(2)
+    record = bench.slurm.records[job_id]
+    assert (record.required_nodes, record.max_nodes, record.tasks) == ("", 3, 6)
+    assert bench.job(job_id).why.kind == "begin"
+
+
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
 def test_a_start_on_a_node_that_is_lost_meanwhile_is_taken_back_at_once(bench, state):
     bench.slurm.starts_jobs = False

@@ -75,13 +75,13 @@ def test_a_job_that_has_a_reservation_shows_what_it_could_have_now(gated: Bench)
 
 
 def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
-    pinned = gated.slurm.submit(4, 10, required_nodes="n1", leased=False, eligible_time=2e9, reason="BeginTime")
+    pinned = gated.slurm.submit(4, 10, contiguous=True, leased=False, eligible_time=2e9, reason="BeginTime")
     gated.cycle(1)
     found = told(gated)
     said = explain(found, row(found, pinned))
     assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
     assert row(found, pinned).gpus == 4
-    assert "without -w" in said.changes[0]
+    assert "without --contiguous" in said.changes[0]
     assert "squeue --start" in said.changes[1]
 
 
@@ -100,6 +100,7 @@ def test_each_kind_has_its_words(kind: str) -> None:
         ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),
         ("room", {"need": 2, "runs": "4, 5"}, "interrupting 4, 5 to free 2 GPUs for it"),
         ("reserved", {"need": 1, "in_s": 1500.0}, "has 1 GPU reserved about 00:25:00 from now"),
+        ("reserved", {"need": 1, "in_s": 0.0}, "has 1 GPU reserved as soon as they are free"),
         ("reserved", {"need": 2, "in_s": None}, "has 2 GPUs reserved as soon as they are free"),
         ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
         ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "shorter predicted work goes first (00:00:05 of 00:25:00"),

@@ -194,7 +194,7 @@ def held(slurm, job_id):
 
 
 def left(slurm, job_id):
-    slurm.change(job_id, excluded_nodes="n1")
+    slurm.change(job_id, contiguous=True)
 
 
 def depends(slurm, job_id):
@@ -203,7 +203,7 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "none yet"), (held, "held"), (left, "excluded nodes"), (depends, "dependency")],
+    [(changed, "none yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
 )
 def test_what_no_longer_holds_is_withdrawn_and_not_judged(watched, waiting, what, says):
     watched.tell(waiting, watched.slurm.now + 80, None, None)

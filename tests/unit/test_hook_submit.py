@@ -161,13 +161,11 @@ def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str)
         ("het", {"het_job_offset": 0}),
         ("het", {"het_job_offset": 1, "script": ""}),
         ("interactive", {"script": ""}),
-        ("held", {"priority": 0}),
-        ("nodelist", {"req_nodes": "n1"}),
-        ("exclude", {"exc_nodes": "n1"}),
-        ("exclusive", {"shared": 0}),
         ("exclusive", {"shared": 2}),
+        ("exclusive", {"shared": 4}),
         ("reservation", {"reservation": "r"}),
-        ("features", {"features": "a100"}),
+        ("features", {"features": "a100*2"}),
+        ("features", {"features": "[rack1|rack2]"}),
         ("expand", {"dependency": "expand:1"}),
         ("contiguous", {"contiguous": 1}),
         ("switches", {"req_switch": 1}),
@@ -183,7 +181,20 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
     assert begin_of(answer) is None
 
 
-@pytest.mark.parametrize("fields", [{"dependency": "afterok:1"}, {"shared": 1}, {"req_switch": 0}, {"priority": 5}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dependency": "afterok:1"},
+        {"shared": 1},
+        {"shared": 0},
+        {"req_switch": 0},
+        {"priority": 5},
+        {"priority": 0},
+        {"req_nodes": "n1"},
+        {"exc_nodes": "n1"},
+        {"features": "(a100|h100)&nvlink"},
+    ],
+)
 def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:
     assert tag_of(lua.submit(folder, **job(**fields))).left == ""
 

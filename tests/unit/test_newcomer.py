@@ -50,7 +50,7 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
     asked = read_submission(SCRIPT, ["--exclusive=user", "-pbig", "--gpus", "a100:8", "run", "--lr", "0.1"])
     assert asked.args == ("run", "--lr", "0.1")
     made = as_record(asked, "ann", 7, "gpu", NOW)
-    assert (made.exclusive, made.partition, made.tres_per_job) == (True, "big", "gres:gpu:a100:8")
+    assert (made.exclusive, made.partition, made.tres_per_job) == ("user", "big", "gres:gpu:a100:8")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
         ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
         ("-a 1-4 --reservation=r --contiguous", {"array_tasks": "1-4", "reservation": "r", "contiguous": True}),
         ("-d afterok:1", {"dependency": "afterok:1"}),
+        ("--exclusive", {"exclusive": "node"}),
+        ("--exclusive=topo", {"exclusive": "topo"}),
         ("-t 30", {"time_limit": 1800.0}),
         ("-t 1:30", {"time_limit": 90.0}),
         ("-t 2-12", {"time_limit": 216000.0}),
@@ -256,7 +258,7 @@ def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["-w", "n1"], "its owner chose the nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
+    [(["-C", "[a|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
 )
 def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, monkeypatch, capsys):
     found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)

@@ -114,3 +114,10 @@ def test_slices_that_slurms_split_would_part_do_not_fit() -> None:
     pairs = Job(JobId("1"), "u", 4, JobProfile("pairs", (Stage(2, 0.5, 0.5),), tensor=2))
     assert not fits(pairs, [Node(f"n{i}", 3, i) for i in range(6)])
     assert fits(pairs, [Node(f"n{i}", 2, i) for i in range(6)])
+
+
+@pytest.mark.parametrize("gpus", [3, 5, 8, 10, 11])
+def test_all_cpus_of_a_node_are_enough_for_all_its_gpus(gpus):
+    """64 / 5 is rounded up, and 64 // (64 / 5) is 4."""
+    cluster = view(gpus, gpus=gpus, free_cpus={"n1": 64})
+    assert chosen(cluster, job(gpus, cpus_per_gpu=64 / gpus), Strategy.TIGHTEST) == {"n1": gpus}

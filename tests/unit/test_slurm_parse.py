@@ -52,7 +52,7 @@ def test_the_spellings_of_newer_releases():
     assert (job.job_id, job.number, job.state, job.exit_code) == ("10_2", 12, "RUNNING", 3)
     assert (job.submit_time, job.end_time, job.min_nodes, job.max_nodes, job.tasks) == (1000, 0, 2, 0, 6)
     assert job.gpus_by_node == {"n1": 4, "n2": 2}
-    assert job.exclusive
+    assert job.exclusive == "node"
 
 
 @pytest.mark.parametrize(

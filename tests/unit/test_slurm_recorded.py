@@ -130,6 +130,9 @@ def test_an_exit_code_and_times(jobs):
         ("tasks-per-node", 16, 8, 1, 4),
         ("even", 16, 8, 1, 4),
         ("leased", 2, None, 1, 4),
+        ("nodelist", 8, None, 1, 1),
+        ("exclude", 8, None, 1, 3),
+        ("exclusive", 8, 8, 1, 3),
     ],
 )
 def test_requests(client, jobs, name, gpus, per_node, unit, candidates):
@@ -141,9 +144,6 @@ def test_requests(client, jobs, name, gpus, per_node, unit, candidates):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("nodelist", "nodelist"),
-        ("exclude", "exclude"),
-        ("exclusive", "exclusive"),
         ("contiguous", "contiguous"),
         ("per-socket", "socket"),
         ("no-gpu", "nogpu"),

@@ -9,12 +9,13 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 
 
-def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False):
-    return NodeRecord(f"n{index}", index, gpus, 0, kind, 64, 0, 1000, 0, "IDLE", frozenset(partitions), other)
+def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False, features=()):
+    groups = frozenset(partitions)
+    return NodeRecord(f"n{index}", index, gpus, 0, kind, 64, 0, 1000, 0, "IDLE", groups, other, frozenset(features))
 
 
 NODES = [
-    node(1),
+    node(1, features=("ib",)),
     node(2),
     node(3, 4, "t4"),
     node(4, partitions=("else",)),
@@ -82,11 +83,22 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"partition": "cpu"}, "partition"),
         ({"partition": "gpu,cpu"}, "partition"),
         ({"het": True}, "het"),
-        ({"required_nodes": "n1"}, "nodelist"),
-        ({"excluded_nodes": "n1"}, "exclude"),
-        ({"exclusive": True}, "exclusive"),
+        ({"required_nodes": "n9"}, "nodelist"),
+        ({"required_nodes": "n3"}, "nodelist"),  # of 4 GPUs: Slurm would add a node
+        ({"required_nodes": "n[1,4]"}, "nodelist"),  # n4 is in another partition
+        ({"required_nodes": "n[1-2", "tres_per_job": "gres:gpu:2"}, "nodelist"),
+        ({"required_nodes": "n1", "min_nodes": 2}, "nodelist"),
+        ({"required_nodes": "n[1-2]", "tres_per_job": "", "tres_per_node": "gres:gpu:2"}, "nodelist"),
+        ({"required_nodes": "n[1-2]", "tres_per_job": "gres:gpu:1"}, "nodelist"),
+        ({"excluded_nodes": "n[1"}, "exclude"),
+        ({"exclusive": "user"}, "exclusive"),
+        ({"exclusive": "node", "required_nodes": "n[2-3]", "min_nodes": 2}, "shape"),  # of 8 and of 4 GPUs
+        ({"exclusive": "node", "min_nodes": 1, "max_nodes": 1, "tres_per_job": "gres:gpu:12"}, "shape"),
+        ({"exclusive": "node", "excluded_nodes": "n[1-3]", "tres_per_job": "gres:gpu:1"}, "mixed"),
         ({"reservation": "r"}, "reservation"),
-        ({"features": "ib"}, "features"),
+        ({"features": "ib*2"}, "features"),
+        ({"features": "[ib|eth]"}, "features"),
+        ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # a node with 8 GPUs has it
         ({"contiguous": True}, "contiguous"),
         ({"tres_per_socket": "gres:gpu:1"}, "socket"),
         ({"tres_per_job": ""}, "nogpu"),
@@ -113,3 +125,49 @@ def test_left_to_slurm(fields, why):
 
 def test_partitions_that_are_all_managed_are_ours():
     assert ask(tres_per_job="gres:gpu:2", partition="gpu,gpu-long").gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "candidates"),
+    [
+        ({"excluded_nodes": "n[1,3]"}, {"n2"}),
+        ({"features": "ib"}, {"n1"}),
+        ({"features": "ib|eth", "excluded_nodes": "n2"}, {"n1"}),
+        ({"required_nodes": "n2"}, {"n2"}),
+    ],
+)
+def test_owners_choose_among_the_nodes(fields, candidates):
+    assert ask(tres_per_job="gres:gpu:2", **fields).request.candidates == candidates
+
+
+def test_of_several_partitions_that_with_the_nodes_of_w_serves():
+    nodes = [node(1), node(2), node(3, partitions=("gpu-long",))]
+    wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4", required_nodes="n3")
+    assert read_ask(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
+
+
+def test_of_the_nodes_that_an_owner_chose_each_is_used():
+    found = ask(tres_per_job="gres:gpu:12", required_nodes="n[1-2]", min_nodes=2).request
+    assert (found.min_nodes, found.max_nodes, found.candidates) == (2, 2, {"n1", "n2"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "nodes"),
+    [
+        ({"tres_per_job": "gres:gpu:1"}, 8, 1),
+        ({"tres_per_job": "gres:gpu:12"}, 16, 2),
+        ({"tres_per_job": "gres:gpu:2", "min_nodes": 2}, 16, 2),
+        ({"tres_per_node": "gres:gpu:2", "min_nodes": 2}, 16, 2),
+        ({"tres_per_task": "gres:gpu:3", "tasks": 3}, 16, 2),  # two tasks a node
+        ({"tres_per_job": "gres:gpu:t4:4"}, 4, 1),
+    ],
+)
+def test_who_shares_with_nobody_is_given_all_of_its_nodes(fields, gpus, nodes):
+    found = ask(exclusive="node", memory_per_cpu=10.0, **fields)
+    size = gpus // nodes
+    assert (found.gpus, found.request.per_node, found.request.min_nodes, found.request.max_nodes) == (
+        *(gpus, size, nodes, nodes),
+    )
+    assert (found.request.cpus_per_gpu, found.request.memory_per_gpu) == (64 / size, 640 / size)
+    assert not found.one_task_per_gpu or found.gpus == 4
+    assert found.request.candidates == ({"n3"} if size == 4 else {"n1", "n2"})

@@ -24,6 +24,7 @@ class Strategy(StrEnum):
     TIGHTEST = "tightest"  # fewest servers, then the least free: jobs without a profile
 
 
+ROUNDING = 1e-9
 Offer = tuple[Node, int]
 """A server and how many of its GPUs the job could have now."""
 
@@ -44,7 +45,7 @@ def offers(view: ClusterView, request: Request) -> list[Offer]:
 def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
     for stock, per_gpu in ((view.free_cpus, request.cpus_per_gpu), (view.free_memory, request.memory_per_gpu)):
         if stock is not None and per_gpu > 0:
-            free = min(free, int(stock.get(name, 0) // per_gpu))
+            free = min(free, int(stock.get(name, 0) / per_gpu + ROUNDING))  # 1 // 0.2 is 4
     if view.free_memory is not None and view.free_memory.get(name, 0) < request.memory_per_node:
         return 0
     return free - free % request.unit

@@ -1,0 +1,132 @@
+"""Jobs whose owners say on which nodes: -w, -x, -C and --exclusive, in asrptd's order and as Slurm means them."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_asrpt.slurm.leftwords import LEFT_WORDS
+
+from .conftest import Cluster, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SHORT = "sleep 1"
+FEATURES = {"n1": "a100,nvlink", "n2": "a100", "n3": "h100,nvlink", "n4": "h100"}
+NODES = {
+    ("-w", "n3"): "n3",
+    ("-x", "n[1-2,4]"): "n3",
+    ("-C", "a100&nvlink"): "n1",
+    ("-C", "(a100|h100)&nvlink", "-x", "n1"): "n3",
+    ("-C", "h100|a100&nvlink", "-x", "n1"): "n3",  # from left to right: n4 lacks nvlink
+    ("-w", "n[2,4]", "-N2"): "n[2,4]",
+    ("-w", "n[1-2]"): "n[1-2]",
+}
+"""What owners ask for, and where Slurm may start two GPUs of it."""
+
+
+@pytest.fixture
+def featured(asrpt: Cluster) -> Iterator[Cluster]:
+    for node, features in FEATURES.items():
+        asrpt.scontrol("update", f"NodeName={node}", f"AvailableFeatures={features}", f"ActiveFeatures={features}")
+    try:
+        yield asrpt
+    finally:
+        for node in FEATURES:
+            asrpt.scontrol("update", f"NodeName={node}", "ActiveFeatures=", "AvailableFeatures=")
+
+
+def test_owners_get_the_nodes_they_ask_for_and_wait_their_turn(featured: Cluster):
+    blockers = featured.block_all()
+    jobs = {featured.submit(*words, "-n2", "--gpus-per-task=1", script=SHORT): node for words, node in NODES.items()}
+    counted = featured.submit("-C", "h100*1", "-n1", "--gpus-per-task=1", script=SHORT)
+    wait_for(lambda: set(jobs) <= set(featured.order()), "all are in line", 10)
+    assert all(featured.job(job_id).eligible_time > time.time() for job_id in jobs)
+    assert featured.text_of(counted) == f"left to Slurm: {LEFT_WORDS['features']}"
+    asrpt_order = featured.order()
+    featured.cancel(*blockers)
+    done = featured.wait_all([*jobs, counted], "COMPLETED")
+    assert {job_id: done[job_id].nodes for job_id in jobs} == jobs
+    assert len(asrpt_order) == len(jobs)
+    for job_id in jobs:
+        assert featured.audit(job_id, "start"), "asrptd decided when"
+        (entry,) = featured.audit(job_id, "running")
+        assert entry["as_planned"]
+
+
+def test_to_exclude_a_node_is_no_way_past_the_queue(asrpt: Cluster):
+    asrpt.predict({("asrpt1", "long"): 20, ("asrpt1", "short"): 10})
+    blockers = asrpt.block_all()
+    options = ("-n4", "--gpus-per-task=1")
+    sly = asrpt.submit(*options, "-J", "long", "-x", "n1", script="sleep 2")
+    honest = asrpt.submit(*options, "-J", "short", script="sleep 2")
+    wait_for(lambda: asrpt.order() == [honest, sly], "the shorter one is first", 10)
+    asrpt.cancel(blockers[1])  # n2, which both may use
+    first = asrpt.wait(honest, "RUNNING")
+    assert first.nodes == "n2"
+    assert asrpt.job(sly).state == "PENDING"
+    asrpt.cancel(*blockers)
+    assert asrpt.wait(sly, "COMPLETED").nodes != "n1"
+
+
+def test_who_shares_with_nobody_is_given_whole_nodes(asrpt: Cluster):
+    one_gpu = asrpt.block("n1", 1)
+    one_cpu = asrpt.submit("-p", "other", "-w", "n2", "-n1", script="sleep 600", user=None)
+    asrpt.wait(one_cpu, "RUNNING")
+    alone, large = (asrpt.submit("--exclusive", gpus, script="sleep 3") for gpus in ("--gpus=1", "--gpus=8"))
+    wait_for(lambda: {row["gpus"] for row in asrpt.status().values()} >= {4, 8}, "whole nodes count", 10)
+    assert asrpt.wait(alone, "RUNNING").nodes in ("n3", "n4")
+    assert asrpt.job(alone).gpus_by_node == {asrpt.job(alone).nodes: 4}
+    asrpt.cancel(one_cpu)
+    done = asrpt.wait_all([alone, large], "COMPLETED")
+    assert "n1" not in done[large].nodes
+    for job_id, gpus in ((alone, [4]), (large, [4, 4])):
+        (entry,) = asrpt.audit(job_id, "running")
+        assert (entry["as_planned"], sorted(entry["gpus"].values())) == (True, gpus)
+        assert asrpt.recorded(job_id).gpus == sum(gpus)
+    asrpt.cancel(one_gpu)
+
+
+def test_a_partition_that_is_exclusive_is_managed(asrpt: Cluster):
+    asrpt.scontrol("update", "PartitionName=gpu", "OverSubscribe=EXCLUSIVE")
+    try:
+        jobs = [asrpt.submit("--gpus=1", script="sleep 3") for _ in range(3)]
+        running = asrpt.wait_all(jobs, "RUNNING")
+        assert len({job.nodes for job in running.values()}) == len(jobs)
+        asrpt.wait_all(jobs, "COMPLETED")
+        assert all(asrpt.audit(job_id, "start") for job_id in jobs)
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "OverSubscribe=NO")
+
+
+def test_the_nodes_of_an_owner_come_back_when_a_start_is_undone(asrpt: Cluster):
+    """Where Slurm does not start it, and after a requeue."""
+    asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
+    try:
+        job_id = asrpt.submit("-w", "n[2-3]", "-n4", "--gpus-per-task=1", script="sleep 5")
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 30)
+        wait_for(lambda: asrpt.job(job_id).eligible_time > time.time(), "it has its lease again", 10)
+        assert asrpt.job(job_id).required_nodes == "n[2-3]"
+    finally:
+        asrpt.scontrol("update", "PartitionName=gpu", "State=UP")
+    asrpt.wait(job_id, "RUNNING", timeout=60)
+    asrpt.scontrol("requeue", job_id)
+    asrpt.wait(job_id, "PENDING")
+    wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has taken its start back", 10)
+    assert asrpt.job(job_id).required_nodes == "n[2-3]"
+    asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+    assert asrpt.wait(job_id, "COMPLETED").nodes == "n[2-3]"
+
+
+def test_the_nodes_of_an_owner_stay_when_all_is_handed_back(asrpt: Cluster):
+    blockers = asrpt.block_all()
+    waits = asrpt.submit("-w", "n4", "--gpus=1", script=SHORT)
+    wait_for(lambda: asrpt.state_of(waits) == "waiting", "asrptd knows it", 10)
+    asrpt.admin("disable")
+    try:
+        wait_for(lambda: asrpt.job(waits).eligible_time <= time.time(), "it is Slurm's again", 10)
+        assert asrpt.job(waits).required_nodes == "n4"
+        asrpt.cancel(*blockers)
+        assert asrpt.wait(waits, "COMPLETED").nodes == "n4"
+    finally:
+        asrpt.admin("enable")

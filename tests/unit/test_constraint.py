@@ -1,0 +1,40 @@
+"""What -C asks for, as Slurm 22.05 answered it on nodes with these features."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.slurm.constraint import satisfies
+
+NODES = {"n1": {"a100", "nvlink"}, "n3": {"h100", "nvlink"}, "n4": {"h100"}}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "nodes"),
+    [
+        ("h100|a100&nvlink", "n1 n3"),
+        ("nvlink&a100|h100", "n1 n3 n4"),
+        ("(a100|h100)&nvlink", "n1 n3"),
+        ("h100&(a100|nvlink)", "n3"),
+        ("a100|h100", "n1 n3 n4"),
+        ("a100,nvlink", "n1"),
+        ("(h100)", "n3 n4"),
+    ],
+)
+def test_nodes_on_which_slurm_starts_such_jobs(constraint: str, nodes: str) -> None:
+    assert [name for name, has in NODES.items() if satisfies(frozenset(has), constraint)] == nodes.split()
+
+
+@pytest.mark.parametrize("constraint", ["a*2", "[a|b]", "a b", "(a", "a)", "(a))&(b", "a" * 2000])
+def test_what_one_node_cannot_tell_is_refused(constraint: str) -> None:
+    with pytest.raises(ValueError, match=r"constraint|parenthesis"):
+        satisfies(frozenset({"a"}), constraint)
+
+
+@given(st.text("ab&|,()[]* ", max_size=40))
+def test_any_text_has_an_answer_or_is_refused(constraint: str) -> None:
+    try:
+        satisfies(frozenset({"a"}), constraint)
+    except ValueError:
+        return
+    assert not set("[]* ") & set(constraint)
