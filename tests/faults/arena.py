@@ -27,6 +27,7 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.slurm.arraytasks import read_tasks
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
@@ -242,7 +243,8 @@ class Arena(Cluster):
         self._ever_lost_state |= self.lost_state
         if self._ever_lost_state:  # the numbers that it gives anew may be of rounds before
             self._resume_drained()
-        found = {token: record for record in self.client.jobs() for token in tokens_of(record)}
+        read_in_full = CliClient(self.client.settings)  # one that knows many jobs already tells of new ones later
+        found = {token: record for record in read_in_full.jobs() for token in tokens_of(record)}
         now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
         if self._ever_lost_state:
             self._cancel_ghosts(found.values())
@@ -302,11 +304,12 @@ class Arena(Cluster):
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
-        """Tokens of jobs that must end and have not, by the last look."""
+        """Tokens of jobs that must end and have not, by the last look; what a killed slurmctld has forgotten never will."""
         going, over = (PENDING, *RUNNING_STATES), self._completed()
-        wanted = [t.token for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
-        left = {token: self.records[token] for token in wanted if token in self.records}
-        return [token for token, record in left.items() if record.state in going and record.job_id not in over]
+        wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
+        unseen = [t.token for t in wanted if t.job_id and t.token not in self.records and not self.lost_state]
+        left = {t.token: self.records[t.token] for t in wanted if t.token in self.records}
+        return unseen + [token for token, record in left.items() if record.state in going and record.job_id not in over]
 
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
