@@ -304,7 +304,7 @@ class Arena(Cluster):
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
-        """Tokens of jobs that must end and have not, by the last look; what a killed slurmctld has forgotten never will."""
+        """Tokens of jobs that must end and have not, by the last look. What a killed slurmctld forgot never will."""
         going, over = (PENDING, *RUNNING_STATES), self._completed()
         wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
         unseen = [t.token for t in wanted if t.job_id and t.token not in self.records and not self.lost_state]
