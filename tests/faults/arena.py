@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
 USER = "asrpt1"
-SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
+SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME $(date +%s.%N)" >> ran.out\n{rest}\n'
 JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
 """As slurmctld's log says it: 12, or 12_3(15)."""
 STATE_MB = 24
@@ -88,7 +88,10 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
 
 
 class Arena(Cluster):
-    """One campaign's cluster. tickets, records: of the present round."""
+    """One campaign's cluster. tickets, records: of the present round.
+
+    cancelled: tokens of what an owner has taken back in the middle of it, and when Slurm had said yes.
+    """
 
     def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
         super().__init__(lab)
@@ -98,6 +101,7 @@ class Arena(Cluster):
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
         self.lost_state, self.held = False, set[str]()
+        self.cancelled: dict[str, float] = {}
         self._ever_lost_state = False
         self._number = 0
         self._began, self._controller_began, self._audited = (0.0, 0), 0, 0
@@ -139,7 +143,7 @@ class Arena(Cluster):
     def begin(self) -> None:
         """A new round: what came before has been checked."""
         self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
-        self.held = set[str]()
+        self.held, self.cancelled = set[str](), {}
         self._controller_began = len(self.controller_log())
         self._began = (time.time(), self.log.stat().st_size)
         self._audited = len(self._all_entries())
@@ -170,6 +174,11 @@ class Arena(Cluster):
         with self._lock:
             self.tickets += tickets
         return tickets
+
+    def wishes(self, changed: Mapping[str, Wish]) -> None:
+        """Their owners want these jobs elsewhere now."""
+        with self._lock:
+            self.tickets = [replace(t, wish=changed.get(t.token, t.wish)) for t in self.tickets]
 
     def _token(self) -> str:
         with self._lock:
@@ -347,6 +356,7 @@ class Arena(Cluster):
             recovered=recovered(self._controller_said()) if self.lost_state else (),
             completed=self._completed(),
             held=sorted(self.held & {ticket.token for ticket in self.tickets}),
+            cancelled=self.cancelled,
             spans={ticket.token: self.spans(ticket.token) for ticket in self.tickets if ticket.iterations},
             most_interruptions=POLICIES["hlas"]["max_interruptions"],
         )
@@ -388,7 +398,7 @@ class Arena(Cluster):
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         mine = {ticket.token for ticket in self.tickets}
         rows = [line.split() for line in lines]
-        return [Start(row[0], row[1], int(row[2]), row[3]) for row in rows if row[0] in mine]
+        return [Start(row[0], row[1], int(row[2]), row[3], float(row[4])) for row in rows if row[0] in mine]
 
     def spans(self, token: str) -> list[tuple[int, int]]:
         """The iterations that a training has said to be done, as (first, last)."""
