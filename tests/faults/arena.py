@@ -313,10 +313,15 @@ class Arena(Cluster):
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
-        """Tokens of jobs that must end and have not, by the last look. What a killed slurmctld forgot never will."""
+        """Tokens of jobs that must end and have not, by the last look.
+
+        Not what a killed slurmctld forgot, nor tasks that were cancelled before they were parted from their array:
+        Slurm keeps no record of these.
+        """
         going, over = (PENDING, *RUNNING_STATES), self._completed()
         wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
-        unseen = [t.token for t in wanted if t.job_id and t.token not in self.records and not self.lost_state]
+        known = self.records.keys() | self.cancelled.keys()
+        unseen = [t.token for t in wanted if t.job_id and t.token not in known and not self.lost_state]
         left = {t.token: self.records[t.token] for t in wanted if t.token in self.records}
         return unseen + [token for token, record in left.items() if record.state in going and record.job_id not in over]
 

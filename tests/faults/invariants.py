@@ -144,7 +144,7 @@ def _check_wish(
     if not ticket.job_id:
         return  # refused, or the answer got lost: it may have run or not, but not twice
     if record is None:
-        if not starts:
+        if not starts and ticket.token not in facts.cancelled:
             (found.slurms_own if facts.slurm_lost_state else found.lost).append(ticket.token)
     elif ticket.token in facts.cancelled:
         found.other += _taken_back(ticket, starts, facts)
