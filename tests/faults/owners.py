@@ -44,7 +44,7 @@ class Owners:
             self.arena.look()
             for ticket in self._to_run():
                 record = self.arena.records.get(ticket.token)
-                if record is not None and record.state == PENDING and not record.priority:
+                if record is not None and record.state == PENDING and record.reason.startswith("JobHeld"):
                     self._release(ticket, record)
             time.sleep(1.0)
 
@@ -139,9 +139,11 @@ class Owners:
 
     def disable_and_enable(self) -> None:
         self.wake()
-        self.arena.admin("disable")
-        time.sleep(self.rng.uniform(0.0, 1.0))
-        self.arena.admin("enable")
+        try:
+            self.arena.admin("disable")
+            time.sleep(self.rng.uniform(0.0, 1.0))
+        finally:
+            self.arena.admin("enable")
 
 
 DEEDS: Mapping[Callable[[Owners], None], float] = {
