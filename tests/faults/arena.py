@@ -267,6 +267,9 @@ class Arena(Cluster):
                 if self.daemon is not None and ticket.managed:
                     self.long_leases += long_lease(ticket, record, LEASE_S, now)
 
+        for token in self.cancelled.keys() - found.keys():
+            if token in self.records and self.records[token].array_tasks:
+                del self.records[token]  # Slurm keeps no record of a task that is cancelled before it is parted
         going = set(self.waited_for())
         missed = (t for t in self.tickets if t.job_id and (t.token in going or t.token not in self.records))
         self._ask_sacct([ticket for ticket in missed if ticket.token not in found])
@@ -315,8 +318,7 @@ class Arena(Cluster):
     def waited_for(self) -> list[str]:
         """Tokens of jobs that must end and have not, by the last look.
 
-        Not what a killed slurmctld forgot, nor tasks that were cancelled before they were parted from their array:
-        Slurm keeps no record of these.
+        Not what a killed slurmctld forgot, nor what was cancelled and is gone.
         """
         going, over = (PENDING, *RUNNING_STATES), self._completed()
         wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
