@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -109,6 +110,7 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--only", default=",".join(CORE), help="files of tests/e2e, default: %(default)s")
     options, failed = parser.parse_args(), 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; in the background a shell ignores it
     for suite in options.suites:
         try:
             row = test(suite, options.only.split(","))

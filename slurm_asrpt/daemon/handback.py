@@ -36,6 +36,8 @@ def hand_back(writer: Writer, now: float) -> None:
     ours = [(t, marks) for t, marks in wanted if marks]
     errors = writer.client.update([Update(t.record.address, marks) for t, marks in ours])
     for (tracked, marks), error in zip(ours, errors, strict=True):
+        if writeback.waits_no_more(error):
+            continue  # it has begun meanwhile, or was cancelled: there is nothing to hand back
         if error:
             writer.audit.record(now, REFUSED, tracked.record.job_id, error=error)
         else:

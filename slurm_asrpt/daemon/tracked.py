@@ -122,6 +122,7 @@ class Tracked:
     ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
     place: Place = Place.APART
     why: Reason | None = None
+    seen: float = 0.0  # since when, by this daemon; of a job that was requeued as it is now
     decided: float = 0.0  # when its start was first decided, by this daemon
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it

@@ -28,7 +28,10 @@ from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.slurm.writeback import Original
 
 REQUEUE_REST_S = 2.0
-"""Started in the second of its requeue, a job dies of the revoked credential of the run before."""
+"""Started in the second of its requeue, a job dies of the revoked credential of the run before.
+
+From when we first saw it: slurmctld's clock may be some seconds behind ours.
+"""
 
 
 class World:
@@ -160,7 +163,7 @@ class World:
             self._cut(tracked, requeued_at or now, now)
         if tracked is None or requeued_at:
             before = tracked
-            tracked = self.tracked[record.job_id] = Tracked(record)
+            tracked = self.tracked[record.job_id] = Tracked(record, seen=max(now, record.submit_time))
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
                 tracked.service, tracked.over = before.service, before.over
@@ -347,7 +350,7 @@ class World:
         if waits is not None:
             return waits
         follow_begin(tracked, now, self.parts)
-        if tracked.not_before > now or (tracked.record.restarts and now < tracked.record.submit_time + REQUEUE_REST_S):
+        if tracked.not_before > now or (tracked.record.restarts and now < tracked.seen + REQUEUE_REST_S):
             head = tracked.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
         if tracked.retry_at > now:

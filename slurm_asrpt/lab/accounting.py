@@ -38,10 +38,16 @@ def _create_database(paths: LabPaths) -> None:
     paths.database.chmod(0o700)
     command = [machine.program("mariadb-install-db"), "--no-defaults", f"--datadir={paths.database}"]
     command += [f"--user={DATABASE_USER}", "--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M"]
+    command += [_own_tmpdir(paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (paths.log / "mariadb-install-db.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         raise MachineError(f"mariadb-install-db failed: {(done.stderr or done.stdout)[-300:]}")
+
+
+def _own_tmpdir(paths: LabPaths) -> str:
+    """A MariaDB that starts deletes the temporary tables in its folder, those of another lab too."""
+    return f"--tmpdir={paths.database}"
 
 
 def _write_private(paths: LabPaths, name: str, text: str, uid: int) -> None:
@@ -57,6 +63,7 @@ def _mariadbd(spec: LabSpec, paths: LabPaths) -> list[str]:
     options = [
         f"--datadir={paths.database}",
         f"--user={DATABASE_USER}",
+        _own_tmpdir(paths),
         "--bind-address=127.0.0.1",
         f"--port={spec.ports['mariadbd']}",
         f"--socket={paths.database}/s",

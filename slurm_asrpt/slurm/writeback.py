@@ -71,6 +71,11 @@ def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig)
     return Update(job_id, {**fields, **_priority(slurm.multifactor, before.priority, 0)})
 
 
+def waits_no_more(error: str) -> bool:
+    """Whether Slurm refused an update because the job has begun or ended (22.05 to 26.05)."""
+    return "no longer pending" in error or "already finished" in error
+
+
 def site_factor(job_id: str, factor: int) -> Update:
     """Mode order: the job's place among ours, on top of what multifactor gives it."""
     return Update(job_id, {"SiteFactor": str(factor)})

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from slurm_asrpt.predict.keys import owned
 from slurm_asrpt.predict.table import FILE_NAME as TABLE
 from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.records import PENDING, JobRecord
 from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.status import read_status
 
@@ -175,6 +176,21 @@ class Cluster:
 
     def output(self, name: str, user: str = "asrpt1") -> str:
         return (self.lab.home(user) / name).read_text(encoding="utf-8", errors="replace")
+
+    def start_again(self, *job_ids: str) -> None:
+        """As owners may who do not wait for two minutes after a requeue.
+
+        Not before asrptd has taken its nodes off: a lease of its that is on its way would put the job off again. And
+        not in the second of the requeue: Slurm itself would start the job at once, and it would end as FAILED, as its
+        credential is revoked.
+        """
+        for job_id in job_ids:
+            wait_for(partial(self._may_start_again, job_id), f"job {job_id} may start again", 15)
+            self.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+
+    def _may_start_again(self, job_id: str) -> bool:
+        job = self.job(job_id)
+        return job.state == PENDING and not job.required_nodes and time.time() > job.submit_time + 2
 
     # asrpt's own
 

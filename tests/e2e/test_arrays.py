@@ -61,7 +61,7 @@ def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -
     asrpt.cancel(*blockers)
     asrpt.wait(f"{array}_0", "RUNNING")
     asrpt.scontrol("requeue", f"{array}_0")
-    asrpt.scontrol("update", f"JobId={array}_0", "StartTime=now")
+    asrpt.start_again(f"{array}_0")
     asrpt.wait_all([f"{array}_{task}" for task in (4, 5, 6, 7)], "COMPLETED", 90)
     assert asrpt.job(f"{array}_3").state == "PENDING"
     asrpt.scontrol("release", f"{array}_3", user="asrpt1")

@@ -82,7 +82,6 @@ def test_a_qos_that_preempts_is_left_to_slurm_and_its_victim_runs_again(lab: Clu
     wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen what it is", 10)
     assert lab.audit(urgent, "left")[0]["why"] == "preempts"
     lab.wait(victim, "PENDING")
-    wait_for(lambda: lab.job(victim).required_nodes == "", "our nodes are taken off", 15)
-    lab.scontrol("update", f"JobId={victim}", "StartTime=now", user="asrpt1")
+    lab.start_again(victim)
     lab.wait(victim, "COMPLETED")
     assert lab.job(urgent).state == "COMPLETED"

@@ -134,8 +134,7 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
         after = asrpt.job(job_id)
         assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)
     asrpt.scontrol("release", held)
-    for job_id in jobs:
-        asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
+    asrpt.start_again(requeued)
     asrpt.wait_all(jobs, "COMPLETED")
     assert asrpt.output("runs.out").split() == ["1", "1"]
 

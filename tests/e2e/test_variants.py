@@ -78,8 +78,7 @@ PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
         asrpt.wait(urgent, "RUNNING", "COMPLETED")
         wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it", 10)
         assert asrpt.audit(urgent, "left")[0]["why"] == "preempts"
-        wait_for(lambda: not asrpt.job(victim).required_nodes, "our nodes are taken off", 15)
-        asrpt.scontrol("update", f"JobId={victim}", "StartTime=now", user="asrpt1")
+        asrpt.start_again(victim)
         asrpt.wait(victim, "COMPLETED")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
-from tests.faults import interruptions  # noqa: F401  (adds its faults)
+from tests.faults import interruptions, owners  # noqa: F401  (they add their faults)
 from tests.faults.arena import arena
 from tests.faults.campaign import campaign
 from tests.faults.counts import LEDGER, Counts, keep, load, of, table

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
 from slurm_asrpt.slurm.arraytasks import read_tasks
+from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
@@ -37,7 +38,7 @@ TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
 USER = "asrpt1"
-SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME" >> ran.out\n{rest}\n'
+SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME $(date +%s.%N)" >> ran.out\n{rest}\n'
 JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
 """As slurmctld's log says it: 12, or 12_3(15)."""
 STATE_MB = 24
@@ -87,7 +88,10 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
 
 
 class Arena(Cluster):
-    """One campaign's cluster. tickets, records: of the present round."""
+    """One campaign's cluster. tickets, records: of the present round.
+
+    cancelled: tokens of what an owner has taken back in the middle of it, and when Slurm had said yes.
+    """
 
     def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
         super().__init__(lab)
@@ -97,6 +101,7 @@ class Arena(Cluster):
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
         self.lost_state, self.held = False, set[str]()
+        self.cancelled: dict[str, float] = {}
         self._ever_lost_state = False
         self._number = 0
         self._began, self._controller_began, self._audited = (0.0, 0), 0, 0
@@ -138,7 +143,7 @@ class Arena(Cluster):
     def begin(self) -> None:
         """A new round: what came before has been checked."""
         self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
-        self.held = set[str]()
+        self.held, self.cancelled = set[str](), {}
         self._controller_began = len(self.controller_log())
         self._began = (time.time(), self.log.stat().st_size)
         self._audited = len(self._all_entries())
@@ -169,6 +174,11 @@ class Arena(Cluster):
         with self._lock:
             self.tickets += tickets
         return tickets
+
+    def wishes(self, changed: Mapping[str, Wish]) -> None:
+        """Their owners want these jobs elsewhere now."""
+        with self._lock:
+            self.tickets = [replace(t, wish=changed.get(t.token, t.wish)) for t in self.tickets]
 
     def _token(self) -> str:
         with self._lock:
@@ -242,7 +252,8 @@ class Arena(Cluster):
         self._ever_lost_state |= self.lost_state
         if self._ever_lost_state:  # the numbers that it gives anew may be of rounds before
             self._resume_drained()
-        found = {token: record for record in self.client.jobs() for token in tokens_of(record)}
+        read_in_full = CliClient(self.client.settings)  # one that knows many jobs already tells of new ones later
+        found = {token: record for record in read_in_full.jobs() for token in tokens_of(record)}
         now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
         if self._ever_lost_state:
             self._cancel_ghosts(found.values())
@@ -256,6 +267,9 @@ class Arena(Cluster):
                 if self.daemon is not None and ticket.managed:
                     self.long_leases += long_lease(ticket, record, LEASE_S, now)
 
+        for token in self.cancelled.keys() - found.keys():
+            if token in self.records and self.records[token].array_tasks:
+                del self.records[token]  # Slurm keeps no record of a task that is cancelled before it is parted
         going = set(self.waited_for())
         missed = (t for t in self.tickets if t.job_id and (t.token in going or t.token not in self.records))
         self._ask_sacct([ticket for ticket in missed if ticket.token not in found])
@@ -302,11 +316,16 @@ class Arena(Cluster):
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
-        """Tokens of jobs that must end and have not, by the last look."""
+        """Tokens of jobs that must end and have not, by the last look.
+
+        Not what a killed slurmctld forgot, nor what was cancelled and is gone.
+        """
         going, over = (PENDING, *RUNNING_STATES), self._completed()
-        wanted = [t.token for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
-        left = {token: self.records[token] for token in wanted if token in self.records}
-        return [token for token, record in left.items() if record.state in going and record.job_id not in over]
+        wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
+        known = self.records.keys() | self.cancelled.keys()
+        unseen = [t.token for t in wanted if t.job_id and t.token not in known and not self.lost_state]
+        left = {t.token: self.records[t.token] for t in wanted if t.token in self.records}
+        return unseen + [token for token, record in left.items() if record.state in going and record.job_id not in over]
 
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
@@ -344,6 +363,7 @@ class Arena(Cluster):
             recovered=recovered(self._controller_said()) if self.lost_state else (),
             completed=self._completed(),
             held=sorted(self.held & {ticket.token for ticket in self.tickets}),
+            cancelled=self.cancelled,
             spans={ticket.token: self.spans(ticket.token) for ticket in self.tickets if ticket.iterations},
             most_interruptions=POLICIES["hlas"]["max_interruptions"],
         )
@@ -385,7 +405,7 @@ class Arena(Cluster):
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         mine = {ticket.token for ticket in self.tickets}
         rows = [line.split() for line in lines]
-        return [Start(row[0], row[1], int(row[2]), row[3]) for row in rows if row[0] in mine]
+        return [Start(row[0], row[1], int(row[2]), row[3], float(row[4])) for row in rows if row[0] in mine]
 
     def spans(self, token: str) -> list[tuple[int, int]]:
         """The iterations that a training has said to be done, as (first, last)."""

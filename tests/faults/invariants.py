@@ -43,12 +43,13 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Start:
-    """A line that a job has written when it started. restart: SLURM_RESTART_COUNT."""
+    """A line that a job has written when it started. restart: SLURM_RESTART_COUNT. at: the time."""
 
     token: str
     job_id: str
     restart: int
     node: str
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Facts:
     recovered: job ids that it knew as waiting after that, though it had started them before.
     completed: job ids that it had seen to their end before.
     held: tokens of jobs that an admin had to release, as it held them by itself, or to cancel, as it forgot their end.
+    cancelled: when jobs that were to run were taken back, by token.
     spans: the iterations, (first, last), that trainings said were done, by token, in the order of time.
     most_interruptions: how often asrptd may interrupt a job.
     """
@@ -78,6 +80,7 @@ class Facts:
     recovered: Collection[str] = ()
     completed: Collection[str] = ()
     held: Collection[str] = ()
+    cancelled: Mapping[str, float] = field(default_factory=dict)
     spans: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     most_interruptions: int = 0
 
@@ -116,6 +119,8 @@ def check(facts: Facts) -> Findings:
             found.other += _waiting(ticket, record, facts)
         if ticket.managed and record is not None and _ended(record) and starts[ticket.token]:
             found.other += _traces(ticket, record, starts[ticket.token], facts)
+        if record is not None and record.state == "FAILED" and not ticket.iterations and not facts.slurm_lost_state:
+            found.other.append(f"{ticket.token} (job {record.job_id}) has failed, and its script cannot")
         if ticket.iterations and record is not None and _ended(record) and ticket.token not in facts.held:
             found.other += _course(ticket, record, facts)
     return found
@@ -139,8 +144,12 @@ def _check_wish(
     if not ticket.job_id:
         return  # refused, or the answer got lost: it may have run or not, but not twice
     if record is None:
-        if not starts:
+        if not starts and ticket.token not in facts.cancelled:
             (found.slurms_own if facts.slurm_lost_state else found.lost).append(ticket.token)
+    elif ticket.token in facts.cancelled:
+        found.other += _taken_back(ticket, starts, facts)
+        if not _ended(record):
+            found.stuck.append(ticket.token)
     elif ticket.wish is Wish.RUN:
         if not _ended(record):
             forgotten = record.state != PENDING and record.job_id in facts.completed
@@ -153,6 +162,13 @@ def _check_wish(
             found.stuck.append(ticket.token)
     elif starts or record.state != PENDING:
         found.other.append(f"{ticket.token} was to wait ({ticket.wish}), but is {record.state}, {len(starts)} start(s)")
+
+
+def _taken_back(ticket: Ticket, starts: Sequence[Start], facts: Facts) -> Iterable[str]:
+    """A start that was on its way as it was cancelled may still write its line."""
+    late = [start.at - facts.cancelled[ticket.token] for start in starts]
+    if late and max(late) > SLACK_S:
+        yield f"{ticket.token} (job {ticket.job_id}) has started {max(late):.0f} s after it was cancelled"
 
 
 def _check_twice(

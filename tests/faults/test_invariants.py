@@ -57,6 +57,7 @@ def test_a_job_that_ran_once_and_left_its_traces_is_sound() -> None:
         ({"starts": [STARTED, Start("t1", "8", 0, "n1")], "records": changed(restarts=1)}, "twice"),
         ({"tickets": [Ticket("t1", "")], "starts": [STARTED, STARTED]}, "twice"),
         ({"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "starts": [], "records": {"t1": WAITS}}, "stuck"),
+        ({"cancelled": {"t1": 100.0}, "starts": [], "records": {"t1": WAITS}}, "stuck"),
     ],
 )
 def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind: str) -> None:
@@ -75,6 +76,8 @@ def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind:
         ({"audit": [{"event": "start", "job": "7"}]}, "the audit trail does not say that it ended"),
         ({"audit": [{"event": "ended", "job": "7"}], "records": changed(required_nodes="n1")}, "was given nodes"),
         ({"records": changed(admin_comment="")}, "has no tag"),
+        ({"records": changed(state="FAILED")}, "has failed, and its script cannot"),
+        ({"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=110.0)]}, "started 10 s after"),
     ],
 )
 def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str) -> None:
@@ -89,6 +92,8 @@ def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str
         {"tickets": [Ticket("t1", "")], "starts": [], "records": {}},  # sbatch was refused
         {"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "records": changed(state="CANCELLED")},
         {"tickets": [Ticket("t1", "7", managed=False)], "runs": {}, "audit": []},
+        {"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=101.0)]},  # was on its way
+        {"cancelled": {"t1": 100.0}, "starts": [], "records": {}},  # a task that was not parted
         {"runs": {}, "warned": True},  # known to be incomplete
         {"runs": {}, "audit": [{"event": "vanished", "job": "7"}]},
         {"records": changed(admin_comment=""), "hook_warned": True, "audit": [], "runs": {}},

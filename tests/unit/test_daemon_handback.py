@@ -203,6 +203,27 @@ def test_the_switch_is_a_file(tmp_path):
     assert not switch.is_off(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        ("Job is no longer pending execution for job 2", False),
+        ("Job has already finished for job 2", False),
+        ("Access/permission denied for job 2", True),
+    ],
+)
+def test_what_has_begun_or_ended_meanwhile_was_not_refused(bench, error, refused):
+    bench.slurm.submit(12)
+    bench.cycle(2)
+    waiting = bench.slurm.submit(4)
+    bench.cycle(2)
+    disable(bench)
+    bench.slurm.errors[waiting] = error
+    bench.cycle()
+    assert [entry["event"] for entry in bench.audit(job_id=waiting) if entry["event"].startswith("hand")] == [
+        "hand-back-refused"
+    ] * refused
+
+
 def test_without_a_daemon_the_command_does_it_itself(bench):
     bench.slurm.now = time.time()
     blocker = bench.slurm.submit(12)

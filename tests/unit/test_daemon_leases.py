@@ -6,6 +6,7 @@ import pytest
 
 from slurm_asrpt.daemon import writer
 from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.daemon.world import REQUEUE_REST_S
 
 
 def fill(bench):
@@ -121,6 +122,20 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
     assert bench.job(job_id).begin == 0.0
     assert bench.place(job_id) is Place.PINNED
     assert [bench.place(b) for b in blockers] == [Place.RUNNING] * 2
+
+
+def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
+    """Slurm would start it in the second of its requeue, and end it."""
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+    bench.slurm.starts_jobs = False  # or it would itself
+    bench.slurm.requeue(job_id)
+    bench.slurm.change(job_id, submit_time=bench.slurm.now - 4, eligible_time=bench.slurm.now - 4)  # its now is past
+    seen = bench.slurm.now
+    bench.cycle(5)
+    (start,) = [entry for entry in bench.audit("start", job_id) if entry["time"] > seen]
+    assert start["time"] >= seen + REQUEUE_REST_S
 
 
 def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):

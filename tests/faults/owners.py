@@ -1,0 +1,199 @@
+"""Owners and admins at random, on jobs and on single tasks of arrays, while asrptd and slurmctld come and go.
+
+Nothing of it may cost a job: what is released runs, once for each restart that Slurm has counted; what is held stays
+held; what is cancelled does not start any more; and after ``asrpt-admin disable`` nothing that waits bears anything of
+asrptd's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+
+from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+from tests.faults.arena import CRED_EXPIRE_S, USER, Arena
+from tests.faults.faults import fault
+from tests.faults.invariants import SLACK_S, Ticket, Wish
+
+REST_S = 2.0
+"""Slurm itself starts a job that is told to start in the second of its requeue, and then fails it: its credential."""
+MANY = 120
+"""Deeds in a round."""
+ENDING_S = 4
+"""So long a job may take to end after its requeue."""
+
+
+class Owners:
+    """What they do; each deed on a job that was to run, wherever it stands. What Slurm refuses has not happened."""
+
+    def __init__(self, arena: Arena, rng: Random) -> None:
+        self.arena, self.rng = arena, rng
+        self._stopped = False
+
+    def do(self) -> None:
+        (deed,) = self.rng.choices(list(DEEDS), list(DEEDS.values()))
+        deed(self)
+
+    def settle(self) -> None:
+        """Release what is held, but for some that never began, which stay so."""
+        self.wake()
+        self.arena.ensure()
+        for _ in range(ENDING_S):  # one that was held as it ran is held once its requeue has ended it
+            self.arena.look()
+            for ticket in self._to_run():
+                record = self.arena.records.get(ticket.token)
+                if record is not None and record.state == PENDING and record.reason.startswith("JobHeld"):
+                    self._release(ticket, record)
+            time.sleep(1.0)
+
+    def _release(self, ticket: Ticket, record: JobRecord) -> None:
+        began = record.restarts or any(start.token == ticket.token for start in self.arena.starts())
+        awaited = any(ticket.job_id in other.dependency for other in self.arena.records.values())
+        if began or awaited or self.rng.random() < 0.7:
+            self.arena.scontrol("release", ticket.job_id)
+        else:
+            self.arena.wishes({ticket.token: Wish.HELD})
+
+    # deeds of owners
+
+    def hold(self) -> None:
+        self._tell("hold")
+
+    def release(self) -> None:
+        self._tell("release")
+
+    def requeue(self) -> None:
+        self._tell("requeue")
+
+    def requeue_twice(self) -> None:
+        ticket = self._one()
+        if ticket is not None:
+            self._said("scontrol", "requeue", ticket.job_id)
+            time.sleep(self.rng.uniform(0.0, 1.0))
+            self._said("scontrol", "requeue", ticket.job_id)
+
+    def requeue_and_hold(self) -> None:
+        self._tell("requeuehold")
+
+    def put_off(self) -> None:
+        ticket = self._one()
+        if ticket is not None:
+            when = f"StartTime=now+{self.rng.randint(1, 5)}"
+            self._said("scontrol", "update", f"JobId={ticket.job_id}", when)
+
+    def start_now(self) -> None:
+        """Not in the second of a requeue."""
+        ticket = self._one()
+        if ticket is not None:
+            with contextlib.suppress(SlurmError):
+                self.arena.look()
+            record = self.arena.records.get(ticket.token)
+            if record is not None and time.time() > record.submit_time + REST_S:
+                self._said("scontrol", "update", f"JobId={ticket.job_id}", "StartTime=now")
+
+    def cancel(self) -> None:
+        ticket = self._one()
+        if ticket is not None and self._said("scancel", ticket.job_id):
+            self.arena.cancelled[ticket.token] = time.time()
+
+    def _tell(self, verb: str) -> None:
+        ticket = self._one()
+        if ticket is not None:
+            self._said("scontrol", verb, ticket.job_id)
+
+    def _one(self) -> Ticket | None:
+        """One of those that came last, most of which have not ended."""
+        tickets = self._to_run()[-30:]
+        return self.rng.choice(tickets) if tickets else None
+
+    def _to_run(self) -> list[Ticket]:
+        taken_back = self.arena.cancelled
+        return [t for t in self.arena.tickets if t.job_id and t.wish is Wish.RUN and t.token not in taken_back]
+
+    def _said(self, *command: str) -> bool:
+        return self.arena.lab.run(command, user=self.rng.choice((USER, None)), check=False).returncode == 0
+
+    # what comes and goes
+
+    def restart_slurmctld(self) -> None:
+        self.wake()  # else it would lead for longer than its leases last
+        self.arena.lab.restart_slurmctld()
+
+    def kill(self) -> None:
+        self._stopped = False
+        self.arena.kill()
+        self.arena.daemon = self.arena.launch()
+
+    def stop(self) -> None:
+        """Between a read and a write, it may be; a later deed wakes it."""
+        if self.arena.daemon is not None and not self._stopped:
+            self.arena.daemon.send_signal(signal.SIGSTOP)
+            self._stopped = True
+
+    def wake(self) -> None:
+        if self.arena.daemon is not None and self._stopped:
+            self.arena.daemon.send_signal(signal.SIGCONT)
+        self._stopped = False
+
+    def disable_and_enable(self) -> None:
+        self.wake()
+        try:
+            self.arena.admin("disable")
+            time.sleep(self.rng.uniform(0.0, 1.0))
+        finally:
+            self.arena.admin("enable")
+
+
+DEEDS: Mapping[Callable[[Owners], None], float] = {
+    Owners.hold: 14, Owners.release: 16, Owners.requeue: 18, Owners.requeue_twice: 4, Owners.requeue_and_hold: 5,
+    Owners.put_off: 6, Owners.start_now: 6, Owners.cancel: 6, Owners.stop: 8, Owners.wake: 12, Owners.kill: 2,
+    Owners.restart_slurmctld: 1, Owners.disable_and_enable: 1,
+}  # fmt: skip
+"""And how often."""
+
+
+@fault("owners", f"owners hold, release, requeue and cancel at random, {MANY} times; at last asrptd is disabled")
+def owners(arena: Arena, rng: Random, size: int) -> int:
+    some = Owners(arena, rng)
+    try:
+        for _ in range(MANY):
+            some.do()
+            time.sleep(rng.uniform(0.0, 0.4))
+    finally:
+        some.wake()
+    some.settle()
+    arena.admin("disable")
+    try:
+        first = _what_bears_anything(arena)
+        time.sleep(2.0)  # what the hook has leased meanwhile is handed back in the next cycle
+        last = _what_bears_anything(arena)
+        if rng.random() < 0.5:  # Slurm alone ends what there is
+            arena.drain(60.0)
+    finally:
+        arena.admin("enable")
+    bear = [text for token, text in last.items() if token in first]
+    if bear:
+        raise AsrptError(f"disabled, and still: {'; '.join(bear)}")
+    return 1
+
+
+def _what_bears_anything(arena: Arena) -> dict[str, str]:
+    """Waiting jobs with a pin or a lease of asrptd's, in words, by token."""
+    arena.look()
+    now, found = time.time(), dict[str, str]()
+    for ticket in arena.tickets:
+        record = arena.records.get(ticket.token)
+        if record is not None and ticket.managed and ticket.wish is not Wish.LATER and _bears(record, now):
+            begin = record.eligible_time - now
+            found[ticket.token] = f"{ticket.token} ({record.job_id}): '{record.required_nodes}', begin in {begin:.0f} s"
+    return found
+
+
+def _bears(record: JobRecord, now: float) -> bool:
+    """Slurm itself puts a requeued job off until its credential has expired, and owners do for some seconds."""
+    most = CRED_EXPIRE_S + 1.0 if record.restarts else SLACK_S + 1.0
+    return record.state == PENDING and (bool(record.required_nodes) or record.eligible_time > now + most)
