@@ -32,7 +32,7 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
         "over design bound": _factor("over_design"),
         "median": _time("median_jct_s"),
         "99%": _time("p99_jct_s"),
-        "ended / jobs": lambda digest: f"{digest.summary['ended']} / {digest.summary['jobs']}",
+        "ended / jobs": lambda digest: f"{digest.summary['ended']:,} / {digest.summary['jobs']:,}",
     },
     "Waits and slowdowns": {
         "median wait": _time("median_wait_s"),
@@ -44,7 +44,7 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
     },
     "GPUs": {
         "used": lambda digest: f"{100 * digest.summary['utilisation']:.1f}%",
-        "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:.1f}%",
+        "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:,.1f}%",
         "mean fragmentation": lambda digest: _or_dash(digest.mean_fragmentation, lambda value: f"{100 * value:.1f}%"),
         "mean largest free block": lambda digest: f"{digest.mean_largest:.2f} GPUs",
     },
