@@ -67,12 +67,18 @@ def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tu
 
 
 def _workload(found: Sequence[Digest]) -> str:
-    lines = list(dict.fromkeys(_described(digest) for digest in found))
+    lines = list(dict.fromkeys(_described(digest) for digest in sorted(found, key=_place)))
     if len(lines) == 1:
         return f"<p>{lines[0]}</p>\n"
     shown = "".join(f"<li>{line}</li>" for line in lines[:20])
     more = f"<li>and {len(lines) - 20} more</li>" if len(lines) > 20 else ""
     return f"<p>{len(lines)} workloads:</p>\n<ul>{shown}{more}</ul>\n"
+
+
+def _place(digest: Digest) -> tuple[str, int, float]:
+    """In the order of a sweep, not of the results."""
+    notes = digest.meta["notes"]
+    return str(notes["trace"]), digest.scenario.options.seed, notes["load"] or 0.0
 
 
 def _described(digest: Digest) -> str:
