@@ -4,9 +4,12 @@ Models, measured block by block as asrpt-profile run does, are cut and timed by 
 iterations of a plain training loop: alone, and data-parallel in two processes that exchange their gradients once the
 backward pass is done (gloo on a CPU, NCCL on GPUs), at the rate that profile/collective.py measures at that size. Both
 processes measure their half of the mini-batch at the same time, for they share the machine, and the slower one counts;
-blocks, rate and training take turns. One thread each on a CPU. Two small models on a CPU, six larger ones with --device
-cuda, where the second part needs two GPUs. Each model's line is printed when it is done. Needs torch and nothing else.
-Has not been run on GPUs yet.
+an exchange, an iteration and a round of the blocks take turns, so that what disturbs one disturbs all. Blocks count as
+long as they take in the median round: a disturbance hits each round and each iteration, but few blocks, whose medians
+know nothing of it; "disturbed" is what that adds. "unsteady" is the distance between the quartiles of the measured
+iterations, as a share of their median: the larger, the less a figure says. One thread each on a CPU. Two small models
+on a CPU, six larger ones with --device cuda, where the second part needs two GPUs. Each model's line is printed when it
+is done. Needs torch and nothing else. Has not been run on GPUs yet.
 
 What explains an error stands beside it: forward, backward and update of the blocks together and inside of whole
 iterations; rest_s, what those take beside these three; standstill_s, an iteration that finds the GPU idle and is waited
@@ -34,7 +37,6 @@ from slurm_asrpt.profile.cut import Cut, job_profile
 
 REPLICAS = 2
 REPEATS, WARM_UP = 30, 5
-TURNS = 3
 LIMIT_S = 600
 
 
@@ -48,22 +50,21 @@ def profiled(
     name: str,
     options: argparse.Namespace,
     begin: Callable[..., object] = lambda *_: None,
-    repeats: int = 0,
     **size: int,
 ) -> tuple[UncutFile, Any]:
     """The model's blocks as measured here and now, and the whole iterations between them. begin: called each round."""
     from benchmarks.small_models import MODELS
     from slurm_asrpt.profile.measure import How, measure_both
 
-    how = How(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=repeats or options.repeats)
+    how = How(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=options.repeats)
     make = MODELS[options.device][name]
     return measure_both(lambda: make(**size), name, f"benchmarks.accuracy {name}", how, lambda *_: begin())
 
 
 def alone(name: str, options: argparse.Namespace) -> dict[str, Any]:
     document, whole = profiled(name, options)
-    row = _row(name, 1, predicted(document, 1, 1.0), whole.seconds)
-    return row | {"spread_s": whole.spread_s} | _parts(document, whole) | {"device": document.head.device}
+    row = _row(name, 1, document, whole.rounds, whole.seconds) | {"unsteady": whole.spread_s / whole.seconds}
+    return row | _parts(document, whole) | {"device": document.head.device}
 
 
 def _parts(document: UncutFile, whole: Any) -> dict[str, Any]:
@@ -82,24 +83,44 @@ def together(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return _torchrun(["-m", "benchmarks.accuracy", *(str(word) for pair in given.items() for word in pair)])
 
 
-def of_the_whole(half: UncutFile) -> UncutFile:
+def in_rounds(document: UncutFile, rounds: Sequence[float]) -> UncutFile:
+    """The blocks, as long together as in the median round: what disturbs a machine hits few blocks, but each round."""
+    factor = statistics.median(rounds) / document.seconds
+    return _times(document, factor, factor, 1)
+
+
+def of_the_whole(share: UncutFile, replicas: int) -> UncutFile:
     """The blocks of a mini-batch of which each replica has measured its share."""
+    return _times(share, replicas, 1, replicas)
+
+
+def _times(document: UncutFile, passes: float, update: float, size: int) -> UncutFile:
+    """Seconds of both passes, of the update, and bytes times these."""
     blocks = (
         replace(
-            b, forward_s=REPLICAS * b.forward_s, backward_s=REPLICAS * b.backward_s, bytes_out=REPLICAS * b.bytes_out
+            block,
+            forward_s=passes * block.forward_s,
+            backward_s=passes * block.backward_s,
+            update_s=update * block.update_s,
+            bytes_out=size * block.bytes_out,
         )
-        for b in half.blocks
+        for block in document.blocks
     )
-    return replace(half, blocks=tuple(blocks))
+    return replace(document, blocks=tuple(blocks))
 
 
-def _row(name: str, processes: int, guess: float, truth: float) -> dict[str, Any]:
+def _row(
+    name: str, processes: int, share: UncutFile, rounds: Sequence[float], truth: float, speed: float = 1.0
+) -> dict[str, Any]:
+    """share: the blocks with one replica's part of the mini-batch; rounds: what they took together on the slower."""
+    guess = predicted(of_the_whole(in_rounds(share, rounds), processes), processes, speed)
     return {
         "model": name,
         "processes": processes,
         "predicted_s": guess,
         "measured_s": truth,
         "error": guess / truth - 1,
+        "disturbed": statistics.median(rounds) / share.seconds - 1,
     }
 
 
@@ -121,8 +142,8 @@ def worker(name: str, options: argparse.Namespace) -> None:
 
     from benchmarks.small_models import MODELS
     from slurm_asrpt.profile.clock import timed
-    from slurm_asrpt.profile.collective import exchange, rate
-    from slurm_asrpt.profile.measure import OPTIMISERS, How, placed, subject
+    from slurm_asrpt.profile.collective import bytes_per_s, exchange, sample, seconds
+    from slurm_asrpt.profile.measure import OPTIMISERS, How, placed, robust, subject
 
     torch.set_num_threads(1)
     cuda = options.device == "cuda"
@@ -142,18 +163,23 @@ def worker(name: str, options: argparse.Namespace) -> None:
         optimiser.step()
 
     size = sum(parameter.numel() * parameter.element_size() for parameter in half.module.parameters())
-    guesses, times, rates = list[float](), list[float](), list[float]()
-    repeats = max(2, options.repeats // TURNS)
-    for _ in range(TURNS):
-        document, _whole = profiled(name, options, distributed.barrier, repeats, batch=batch)
-        rates.append(rate(None, place, size))
-        guesses.append(predicted(of_the_whole(document), REPLICAS, rates[-1]))
-        times += [timed(step, options.device)[1] for _ in range(WARM_UP + repeats)][WARM_UP:]
+    gradients, exchanges, times = sample(size, place), list[float](), list[float]()
+
+    def turn() -> None:
+        exchanges.append(seconds(None, gradients))
+        distributed.barrier()
+        times.append(timed(step, options.device)[1])
+        distributed.barrier()
+
+    document, whole = profiled(name, options, turn, batch=batch)
+    speed = bytes_per_s(size, REPLICAS, exchanges[WARM_UP:])
     both: list[Any] = [None] * REPLICAS
-    distributed.all_gather_object(both, statistics.median(guesses))
+    distributed.all_gather_object(both, whole.rounds)
     if distributed.get_rank() == 0:
-        row = _row(name, REPLICAS, max(both), statistics.median(times))
-        print(json.dumps(row | {"allreduce_bytes_per_s": statistics.median(rates)}), flush=True)
+        slower = max(both, key=statistics.median)
+        truth, spread, _ = robust(times[WARM_UP:])
+        row = _row(name, REPLICAS, document, slower, truth, speed)
+        print(json.dumps(row | {"unsteady": spread / truth, "allreduce_bytes_per_s": speed}), flush=True)
     distributed.destroy_process_group()
 
 

@@ -167,7 +167,8 @@ def up(
         )
         with console.status("checking this machine") as line:
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
-    print(f"{len(spec.node_list)} nodes up in {lab.directory}. Next:")
+    count = len(spec.node_list)
+    print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. Next:")
     where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
     for text in _next_in_root(lab, where) if root.inside() else _next(lab, where):
         print(text)

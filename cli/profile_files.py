@@ -38,6 +38,13 @@ class Form(StrEnum):
     JSON = "json"
 
 
+FAR_APART = 0.2
+DOUBT = (
+    f"the two times differ by more than {FAR_APART:.0%}: something else ran meanwhile, or the blocks are too short to "
+    "be timed by themselves; measure again on a machine that does nothing else"
+)
+
+
 def add_commands(app: typer.Typer) -> None:
     """Put list, show, diff, validate and convert into asrpt-profile."""
     app.command("list", short_help="List the profiles that can be named.")(list_command)
@@ -100,7 +107,10 @@ def _show_blocks(document: UncutFile) -> None:
     total = f"{seconds(together)} an iteration, the blocks together"
     if document.iteration_s:
         total += f"; measured at one go: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
-    print_head(document.head, {"time": total, "memory": _memory(document.blocks)})
+    facts = {"time": total, "memory": _memory(document.blocks)}
+    if document.iteration_s and abs(together / document.iteration_s - 1) > FAR_APART:
+        facts["doubt"] = DOUBT
+    print_head(document.head, facts)
     blocks = document.blocks
     show_chart(
         [

@@ -95,6 +95,7 @@ def reproduce(
     text = "\n".join([*pages, *batches, *rounds])
     if output:
         replace_file(output, text.encode(), mode=None)
+        print(f"wrote {safe(str(output))}")
     else:
         print(text)
 

@@ -22,6 +22,7 @@ from slurm_asrpt_cli.sim_options import (
 )
 from slurm_asrpt_cli.tables import safe
 
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from slurm_asrpt.sim.backends import run_local
@@ -33,6 +34,7 @@ Policies = Annotated[
     str,
     typer.Option("--policies", "-p", metavar="POLICIES", help="Separated by commas, or all."),
 ]
+COMPARED = f"{DEFAULT_POLICY},asrpt,easy-backfill,fifo,wcs-workload"
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write results to this folder.")]
 
 
@@ -46,7 +48,7 @@ def run(
     scenario: Scenario,
     policy: Annotated[
         str, typer.Option("--policy", "-p", metavar="POLICY", help="Policy: NAME[:KEY=VALUE,...].")
-    ] = "asrpt",
+    ] = DEFAULT_POLICY,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="KEY=VALUE for the policy; may repeat.")
     ] = None,
@@ -109,7 +111,7 @@ def _over(times: float | None, bound: float, name: str) -> str:
 
 def compare(
     scenario: Scenario,
-    policies: Policies = "asrpt,asrpt-perfect,easy-backfill,fifo,wcs-workload",
+    policies: Policies = COMPARED,
     processes: Processes = 1,
     output: Output = None,
     as_json: Json = False,

@@ -13,6 +13,7 @@ from slurm_asrpt_cli.sim_options import Json, Processes, print_figures, print_js
 from slurm_asrpt_cli.sim_runs import Policies, leave, run_cells
 from slurm_asrpt_cli.tables import safe
 
+from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
@@ -33,7 +34,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def sweep(
     scenario: Scenario | None,
-    policies: Policies = "asrpt",
+    policies: Policies = DEFAULT_POLICY,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", metavar="KEY=VALUES", help="load=0.8,1.1 or seed=0..4; may repeat."),

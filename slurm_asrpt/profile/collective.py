@@ -87,10 +87,19 @@ def _meeting() -> list[str]:
 
 def rate(group: distributed.ProcessGroup | None, device: torch.device, size: int = SIZE) -> float:
     """Bytes/s at which the group, with this process in it, exchanges ``size`` bytes of gradients; (6) solved for it."""
-    gradients = [torch.ones(max(1, count // 4), device=device) for count in _pieces(size, PIECE)]
+    gradients = sample(size, device)
     times = [seconds(group, gradients) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
-    members = distributed.get_world_size(group)
+    return bytes_per_s(size, distributed.get_world_size(group), times)
+
+
+def bytes_per_s(size: int, members: int, times: Sequence[float]) -> float:
+    """The rate of (6) at which ``members`` take the median of these seconds for ``size`` bytes."""
     return float(2 * (members - 1) / members * size / statistics.median(times))
+
+
+def sample(size: int, device: torch.device) -> list[torch.Tensor]:
+    """``size`` bytes of gradients."""
+    return [torch.ones(max(1, count // 4), device=device) for count in _pieces(size, PIECE)]
 
 
 def seconds(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Tensor]) -> float:

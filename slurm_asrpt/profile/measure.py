@@ -78,7 +78,7 @@ class Whole:
     """Medians of whole iterations, in seconds, and the distance between their quartiles.
 
     standstill_s: of one that finds the device idle and is waited for, until it is done; launch_s: of that, until the
-    host has given all of it to the device.
+    host has given all of it to the device. rounds: what all blocks by themselves took together in each round.
     """
 
     seconds: float
@@ -88,6 +88,7 @@ class Whole:
     update_s: float
     standstill_s: float
     launch_s: float
+    rounds: tuple[float, ...] = ()
 
 
 def subject(made: Any) -> Subject:
@@ -155,9 +156,15 @@ def _measure_all(model: Subject, name: str, origin: str, how: How, tell: Told) -
         for station in stations:
             station.run(number >= how.warm_up)
         iteration.run(number >= how.warm_up)
-    whole = iteration.whole()
+    whole = replace(iteration.whole(), rounds=_together(stations))
     head = _head(name, model.inputs, origin, _formula(how, ""), how)
     return UncutFile(head, tuple(s.block() for s in stations), whole.seconds), whole
+
+
+def _together(stations: Sequence[_Station]) -> tuple[float, ...]:
+    """Seconds of all of them in each round."""
+    parts = ([total([*taken.forward, *taken.backward, *taken.update]) for taken in s.rounds] for s in stations)
+    return tuple(map(sum, zip(*parts, strict=True)))
 
 
 def _measure_some(model: Subject, name: str, origin: str, how: How, tell: Told) -> UncutFile:

@@ -19,6 +19,7 @@ from slurm_asrpt.profile.blocks import Block
 from slurm_asrpt.profile.cut import divided, reduced_bytes, state_bytes
 
 Array = NDArray[np.float64]
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Costs:
         sizes = [0.0, *(block.bytes_out for block in blocks[:-1]), 0.0]
         self.cuts = np.array(sizes)
         self._states: dict[tuple[int, int], Array] = {}
+        self._stages: dict[tuple[int, Links], Array] = {}
 
     def _sums(self, first: Callable[[Block], float], later: Callable[[Block], float] | None = None) -> Array:
         """Sums over the blocks of each stage; ``later`` for those stages that do not have the first block."""
@@ -81,21 +83,24 @@ class Costs:
 
     def stage(self, replicas: int, links: Links) -> Array:
         """Seconds per iteration of each stage, with its communication; infinite for one that computes nothing."""
-        compute = np.where(self.compute > 0, self.compute, np.inf)
-        found: Array = (compute + self.slices) / replicas + self.update
-        found += (links.before * self.cuts[:-1, None] + links.after * self.cuts[None, :]) / replicas
-        if replicas > 1:
-            found += links.gradients * self.gradients + links.routed * self.routed
-        return found
+        if (replicas, links) not in self._stages:
+            compute = np.where(self.compute > 0, self.compute, np.inf)
+            found: Array = (compute + self.slices) / replicas + self.update
+            found += (links.before * self.cuts[:-1, None] + links.after * self.cuts[None, :]) / replicas
+            if replicas > 1:
+                found += links.gradients * self.gradients + links.routed * self.routed
+            self._stages[replicas, links] = found
+        return self._stages[replicas, links]
 
-    def memory(self, replicas: int, versions: int, alive: float) -> Array:
-        """Bytes on each GPU of each stage, as ``cut.memory_bytes``."""
+    def fits(self, replicas: int, versions: int, alive: float, starts: int | slice = ALL) -> NDArray[np.bool_]:
+        """Which stages that begin at ``starts`` a GPU has the memory for; bytes as in ``cut.memory_bytes``."""
         if (replicas, versions) not in self._states:
             self._states[replicas, versions] = self._sums(
                 lambda b: divided(state_bytes(self.blocks, b, False, replicas, versions), b, self.tensor),
                 lambda b: divided(state_bytes(self.blocks, b, True, replicas, versions), b, self.tensor),
             )
-        return self._states[replicas, versions] + alive * self.kept / replicas
+        needed = self._states[replicas, versions][starts] + alive * self.kept[starts] / replicas
+        return np.asarray(needed <= self.machines.memory)
 
     def links(self, start: int, replicas: int) -> Links:
         """For a stage on the replica slots ``start`` to ``start + replicas``, those of the last stage being 0."""

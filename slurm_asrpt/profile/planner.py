@@ -13,8 +13,10 @@ placed by Heavy-Edge on the fewest servers and listed by the iteration time that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,9 @@ SPARED = 1.5
 JUDGED = 40
 """So many of the programs' plans are placed and timed, the most promising first."""
 
+MARGIN = 1e-4
+"""What single precision may be wrong by, and much more."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -56,24 +61,34 @@ class Plan:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a dynamic program found, and about how long an iteration takes."""
+    """What a dynamic program found: about how long an iteration takes; the cut is made for those that are judged."""
 
     seconds: float
-    cut: Cut
+    gpus: int
+    stages: int
+    tensor: int
+    cut: Callable[[], Cut]
 
 
 def plans(document: UncutFile, machines: Machines, pipeline: Pipeline, most: int = 5) -> list[Plan]:
     """The best plans, the fastest first; none if the model does not fit."""
-    drafts: list[Draft] = []
-    for tensor in divisors(machines.per_node):
-        if tensor == 1 or (tensor <= machines.gpus and any(block.tensor_bytes for block in document.blocks)):
-            costs = Costs(document.blocks, tensor, machines)
-            program = _synchronous if pipeline is Pipeline.SYNCHRONOUS else _asynchronous
-            drafts += program(costs, document.head.batch)
-    drafts.sort(key=lambda draft: (draft.seconds, draft.cut.gpus, len(draft.cut.ends)))
-    cuts = list(dict.fromkeys(draft.cut for draft in drafts))
-    found = [judge(document, cut, machines) for cut in cuts[:JUDGED]]
-    return sorted(found, key=lambda plan: (plan.iteration_s, plan.cut.gpus))[:most]
+    sliced = any(block.tensor_bytes for block in document.blocks)
+    slicings = [n for n in divisors(machines.per_node) if n == 1 or (sliced and n <= machines.gpus)]
+    program = _synchronous if pipeline is Pipeline.SYNCHRONOUS else _asynchronous
+    found = program([Costs(document.blocks, tensor, machines) for tensor in slicings], document.head.batch)
+    drafts = sorted(found, key=lambda draft: (draft.seconds, draft.gpus, draft.stages, draft.tensor))
+    cuts = islice(_distinct(draft.cut() for draft in drafts), JUDGED)
+    judged = [judge(document, cut, machines) for cut in cuts]
+    return sorted(judged, key=lambda plan: (plan.iteration_s, plan.cut.gpus))[:most]
+
+
+def _distinct(cuts: Iterable[Cut]) -> Iterator[Cut]:
+    """Each once, as they come."""
+    known = set[Cut]()
+    for cut in cuts:
+        if cut not in known:
+            known.add(cut)
+            yield cut
 
 
 def judge(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
@@ -96,15 +111,15 @@ def _widths(batch: int, most: int) -> list[int]:
     return [k for k in divisors(batch) if k <= most]
 
 
-def _synchronous(costs: Costs, batch: int) -> Iterator[Draft]:
+def _synchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
     """The best cut for each number of replicas and stages, with the fewest micro-batches that fit."""
-    for replicas in _widths(batch, costs.slots):
-        deepest = min(costs.slots // replicas, len(costs.blocks))
-        open_depths = set(range(1, deepest + 1))
-        for pieces in divisors(batch // replicas):
-            wanted = {n for n in open_depths if pieces >= micro_batches(batch // replicas, n)}
+    for costs, replicas in ((some, k) for some in slicings for k in _widths(batch, some.slots)):
+        share, deepest = batch // replicas, min(costs.slots // replicas, len(costs.blocks))
+        fewest = {n: micro_batches(share, n) for n in range(1, deepest + 1)}
+        for pieces in divisors(share):
+            wanted = {n for n, least in fewest.items() if pieces >= least}
             for draft in _even_cuts(costs, replicas, pieces, wanted):
-                open_depths.discard(len(draft.cut.ends))
+                fewest.pop(draft.stages, None)
                 yield draft
 
 
@@ -116,16 +131,20 @@ def _even_cuts(costs: Costs, replicas: int, pieces: int, depths: set[int]) -> It
     arrays: list[Array] = []
     for n in range(1, max(depths, default=0) + 1):
         stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas))
-        memory = costs.memory(replicas, 1, min(pieces, n) / pieces)
-        arrays.append(np.where(memory <= costs.machines.memory, stage, np.inf))
+        arrays.append(np.where(costs.fits(replicas, 1, min(pieces, n) / pieces), stage, np.inf))
     for join in (np.maximum, np.add):
         rows = [_at_the_end(costs)]
         for n, array in enumerate(arrays, 1):
-            rows.append(np.append(join(array, rows[-1][None, :]).min(axis=1), np.inf))
+            rows.append(_one_more(array, rows[-1], join))
             if n in depths and np.isfinite(rows[n][0]):
                 ends, times = _walk(arrays[:n], rows, join)
                 cut = Cut(ends, (replicas,) * n, costs.tensor, Pipeline.SYNCHRONOUS, pieces)
-                yield Draft((sum(times) + (pieces - 1) * max(times)) / pieces, cut)
+                seconds = (sum(times) + (pieces - 1) * max(times)) / pieces
+                yield Draft(seconds, cut.gpus, n, cut.tensor, partial(_found, cut))
+
+
+def _found(cut: Cut) -> Cut:
+    return cut
 
 
 def _walk(arrays: list[Array], rows: list[Array], join: np.ufunc) -> tuple[tuple[int, ...], list[float]]:
@@ -139,6 +158,13 @@ def _walk(arrays: list[Array], rows: list[Array], join: np.ufunc) -> tuple[tuple
     return tuple(ends), times
 
 
+def _one_more(stages: Array, behind: Array, join: np.ufunc) -> Array:
+    """For each start the best with one of these stages in front; there is none without a block."""
+    row = np.full_like(behind, np.inf)
+    join(stages, behind).min(axis=1, out=row[:-1])
+    return row
+
+
 def _at_the_end(costs: Costs) -> Array:
     """Of no stages: nothing to do at the end of the model, impossible before."""
     row = np.full(len(costs.blocks) + 1, np.inf)
@@ -146,82 +172,126 @@ def _at_the_end(costs: Costs) -> Array:
     return row
 
 
-def _asynchronous(costs: Costs, batch: int) -> Iterator[Draft]:
-    """The best cuts, of those for each number of stages and replicas."""
-    program = _PipeDream(costs, _widths(batch, costs.slots))
-    values: list[tuple[float, int, int]] = []
-    for n in range(1, min(costs.slots, len(costs.blocks)) + 1):
-        program.deepen()
-        values += [(value, slots, n) for slots, value in enumerate(program.tables[n][:, 0].tolist()) if value < np.inf]
-    for value, slots, n in sorted(values)[:JUDGED]:
-        yield Draft(value, program.cut(n, slots))
+def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
+    """The best cuts, of those for each number of slices, stages and replicas."""
+    bar = _Bar()
+    evens = {costs: _even_bottlenecks(costs, _widths(batch, costs.slots)) for costs in slicings}
+    for costs in slicings:
+        for (n, replicas), value in evens[costs].items():
+            bar.add(costs, n, n * replicas, value)
+    for costs in reversed(slicings):  # fewer slots are sooner searched, and what is found spares much in the others
+        limit = SPARED * min(evens[costs].values(), default=np.inf)
+        program = _PipeDream(costs, _widths(batch, costs.slots), min(limit, bar.height))
+        for n in range(1, min(costs.slots, len(costs.blocks)) + 1):
+            for slots, value in program.deepen(min(limit, bar.height)):
+                bar.add(costs, n, slots, value)
+                yield Draft(value, slots * costs.tensor, n, costs.tensor, partial(program.cut, n, slots))
 
 
-def _even_bottleneck(costs: Costs, replicas: int) -> float:
-    """The slowest stage of the best cut with so many replicas in every stage; infinite where none fits."""
-    row, least = _at_the_end(costs), np.inf
-    for n in range(1, min(costs.slots // replicas, len(costs.blocks)) + 1):
-        stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas))
-        memory = costs.memory(replicas, min(n, 2), float(n))
-        array = np.where(memory <= costs.machines.memory, stage, np.inf)
-        row = np.append(np.maximum(array, row[None, :]).min(axis=1), np.inf)
-        least = min(least, float(row[0]))
-    return least
+class _Bar:
+    """How slow a plan may be to be among the JUDGED best of those known, which differ in their numbers."""
+
+    def __init__(self) -> None:
+        self.best = dict[tuple[Costs, int, int], float]()
+
+    @property
+    def height(self) -> float:
+        return max(self.best.values()) * (1 + MARGIN) if len(self.best) == JUDGED else np.inf
+
+    def add(self, costs: Costs, stages: int, slots: int, seconds: float) -> None:
+        """There is such a plan."""
+        key = costs, stages, slots
+        self.best[key] = min(seconds, self.best.get(key, np.inf))
+        if len(self.best) > JUDGED:
+            del self.best[max(self.best, key=lambda plan: self.best[plan])]
+
+
+def _even_bottlenecks(costs: Costs, widths: Sequence[int]) -> dict[tuple[int, int], float]:
+    """The slowest stage of the best cut, for each number of stages and of replicas in every stage that fits."""
+    found = {}
+    for replicas in widths:
+        row = _at_the_end(costs)
+        for n in range(1, min(costs.slots // replicas, len(costs.blocks)) + 1):
+            stage = costs.stage(replicas, costs.links((n - 1) * replicas, replicas))
+            array = np.where(costs.fits(replicas, min(n, 2), float(n)), stage, np.inf)
+            row = _one_more(array, row, np.maximum)
+            if row[0] < np.inf:
+                found[n, replicas] = float(row[0])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Stages:
+    """Seconds of all stages of so many replicas at one place, infinite beyond the limit.
+
+    first: for each end the first start of a stage that ends there or later.
+    """
+
+    costs: Singles
+    first: list[int]
+
+
+def _firsts(good: NDArray[np.bool_]) -> list[int]:
+    """For each end the first start of a good stage that ends there or later."""
+    first = np.where(good.any(axis=0), good.argmax(axis=0), len(good))
+    found: list[int] = np.minimum.accumulate(first[::-1])[::-1].tolist()
+    return found
 
 
 class _PipeDream:
-    """T[n][m, i] above, stage by stage from the end. Not infinite only where exactly m replicas are used."""
+    """T[n][m, i] above, stage by stage from the end. Not infinite only where exactly m replicas are used, and not where
+    no plan within the limit leads to it: those are most, and need no look."""
 
-    def __init__(self, costs: Costs, widths: list[int]) -> None:
+    def __init__(self, costs: Costs, widths: Sequence[int], limit: float) -> None:
         self.costs, self.widths = costs, widths
         first = np.full((costs.slots + 1, len(costs.blocks) + 1), np.inf, SINGLE)
         first[0] = _at_the_end(costs)
         self.tables = [first]
-        self.limit = SPARED * min((_even_bottleneck(costs, k) for k in widths), default=np.inf)
-        self._stages: dict[tuple[int | Links, int], Singles] = {}
+        self.stages = {replicas: self._cheap(replicas, limit) for replicas in widths}
 
-    def deepen(self) -> None:
-        """One stage more."""
+    def _last_starts(self, limit: float) -> list[int]:
+        """By the replicas that a stage and those behind it have, the last block that it may begin with: for more before
+        it the replicas that are left could not keep to the limit."""
+        work = self.costs.compute[0, 1:] + self.costs.slices[0, 1:]
+        needed = np.append(0.0, work) / limit * (1 - MARGIN)
+        left = np.arange(self.costs.slots, -1, -1)
+        found: list[int] = (np.searchsorted(needed, left, side="right") - 1).tolist()
+        return found
+
+    def _cheap(self, replicas: int, limit: float) -> list[_Stages]:
+        """The stages within the limit, by the first of their replicas' slots; few differ."""
+        known, found = dict[Links, _Stages](), list[_Stages]()
+        for start in range(self.costs.slots - replicas + 1):
+            links = self.costs.links(start, replicas)
+            if links not in known:
+                costs = self.costs.stage(replicas, links).astype(SINGLE)
+                good = costs <= limit
+                known[links] = _Stages(np.where(good, costs, SINGLE(np.inf)), _firsts(good))
+            found.append(known[links])
+        return found
+
+    def deepen(self, limit: float) -> Iterator[tuple[int, float]]:
+        """One stage more; replicas and slowest stage of the best plans within the limit."""
         n, before = len(self.tables), self.tables[-1]
-        table = np.full_like(before, np.inf)
+        table, ends, lasts = np.full_like(before, np.inf), _windows(before), self._last_starts(limit)
         for replicas in self.widths:
-            allowed = self._allowed(n, replicas)
-            fitting: dict[int, tuple[Singles, list[int]]] = {}  # by the stage's costs, of which there are few
-            for slots in range(replicas + n - 1, self.costs.slots + 1):
-                ends = np.flatnonzero(before[slots - replicas] < np.inf)
-                if ends.size:
-                    stage = self._stage(slots, replicas)
-                    if id(stage) not in fitting:
-                        fitting[id(stage)] = self._fitting(np.maximum(stage, allowed))
-                    costs, starts = fitting[id(stage)]
-                    low, high = int(ends[0]), int(ends[-1]) + 1
-                    rows = slice(starts[low], high)
-                    best = np.maximum(costs[rows, low:high], before[slots - replicas, low:high]).min(
-                        axis=1, initial=np.inf
-                    )
-                    np.minimum(table[slots, rows], best, out=table[slots, rows])
-        table[table > self.limit] = np.inf
+            fits = self.costs.fits(replicas, min(n, 2), float(n))
+            firsts, fitting = _firsts(fits), dict[_Stages, Singles]()
+            for rest, low, high in ends:
+                slots = rest + replicas
+                if slots > self.costs.slots:
+                    break
+                stages = self.stages[replicas][rest]
+                first, last = max(stages.first[low], firsts[low]), min(high - 1, lasts[slots] + 1)
+                if first < last:
+                    if stages not in fitting:
+                        fitting[stages] = np.where(fits, stages.costs, SINGLE(np.inf))
+                    best = table[slots, first:last]
+                    pairs = np.maximum(fitting[stages][first:last, low:high], before[rest, low:high])
+                    np.minimum(best, pairs.min(axis=1), out=best)
+        table[table > limit] = np.inf
         self.tables.append(table)
-
-    def _fitting(self, costs: Singles) -> tuple[Singles, list[int]]:
-        """The costs with a last row for no blocks, and for each end the first start within the limit that ends there
-        or later."""
-        good = costs <= self.limit
-        first = np.where(good.any(axis=0), good.argmax(axis=0), len(costs))
-        return np.vstack([costs, np.full_like(costs[:1], np.inf)]), np.minimum.accumulate(first[::-1])[::-1].tolist()
-
-    def _allowed(self, n: int, replicas: int) -> Singles:
-        """0 where a stage with n - 1 behind it fits into memory, else infinite."""
-        memory = self.costs.memory(replicas, min(n, 2), float(n))
-        return np.where(memory <= self.costs.machines.memory, SINGLE(0), SINGLE(np.inf))
-
-    def _stage(self, slots: int, replicas: int) -> Singles:
-        if (slots, replicas) not in self._stages:
-            links = self.costs.links(slots - replicas, replicas)
-            if (links, replicas) not in self._stages:
-                self._stages[links, replicas] = self.costs.stage(replicas, links).astype(SINGLE)
-            self._stages[slots, replicas] = self._stages[links, replicas]
-        return self._stages[slots, replicas]
+        return ((slots, value) for slots, value in enumerate(table[:, 0].tolist()) if value < np.inf)
 
     def cut(self, n: int, slots: int) -> Cut:
         """The cut behind tables[n][slots, 0]."""
@@ -235,13 +305,20 @@ class _PipeDream:
 
     def _choice(self, n: int, slots: int, start: int) -> tuple[int, int]:
         """End and replicas of the stage from ``start`` on."""
-        choices = []
-        for replicas in self.widths:
-            if replicas <= slots:
-                allowed = self._allowed(n, replicas)[start]
-                costs = np.maximum(
-                    np.maximum(self._stage(slots, replicas)[start], allowed), self.tables[n - 1][slots - replicas]
-                )
-                choices.append((float(costs.min()), int(costs.argmin()), replicas))
-        _, end, replicas = min(choices)
-        return end, replicas
+        best = (np.inf, 0, 0)
+        for replicas in (k for k in self.widths if k <= slots):
+            rest = slots - replicas
+            costs = np.maximum(self.stages[replicas][rest].costs[start], self.tables[n - 1][rest])
+            if costs.min() <= best[0]:
+                fits = self.costs.fits(replicas, min(n, 2), float(n), start)
+                costs = np.where(fits, costs, SINGLE(np.inf))
+                best = min(best, (float(costs.min()), int(costs.argmin()), replicas))
+        return best[1:]
+
+
+def _windows(table: Singles) -> list[tuple[int, int, int]]:
+    """The rows that are finite somewhere, and from where to where."""
+    finite = table < np.inf
+    rows = np.flatnonzero(finite.any(axis=1))
+    low, high = finite[rows].argmax(axis=1), table.shape[1] - finite[rows, ::-1].argmax(axis=1)
+    return list(zip(rows.tolist(), low.tolist(), high.tolist(), strict=True))

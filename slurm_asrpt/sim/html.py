@@ -64,7 +64,7 @@ def table(titles: str, rows: str) -> str:
 
 
 def jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
+    return "1 job" if number == 1 else f"{number:,} jobs"
 
 
 def duration(seconds: float | None) -> str:

@@ -111,7 +111,7 @@ def _less(share: float) -> str:
         return f"{100 * abs(share):.1f}% {'lower' if share > 0 else 'higher'}"
     if share > 0:
         return f"{100 * share:.0f}% lower"
-    return f"{-100 * share:.0f}% higher" if share > -1 else f"{1 - share:.3g} times as high"
+    return f"{-100 * share:.0f}% higher" if share > -1 else f"{_three(1 - share)} times as high"
 
 
 def fig6(found: Sequence[View]) -> tuple[str, list[str]]:
@@ -261,7 +261,7 @@ def _details(found: Sequence[View]) -> str:
         ["jobs on one GPU", *(_percent(view.best["single_gpu"]) for view in found)],
         ["jobs of unseen groups", *(_percent(view.best["unseen"]) for view in found)],
         ["A-SRPT's best settings", *(view.setting for view in found)],
-        ["over the sound bound", *(f"{mean(view.best) / view.best['sound_s']:.3g}" for view in found)],
+        ["over the sound bound", *(_three(mean(view.best) / view.best["sound_s"]) for view in found)],
         ["GPU time lost to placement", *(_percent(view.best["placement_loss"]) for view in found)],
     ]
     for title, other in (("against the best baseline", "rival"), ("against the worst", "worst")):
@@ -342,7 +342,12 @@ def _table2(rows: Sequence[Row]) -> str:
 
 def _hours(seconds: float) -> str:
     hours = float(seconds) / 3600
-    return f"{hours:,.0f} h" if hours >= 100 else f"{hours:.3g} h"
+    return f"{_three(hours)} h"
+
+
+def _three(number: float) -> str:
+    """Three digits at least, none of them a power of ten."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _percent(share: float) -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ torch = pytest.importorskip("torch", reason="needs the extra profile: make test-
 ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
 OPTIONS = Namespace(device="cpu", dtype="float32", repeats=10)
-TRIES = 3
+TARGET, TRIES = 0.2, 3
 """A machine that does something else meanwhile may spoil a measurement, but not each."""
+STEADY = 0.2
+"""Where iterations differ by more, between their quartiles, the machine is too busy for a figure to count."""
 
 
 @pytest.fixture(autouse=True)
@@ -118,24 +121,27 @@ def test_blocks_add_up_to_what_an_iteration_takes(name: str) -> None:
     """docs/accuracy.md: within 20%. Both are measured in turns, and so on the same machine."""
     from benchmarks.accuracy import alone
 
-    errors = []
-    for _ in range(TRIES):
-        errors.append(alone(name, OPTIONS)["error"])
-        if abs(errors[-1]) < 0.2:
-            return
-    pytest.fail(f"predicted times were off by {errors}")
+    near(lambda: alone(name, OPTIONS))
 
 
 def test_two_processes_all_reduce_as_predicted() -> None:
     """Likewise, with the all-reduce (6) at the bandwidth that two gloo processes have."""
     from benchmarks.accuracy import together
 
+    near(lambda: together("transformer", OPTIONS))
+
+
+def near(measure: Callable[[], dict[str, Any]]) -> None:
+    """One of the tries comes within the target, unless none of them says anything."""
     rows = []
     for _ in range(TRIES):
-        rows.append(together("transformer", OPTIONS))
-        if abs(rows[-1]["error"]) < 0.2:
+        rows.append(measure())
+        if abs(rows[-1]["error"]) < TARGET:
             return
-    pytest.fail(f"predicted times were off: {rows}")
+    said = "; ".join(f"off by {row['error']:+.0%}, iterations differ by {row['unsteady']:.0%}" for row in rows)
+    if min(row["unsteady"] for row in rows) > STEADY:
+        pytest.skip(f"this machine does too much else: {said}")
+    pytest.fail(said)
 
 
 def run(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations, product
+from math import inf
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, given
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
+from slurm_asrpt.profile import planner
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import Cut, divisors, memory_bytes, micro_batches
 from slurm_asrpt.profile.head import Head, Provenance
@@ -135,3 +139,43 @@ def test_synchronous_plans_on_one_server_are_the_best_or_close(document: UncutFi
     least = best(document, synchronous(document, machines), machines)
     assert bool(found) == (least < float("inf"))
     assert not found or least <= found[0].iteration_s * 1.000001 <= 1.1 * least
+
+
+def recurrence(costs: Costs, batch: int) -> list[float]:
+    """The slowest stage of the best cut for each number of stages and of replicas: the recurrence word for word."""
+    count, widths = len(costs.blocks), [k for k in divisors(batch) if k <= costs.slots]
+
+    @cache
+    def best(n: int, start: int, slots: int) -> float:
+        if n == 0:
+            return 0.0 if start == count and slots == 0 else inf
+        found = inf
+        for k in (k for k in widths if k <= slots):
+            stage, fits = costs.stage(k, costs.links(slots - k, k)), costs.fits(k, min(n, 2), float(n))
+            for end in (end for end in range(start + 1, count + 1) if fits[start, end]):
+                found = min(found, max(float(stage[start, end]), best(n - 1, end, slots - k)))
+        return found
+
+    found = [best(n, 0, slots) for n in range(1, count + 1) for slots in range(n, costs.slots + 1)]
+    return [seconds for seconds in found if seconds < inf]
+
+
+@given(
+    st.builds(model, st.lists(blocks(), min_size=1, max_size=7), st.sampled_from([1, 2, 4])),
+    memories,
+    st.sampled_from([1, 2, 10]),
+)
+def test_asynchronous_programs_find_what_the_recurrence_says(document: UncutFile, memory: float, few: int) -> None:
+    """On several servers, too; what is left out is slower than those that are judged."""
+    assume(document.seconds > 0)
+    machines = Machines(12, 4, memory, Fabric(1e9, 10e9))
+    sliced = any(block.tensor_bytes for block in document.blocks)
+    slicings = [Costs(document.blocks, tensor, machines) for tensor in ((1, 2, 4) if sliced else (1,))]
+    wanted = sorted(seconds for costs in slicings for seconds in recurrence(costs, document.head.batch))
+    with patch.object(planner, "SPARED", 1e9), patch.object(planner, "JUDGED", few):
+        drafts = sorted(planner._asynchronous(slicings, document.head.batch), key=lambda draft: draft.seconds)[:few]
+    assert [draft.seconds for draft in drafts] == pytest.approx(wanted[:few])
+    for draft in drafts:
+        cut = draft.cut()
+        assert (cut.gpus, len(cut.ends), cut.tensor) == (draft.gpus, draft.stages, draft.tensor)
+        assert max(memory_bytes(document.blocks, cut)) <= memory * 1.000001

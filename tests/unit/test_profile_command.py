@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from slurm_asrpt_cli.profile_common import amount, seconds
 from slurm_asrpt_cli.profile_plan import read_amount
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.profile.documents import load_document
+from slurm_asrpt.profile.blocks import format_uncut
+from slurm_asrpt.profile.documents import load_document, load_uncut
 from slurm_asrpt.profile.schema import ProfileFile
 
 
@@ -40,6 +42,13 @@ def test_list_has_models_and_what_is_cut(asrpt_profile) -> None:  # type: ignore
     assert code == 0
     assert {"llama-3-8b", "llama-3-70b", "vit-l16", "mixtral-8x7b", "vgg19"} <= set(found["models"])
     assert "vgg19-dp4" in found["cut"]
+
+
+@pytest.mark.parametrize(("whole", "doubted"), [(3.0, False), (1.0, True), (9.0, True)])
+def test_show_doubts_blocks_that_do_not_add_up_to_an_iteration(asrpt_profile, whole: float, doubted: bool) -> None:  # type: ignore[no-untyped-def]
+    model = replace(load_uncut("vgg19", ()), iteration_s=whole / 3 * load_uncut("vgg19", ()).seconds)
+    Path("mine.toml").write_text(format_uncut(model))
+    assert ("measure again" in asrpt_profile("show", "./mine.toml")[1]) == doubted
 
 
 def test_list_prints_one_name_a_line_into_a_pipe_and_side_by_side_on_a_terminal(asrpt_profile, monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -291,6 +291,13 @@ def test_csv_with_columns_named_by_the_user(tmp_path: Path) -> None:
         read_trace(path, "itp", columns=columns)
 
 
+def test_rows_without_an_id_are_numbered(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.csv", "When,Cards,Took", "5,1,60", "6,2,60")
+    trace = read_trace(path, columns={"submit_s": "When", "gpus": "Cards", "duration_s": "Took"})
+    check(trace)
+    assert trace.jobs["job_id"].tolist() == ["1", "2"]
+
+
 def test_muri_counts_milliseconds(tmp_path: Path) -> None:
     titles = "job_id,num_gpu,submit_time,model_name,duration,iteration_time,resource_time_0"
     trace = read_trace(write(tmp_path / "m.csv", titles, "0,8,0,gpt2,5095000,437,0.6"))

@@ -32,7 +32,7 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
         "over design bound": _factor("over_design"),
         "median": _time("median_jct_s"),
         "99%": _time("p99_jct_s"),
-        "ended / jobs": lambda digest: f"{digest.summary['ended']} / {digest.summary['jobs']}",
+        "ended / jobs": lambda digest: f"{digest.summary['ended']:,} / {digest.summary['jobs']:,}",
     },
     "Waits and slowdowns": {
         "median wait": _time("median_wait_s"),
@@ -44,7 +44,7 @@ _TABLES: Mapping[str, Mapping[str, Cell]] = {
     },
     "GPUs": {
         "used": lambda digest: f"{100 * digest.summary['utilisation']:.1f}%",
-        "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:.1f}%",
+        "lost to placement": lambda digest: f"{100 * digest.summary['placement_loss']:,.1f}%",
         "mean fragmentation": lambda digest: _or_dash(digest.mean_fragmentation, lambda value: f"{100 * value:.1f}%"),
         "mean largest free block": lambda digest: f"{digest.mean_largest:.2f} GPUs",
     },
@@ -67,12 +67,18 @@ def page(found: Sequence[Digest], drawn: Sequence[Digest], pictures: Sequence[tu
 
 
 def _workload(found: Sequence[Digest]) -> str:
-    lines = list(dict.fromkeys(_described(digest) for digest in found))
+    lines = list(dict.fromkeys(_described(digest) for digest in sorted(found, key=_place)))
     if len(lines) == 1:
         return f"<p>{lines[0]}</p>\n"
     shown = "".join(f"<li>{line}</li>" for line in lines[:20])
     more = f"<li>and {len(lines) - 20} more</li>" if len(lines) > 20 else ""
     return f"<p>{len(lines)} workloads:</p>\n<ul>{shown}{more}</ul>\n"
+
+
+def _place(digest: Digest) -> tuple[str, int, float]:
+    """In the order of a sweep, not of the results."""
+    notes = digest.meta["notes"]
+    return str(notes["trace"]), digest.scenario.options.seed, notes["load"] or 0.0
 
 
 def _described(digest: Digest) -> str:

@@ -50,7 +50,7 @@ _LOOKS: dict[str, Any] = {
     "figure.constrained_layout.use": True,
 }
 
-_TIMES = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h"}
+_TIMES = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 21600: "6 h"}
 _TIMES.update({86400 * days: f"{days} d" for days in (1, 10, 100, 1000, 10_000)})
 _FINE = {at * size: f"{at} {unit}" for unit, size in (("s", 1), ("min", 60)) for at in (1, 2, 5, 10, 20, 30)}
 _FINE.update({3600 * hours: f"{hours} h" for hours in (1, 2, 3, 4, 6, 8, 12, 18)})

@@ -60,13 +60,13 @@ def _known(titles: tuple[str, ...]) -> dict[str, str]:
     return {column: names[0] for column, names in found.items() if names}
 
 
-def _enough(columns: Mapping[str, str]) -> bool:
-    timed = "duration_s" in columns or {"start_s", "end_s"} <= set(columns)
-    return {"job_id", "submit_s", "gpus"} <= set(columns) and timed
+def _timed(columns: Mapping[str, str]) -> bool:
+    return "duration_s" in columns or {"start_s", "end_s"} <= set(columns)
 
 
 def _is_named(found: Source) -> bool:
-    return _enough(_known(found.titles))
+    known = _known(found.titles)
+    return {"job_id", "submit_s", "gpus"} <= set(known) and _timed(known)
 
 
 @register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _is_named)
@@ -84,8 +84,8 @@ def _chosen(found: Source, wanted: Mapping[str, str]) -> dict[str, str]:
         known = ", ".join([*COLUMNS, *EXTRA])
         raise InputError(f"--column {printable(unknown[0])[:40]}=...: no such column; known: {known}")
     chosen = {**_known(found.titles), **{column: title.strip().casefold() for column, title in wanted.items()}}
-    missing = [column for column in ("job_id", "submit_s", "gpus") if column not in chosen]
-    if not missing and not _enough(chosen):
+    missing = [column for column in ("submit_s", "gpus") if column not in chosen]
+    if not missing and not _timed(chosen):
         missing = ["duration_s"]
     if missing:
         raise InputError(f"{found.path}: no title tells the {missing[0]}; name it: --column {missing[0]}=TITLE")
@@ -95,13 +95,16 @@ def _chosen(found: Source, wanted: Mapping[str, str]) -> dict[str, str]:
 def read_named(
     found: Source, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
 ) -> Trace:
-    """The columns of the file by ours. unit_s: seconds of one unit of its times and durations that are numbers."""
+    """The columns of the file by ours; without an id its rows are numbered. unit_s: seconds of one unit of its times
+    and durations that are numbers."""
     titles = sorted(set(columns.values()))
     try:
         rows = read_rows(found.path, titles, [])
     except InputError as error:
         raise error if str(found.path) in str(error) else InputError(f"{found.path}: {error}") from None
     frame = pd.DataFrame({column: rows.frame[title] for column, title in columns.items()})
+    if "job_id" not in frame:
+        frame["job_id"] = [str(number) for number in range(1, len(frame) + 1)]
     midnights = False
     for column in _TIMES:
         if column in frame:
