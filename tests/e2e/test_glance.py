@@ -11,7 +11,7 @@ from slurm_asrpt.config import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.glance import Queue
 from slurm_asrpt.slurm.records import PENDING, JobRecord
-from tests.e2e.conftest import Cluster
+from tests.e2e.conftest import Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -66,6 +66,7 @@ def test_a_glance_tells_what_json_tells(cluster: Cluster, client: Glancing) -> N
     cluster.scontrol("update", f"JobId={first}", "StartTime=now")
     cluster.cancel(gone)
     cluster.wait(ended, "FAILED")
+    wait_for(lambda: cluster.job(first).reason != "None", "Slurm has tried to start it", 30)
     seen, known = told(client.jobs()), told(cluster.client.jobs())
     assert seen.keys() == known.keys()
     for job_id in (first, held, gone, later, after, ended, running):

@@ -40,6 +40,6 @@ def test_the_exact_key_answers(cluster: Cluster, options: list[str], gpus: int) 
     (hook / FILE_NAME).write_bytes(render_table({keys["exact"]: Entry(1000, 900, 1100), keys["user"]: Entry.plain(1)}))
     job_id = cluster.submit("--hold", "-J", "bert-2", *options, script=COMMAND)
     tag = parse_tag(cluster.job(job_id).admin_comment)
-    expected = Tag(job.group, 1000, "", 0, "held", 900, 1100, job.program, "exact", {"epochs": 5, "lr": 1e-4})
+    expected = Tag(job.group, 1000, "", 0, "", 900, 1100, job.program, "exact", {"epochs": 5, "lr": 1e-4})
     assert tag == expected
     assert gpus_asked(f"#!/bin/sh\n#SBATCH {' '.join(options)}\n".encode()) == gpus

@@ -60,6 +60,7 @@ def test_long_jobs_make_room_and_do_each_iteration_once_also_where_asrptd_dies_i
     short = [hlas.submit("--gpus=2", "-N1", script="sleep 1") for _ in range(2)]
     saved = hlas.lab.home("asrpt1") / "silent.at"
     wait_for(saved.exists, "silent has got its signal", SOON_S)
+    wait_for(lambda: hlas.audit(a, "requeued"), "a has reported and is requeued", SOON_S)
     hlas.stop_daemon(signal.SIGKILL)
     before = hlas.job(silent)
     hlas.start_daemon()

@@ -204,7 +204,7 @@ def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
         return site.job(deferred).eligible_time > begin + LEASE_S / 2
 
     wait_for(deferred_leased, "the lease covers the owner's begin time", 20)
-    assert disabled_by(site) == ("asrptd", [*waiting, deferred])
+    assert disabled_by(site) == ("asrptd", [*waiting, held, deferred])
     assert none_leased(site, waiting)
     assert site.job(held).priority == 0
     assert abs(site.job(deferred).eligible_time - begin) <= 3
@@ -214,10 +214,10 @@ def test_disabled_and_enabled_with_asrptd_and_without(site: Cluster):
     assert untouched(before, site.job(running))
 
     assert "mode enforce" in admin(site, "enable").stdout
-    all_leased(site, [*waiting, free])
+    all_leased(site, [*waiting, held, free])
     wait_for(deferred_leased, "the deferred one, too", 20)
     site.stop_daemon(signal.SIGKILL)
-    assert disabled_by(site) == ("asrpt-admin", [*waiting, deferred, free])
+    assert disabled_by(site) == ("asrpt-admin", [*waiting, held, deferred, free])
     assert none_leased(site, [*waiting, free])
     assert disabled_by(site) == ("asrpt-admin", [])
     release(site, running)

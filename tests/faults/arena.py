@@ -148,11 +148,14 @@ class Arena(Cluster):
         self._began = (time.time(), self.log.stat().st_size)
         self._audited = len(self._all_entries())
 
-    def put(self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True) -> Ticket:
+    def put(
+        self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True, node: str = ""
+    ) -> Ticket:
         """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
-        where = [] if managed else ["-p", "other"]
+        where = [*([] if managed else ["-p", "other"]), *(["-w", node] if node else [])]
         words = ["-n", str(gpus), "--gpus-per-task=1", *where, *options]
-        return self._put(Ticket(self._token(), "", wish, managed and not self.plain), words, f"sleep {seconds:.2f}")
+        ticket = Ticket(self._token(), "", wish, managed and not self.plain, nodes=node)
+        return self._put(ticket, words, f"sleep {seconds:.2f}")
 
     def put_training(self, iterations: int, silent: bool) -> Ticket:
         """A job of a node's GPUs that may be interrupted, 20 iterations a second. silent: reports no checkpoint."""
@@ -199,7 +202,7 @@ class Arena(Cluster):
         return ""
 
     def put_some(self, rng: Random, count: int) -> None:
-        """A mixed bag: most to run at once, some held, put off, dependent, cancelled, or not for asrptd at all."""
+        """A mixed bag: most to run at once, some held, put off, dependent, cancelled, choosy, or not for asrptd."""
         for _ in range(count):
             self._put_one(rng)
 
@@ -219,6 +222,10 @@ class Arena(Cluster):
             self.put_array(rng.randint(2, 5), rng.choice((0, 0, 1, 2)), seconds=seconds, gpus=min(gpus, 4))
         elif kind < 0.42 and self.tickets and self.tickets[-1].job_id and self.tickets[-1].wish is Wish.RUN:
             self.put(Wish.RUN, f"--dependency=afterany:{self.tickets[-1].job_id}", seconds=seconds, gpus=gpus)
+        elif kind < 0.48:
+            self.put(Wish.RUN, seconds=seconds, gpus=min(gpus, 2), node=rng.choice(("n1", "n2")))
+        elif kind < 0.54:
+            self.put(Wish.RUN, rng.choice(("--exclude=n1", "--exclusive")), seconds=seconds, gpus=min(gpus, 4))
         else:
             self.put(Wish.RUN, seconds=seconds, gpus=gpus)
 

@@ -31,7 +31,7 @@ class Wish(StrEnum):
 class Ticket:
     """One submission. job_id: empty where sbatch failed, so that nobody knows. managed: in a partition of asrptd's.
 
-    iterations: of a training that writes checkpoints, else 0.
+    iterations: of a training that writes checkpoints, else 0. nodes: those of its -w.
     """
 
     token: str
@@ -39,6 +39,7 @@ class Ticket:
     wish: Wish = Wish.RUN
     managed: bool = True
     iterations: int = 0
+    nodes: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def _check_twice(
 
 
 def _waiting(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:
-    """No node list on a job that waits, no lease longer than a lease."""
-    if record.required_nodes:
+    """No node list but its owner's on a job that waits, no lease longer than a lease."""
+    if record.required_nodes != ticket.nodes:
         yield f"{ticket.token} waits with node list {record.required_nodes}"
     yield from long_lease(ticket, record, facts.lease_s, facts.now)
 
@@ -219,5 +220,7 @@ def _traces(ticket: Ticket, record: JobRecord, starts: Sequence[Start], facts: F
         yield f"{ticket.token} (job {record.job_id}) ran and the history does not know"
     if not events & {"ended", "vanished"} and not facts.warned:
         yield f"{ticket.token} (job {record.job_id}) ran and the audit trail does not say that it ended"
-    if record.required_nodes and "start" not in events:
+    if record.required_nodes != ticket.nodes and "start" not in events:
         yield f"{ticket.token} (job {record.job_id}) was given nodes and the audit trail does not say so"
+    if ticket.nodes and {start.node for start in starts} != {ticket.nodes}:
+        yield f"{ticket.token} (job {record.job_id}) did not run on {ticket.nodes}"

@@ -187,13 +187,13 @@ def _what_bears_anything(arena: Arena) -> dict[str, str]:
     now, found = time.time(), dict[str, str]()
     for ticket in arena.tickets:
         record = arena.records.get(ticket.token)
-        if record is not None and ticket.managed and ticket.wish is not Wish.LATER and _bears(record, now):
+        if record is not None and ticket.managed and ticket.wish is not Wish.LATER and _bears(record, ticket, now):
             begin = record.eligible_time - now
             found[ticket.token] = f"{ticket.token} ({record.job_id}): '{record.required_nodes}', begin in {begin:.0f} s"
     return found
 
 
-def _bears(record: JobRecord, now: float) -> bool:
+def _bears(record: JobRecord, ticket: Ticket, now: float) -> bool:
     """Slurm itself puts a requeued job off until its credential has expired, and owners do for some seconds."""
     most = CRED_EXPIRE_S + 1.0 if record.restarts else SLACK_S + 1.0
-    return record.state == PENDING and (bool(record.required_nodes) or record.eligible_time > now + most)
+    return record.state == PENDING and (record.required_nodes != ticket.nodes or record.eligible_time > now + most)

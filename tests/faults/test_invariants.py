@@ -76,6 +76,7 @@ def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind:
         ({"audit": [{"event": "start", "job": "7"}]}, "the audit trail does not say that it ended"),
         ({"audit": [{"event": "ended", "job": "7"}], "records": changed(required_nodes="n1")}, "was given nodes"),
         ({"records": changed(admin_comment="")}, "has no tag"),
+        ({"tickets": [Ticket("t1", "7", nodes="n9")], "records": changed(required_nodes="n9")}, "did not run on n9"),
         ({"records": changed(state="FAILED")}, "has failed, and its script cannot"),
         ({"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=110.0)]}, "started 10 s after"),
     ],

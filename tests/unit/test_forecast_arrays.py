@@ -34,6 +34,8 @@ from tests.unit.test_forecaster import Works
 
 GPUS = 12
 """Of a bench."""
+LENGTHS = st.integers(8, 80_000).map(lambda eighths: eighths / 8)
+"""Seconds, of which sums are exact."""
 
 
 def task(number: int, seconds: float = 100.0, gpus: int = 1) -> Job:
@@ -63,7 +65,7 @@ def played(full: Snapshot, lengths: Mapping[str, float], asked: list[JobId]) -> 
     return Replay(full, [50.0] * len(full.running), iterations, iter(()), asked, following).until(math.inf)
 
 
-@given(st.integers(1, 160), st.integers(0, 12), st.integers(1, 2), st.lists(st.floats(1, 1e4), max_size=5, unique=True))
+@given(st.integers(1, 160), st.integers(0, 12), st.integers(1, 2), st.lists(LENGTHS, max_size=5, unique=True))
 def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
     tasks: int, most: int, gpus: int, others: list[float]
 ) -> None:
@@ -80,7 +82,7 @@ def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
         assert gpus * at_once <= sum(node.gpus for node in NODES)
 
 
-@given(st.integers(AHEAD + 1, AHEAD + 60), st.lists(st.floats(1, 1e4), max_size=5, unique=True))
+@given(st.integers(AHEAD + 1, AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
 def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list[float]) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
     asked = [each.job.id for each in queue] + [task(tasks - 1).id]
