@@ -29,7 +29,8 @@ SUITES = (HERE, "trixie", "sid")
 WORK = TREE / "build" / "compat"
 PAGE = TREE / "docs" / "compatibility.md"
 CORE = (
-    *("lab", "clients", "leases", "placement", "hands_off", "arrays", "hook_failures", "hostile_names", "variants"),
+    *("lab", "clients", "leases", "placement", "hands_off", "arrays", "chosen_nodes"),
+    *("hook_failures", "hostile_names", "variants"),
     "demo",
 )
 ROW = re.compile(r"\| (\d\d\.\d\d)\S* \|.*")
