@@ -170,8 +170,8 @@ class World:
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
-                ended = (original for (job_id, _), original in self._done.items() if job_id == record.job_id)
-                tracked.original = tracked.original or next(ended, None)
+                done = self._done.items() if record.restarts else ()
+                tracked.original = tracked.original or next((o for (job, _), o in done if job == record.job_id), None)
         if tracked.tag is None or record.admin_comment != tracked.record.admin_comment:
             tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         tracked.record = record
