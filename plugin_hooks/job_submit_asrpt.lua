@@ -882,6 +882,11 @@ end
 
 local SHARES_WITH_SOME = { [2] = true, [3] = true, [4] = true } -- --exclusive=user, =mcs, =topo; 0 is --exclusive
 
+-- Whether a --constraint has counts, or brackets that are more than [a|b], of which all nodes have the same one.
+local function counts_nodes(features)
+  return find(features, "[%[*]") and not find(features, "^%[[^%[%]()&,*]+%]$")
+end
+
 -- Why Slurm alone should handle this job, or nil. The order is the order of telling.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
@@ -889,7 +894,7 @@ local function why_left(desc, script, hints, found)
   if not given(script) then return "interactive" end
   if SHARES_WITH_SOME[desc.shared] then return "exclusive" end
   if given(desc.reservation) then return "reservation" end
-  if given(desc.features) and find(desc.features, "[%[*]") then return "features" end
+  if given(desc.features) and counts_nodes(desc.features) then return "features" end
   if given(desc.dependency) and find(desc.dependency, "expand:", 1, true) then return "expand" end
   if desc.contiguous == 1 then return "contiguous" end
   if number_given(desc.req_switch) and desc.req_switch > 0 then return "switches" end

@@ -165,6 +165,7 @@ class Request:
     cpus_per_gpu, memory_per_gpu, memory_per_node: what each GPU, or the job on each node, drags along
         (CPUs, MiB); 0 where the job did not ask.
     candidates: the nodes that may serve the job (partition, GPU type), None for all.
+    within: sets of nodes of which one must hold all of it (several partitions, ``-C [a|b]``); () for no such bound.
     """
 
     per_node: int | None = None
@@ -176,6 +177,7 @@ class Request:
     memory_per_node: float = 0.0
     candidates: frozenset[str] | None = None
     step: int = 0
+    within: tuple[frozenset[str], ...] = ()
 
     @property
     def shape(self) -> str:

@@ -1,4 +1,4 @@
-"""``-C`` (--constraint) of a job: whether a node's features satisfy it, read as Slurm reads it."""
+"""``-C`` (--constraint) of a job: which nodes' features satisfy it, read as Slurm reads it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ import re
 from functools import lru_cache
 
 _PART = r"[&,|()]|[^&,|()\[\]*\s]+"
-"""Not among them: counts (``a*2``) and sets of which all nodes must have the same one (``[a|b]``)."""
+"""Not among them: counts (``a*2``) and sets of which all nodes must have the same one."""
+_ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
 LONGEST = 1024
 """Bytes that Slurm lets a job have there."""
+
+
+def alternatives(constraint: str) -> tuple[str, ...]:
+    """The constraints of which one must hold on all nodes of the job: a, b and c of ``[a|b|c]``; else it itself.
+
+    Brackets around anything but features and ``|`` stay, which ``satisfies`` cannot read.
+    """
+    found = _ONE_FOR_ALL.fullmatch(constraint)
+    return tuple(found[1].split("|")) if found else (constraint,)
 
 
 @lru_cache(maxsize=4096)

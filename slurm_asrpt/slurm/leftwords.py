@@ -35,7 +35,7 @@ LEFT_CHANGES = {
     "exclude": "submit it without -x",
     "exclusive": "submit it with plain --exclusive, or without",
     "reservation": "submit it without --reservation",
-    "features": "submit it without -C, or with plain features, & and |",
+    "features": "submit it without -C, or with plain features, & and |, or [a|b]",
     "contiguous": "submit it without --contiguous",
     "switches": "submit it without --switches",
     "gres": "ask for whole GPUs of one kind",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm.constraint import satisfies
+from slurm_asrpt.slurm.constraint import alternatives, satisfies
 from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+
+Nodes = Sequence[NodeRecord]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
         raise LeftToSlurm("shape")  # more nodes than GPUs: some would have none
-    able = _candidates(job, nodes, kind, gpus)
+    offers = _offers(job, nodes, kind, gpus)
+    able = _union(offers)
     request = Request(
         per_node=per_node,
         unit=unit,
@@ -46,6 +49,7 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
         memory_per_gpu=job.memory_per_gpu or job.memory_per_cpu * job.cpus / gpus,
         memory_per_node=job.memory_per_node,
         candidates=frozenset(n.name for n in able),
+        within=tuple(frozenset(n.name for n in offer) for offer in offers) if len(offers) > 1 else (),
     )
     if job.required_nodes:
         request = _on_its_nodes(job, gpus, request, able)
@@ -54,35 +58,54 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
     return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
-def _candidates(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[NodeRecord]:
-    """The nodes that may serve it. If it may need two of them, those of one partition alone: that with most GPUs."""
+def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[Nodes]:
+    """The sets of nodes of which one must hold it: those of each partition and of each feature of ``[a|b]``.
+
+    One set where one node holds it. With -w or whole nodes only that which offers most.
+    """
     names = job.partition.split(",")
-    groups = [set(names)] if gpus == 1 or job.max_nodes == 1 else [{name} for name in names]
-    able = [n for n in _chosen(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
-    offers = [[n for n in able if n.partitions & group] for group in groups]
-    plain = [[n for n in offer if not n.other_gres] for offer in offers]
-    best = max(plain, key=_total)
-    if _total(best) < gpus <= max(_total(offer) for offer in offers):
+    able = [n for n in _allowed(job, nodes) if n.gpus and (n.other_gres or kind in ("", n.gpu_type))]
+    sets = [_with(able, name, feature) for name in names for feature in alternatives(job.features)]
+    if gpus == 1 or job.max_nodes == 1:
+        sets = [_union(sets)]
+    plain = [[n for n in some if not n.other_gres] for some in sets]
+    most = max(plain, key=_total)
+    if _total(most) < gpus <= max(_total(some) for some in sets):
         raise LeftToSlurm("mixed")
-    if _total(best) < gpus and job.features:
+    if _total(most) < gpus and job.features:
         raise LeftToSlurm("features")  # Slurm may know of a node that has them after a reboot
-    return best
+    if job.required_nodes or job.exclusive or _total(most) < gpus:
+        return [most]
+    return _largest([some for some in plain if _total(some) >= gpus])
 
 
-def _chosen(job: JobRecord, nodes: Sequence[NodeRecord]) -> Sequence[NodeRecord]:
-    """Those of -w, or all, without those of -x and those that lack what -C asks for."""
+def _with(nodes: Nodes, partition: str, features: str) -> Nodes:
+    """Those of this partition that have the features."""
+    try:
+        return [n for n in nodes if partition in n.partitions and (not features or satisfies(n.features, features))]
+    except ValueError:
+        raise LeftToSlurm("features") from None
+
+
+def _union(sets: Sequence[Nodes]) -> Nodes:
+    return list({n.name: n for some in sets for n in some}.values())
+
+
+def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
+    """Without what is in another one, too."""
+    by_names = {frozenset(n.name for n in some): some for some in sets}
+    return [some for names, some in by_names.items() if not any(names < other for other in by_names)]
+
+
+def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
+    """Those of -w, or all, without those of -x."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
         nodes = [n for n in nodes if n.name in required]
     if job.excluded_nodes:
         excluded = _names(job.excluded_nodes, "exclude")
         nodes = [n for n in nodes if n.name not in excluded]
-    if not job.features:
-        return nodes
-    try:
-        return [n for n in nodes if satisfies(n.features, job.features)]
-    except ValueError:
-        raise LeftToSlurm("features") from None
+    return nodes
 
 
 def _names(nodes: str, why: str) -> frozenset[str]:

@@ -54,6 +54,20 @@ def test_owners_get_the_nodes_they_ask_for_and_wait_their_turn(featured: Cluster
         assert entry["as_planned"]
 
 
+def test_all_nodes_of_a_job_have_the_same_of_the_features_in_brackets(featured: Cluster):
+    n1, *others = featured.block_all()
+    options = ("-C", "[a100|h100]", "--gpus-per-task=1")
+    jobs = [featured.submit(*options, tasks, script="sleep 3") for tasks in ("-n8", "-n5")]
+    wait_for(lambda: set(jobs) <= set(featured.order()), "both are in line", 10)
+    featured.cancel(*others)
+    done = featured.wait_all(jobs, "COMPLETED")
+    assert [done[job_id].nodes for job_id in jobs] == ["n[3-4]"] * 2  # n1 is not idle, and n2 is no h100
+    for job_id in jobs:
+        (entry,) = featured.audit(job_id, "running")
+        assert entry["as_planned"]
+    featured.cancel(n1)
+
+
 def test_to_exclude_a_node_is_no_way_past_the_queue(asrpt: Cluster):
     asrpt.predict({("asrpt1", "long"): 20, ("asrpt1", "short"): 10})
     blockers = asrpt.block_all()

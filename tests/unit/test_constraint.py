@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.slurm.constraint import satisfies
+from slurm_asrpt.slurm.constraint import alternatives, satisfies
 
 NODES = {"n1": {"a100", "nvlink"}, "n3": {"h100", "nvlink"}, "n4": {"h100"}}
 
@@ -29,6 +29,23 @@ def test_nodes_on_which_slurm_starts_such_jobs(constraint: str, nodes: str) -> N
 def test_what_one_node_cannot_tell_is_refused(constraint: str) -> None:
     with pytest.raises(ValueError, match=r"constraint|parenthesis"):
         satisfies(frozenset({"a"}), constraint)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "found"),
+    [
+        ("[a|b-1|c]", ("a", "b-1", "c")),
+        ("[a]", ("a",)),
+        ("a|b", ("a|b",)),
+        ("[a|b]&c", ("[a|b]&c",)),
+        ("[a*2|b]", ("[a*2|b]",)),
+        ("[a&b|c]", ("[a&b|c]",)),
+        ("[]", ("[]",)),
+        ("", ("",)),
+    ],
+)
+def test_features_of_which_all_nodes_must_have_the_same_one(constraint: str, found: tuple[str, ...]) -> None:
+    assert alternatives(constraint) == found
 
 
 @given(st.text("ab&|,()[]* ", max_size=40))

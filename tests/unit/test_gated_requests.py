@@ -64,6 +64,30 @@ def test_every_form_of_request_can_have_a_reservation(asks, reserved):
     assert bench.policy.reservation.mask == reserved
 
 
+LEFT, RIGHT = frozenset({"n0", "n1"}), frozenset({"n2", "n3"})
+
+
+def test_of_several_sets_that_serves_where_there_is_room():
+    bench = Bench(4, 4, 4, 4)
+    bench.occupy("a", 100.0, n0=1)
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT))).decide() == {"1": {"n2": 4, "n3": 4}}
+
+
+def test_the_set_that_is_free_soonest_is_reserved():
+    bench = Bench(4, 4, 4, 4)
+    for at, until in enumerate([300.0, 100.0, 200.0, 150.0]):  # the first two to be free are in different sets
+        bench.occupy(f"r{at}", until, **{f"n{at}": 1})
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT))).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b1100, 200.0)
+
+
+def test_a_set_that_never_holds_the_job_does_not_count():
+    bench = Bench(4, 4, 4, 4)
+    assert bench.submit(job("1", 8, 10, within=(LEFT, frozenset({"n3"})))).decide() == {"1": {"n0": 4, "n1": 4}}
+    assert bench.submit(job("2", 12, 10, within=(LEFT, RIGHT))).decide() == {}
+    assert bench.why() == [("2", "capacity")]
+
+
 def test_slices_of_a_replica_share_a_server():
     slices = JobProfile("slices", (Stage(2, 0.5, 0.5, param_bytes=1e9),), tensor=2)
     bench = Bench(3, 2, 2)

@@ -165,7 +165,8 @@ def test_ways_to_ask_for_gpus(lua: LuaHook, folder: Path, field: str, text: str)
         ("exclusive", {"shared": 4}),
         ("reservation", {"reservation": "r"}),
         ("features", {"features": "a100*2"}),
-        ("features", {"features": "[rack1|rack2]"}),
+        ("features", {"features": "[rack1*2|rack2]"}),
+        ("features", {"features": "ib&[rack1|rack2]"}),
         ("expand", {"dependency": "expand:1"}),
         ("contiguous", {"contiguous": 1}),
         ("switches", {"req_switch": 1}),
@@ -193,6 +194,7 @@ def test_left_to_slurm(lua: LuaHook, folder: Path, reason: str, fields: dict[str
         {"req_nodes": "n1"},
         {"exc_nodes": "n1"},
         {"features": "(a100|h100)&nvlink"},
+        {"features": "[rack1|rack2]"},
     ],
 )
 def test_still_managed(lua: LuaHook, folder: Path, fields: dict[str, str | int]) -> None:

@@ -258,7 +258,7 @@ def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(["-C", "[a|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
+    [(["-C", "[a*2|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
 )
 def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, monkeypatch, capsys):
     found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)

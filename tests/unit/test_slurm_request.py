@@ -54,14 +54,34 @@ def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
     assert ask(tres_per_job="gres:gpu:t4:99").request.candidates == {"n3"}
 
 
-def test_of_several_partitions_one_serves_a_job_that_may_need_two_nodes():
+def within(nodes, **fields):
+    """The sets of nodes that one of must hold the job, by their numbers, and all that may serve it."""
+    request = read_ask(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
+    return [" ".join(sorted(name[1:] for name in names)) for names in (*request.within, request.candidates)]
+
+
+def test_one_of_several_partitions_holds_a_job_that_may_need_two_nodes():
     nodes = [node(1), node(2, partitions=("gpu", "gpu-long")), node(3, partitions=("gpu-long",)), node(4)]
-    wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4")
-    candidates = [
-        read_ask(dataclasses.replace(wanted, **fields), nodes, ["gpu", "gpu-long"]).request.candidates
-        for fields in ({}, {"max_nodes": 1}, {"tres_per_job": "gres:gpu:1"})
-    ]
-    assert candidates == [{"n1", "n2", "n4"}, {"n1", "n2", "n3", "n4"}, {"n1", "n2", "n3", "n4"}]
+    wanted = {"partition": "gpu-long,gpu", "tres_per_job": "gres:gpu:4"}
+    assert within(nodes, **wanted) == ["2 3", "1 2 4", "1 2 3 4"]
+    assert within(nodes, **wanted, max_nodes=1) == ["1 2 3 4"]
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:1"}) == ["1 2 3 4"]
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:20"}) == ["1 2 4"]  # gpu-long never holds it
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:99"}) == ["1 2 4"]
+    assert within(nodes, **wanted, exclusive="node") == ["1 2 4"]
+    assert within(nodes[:2], **wanted) == ["1 2"]  # all of one is in the other
+
+
+def test_all_nodes_have_the_same_feature_of_those_in_brackets():
+    nodes = [node(i, features=("a" if i < 3 else "b", "ib")) for i in range(1, 5)]
+    wanted = {"tres_per_job": "gres:gpu:4"}
+    assert within(nodes, **wanted, features="[a|b]") == ["1 2", "3 4", "1 2 3 4"]
+    assert within(nodes, **wanted, features="[a|b]", excluded_nodes="n1") == ["2", "3 4", "2 3 4"]
+    assert within(nodes, **wanted, features="[a|b]", max_nodes=1) == ["1 2 3 4"]
+    assert within(nodes, **wanted, features="[a|ib]") == ["1 2 3 4"]
+    assert within(nodes, tres_per_job="gres:gpu:9", features="[a|b]", excluded_nodes="n1") == ["3 4"]
+    with pytest.raises(LeftToSlurm, match="features"):
+        within(nodes, tres_per_job="gres:gpu:20", features="[a|b]")
 
 
 def test_bounds_cpus_and_memory():
@@ -97,7 +117,7 @@ def test_ranks_are_gpus_only_with_one_gpu_per_task():
         ({"exclusive": "node", "excluded_nodes": "n[1-3]", "tres_per_job": "gres:gpu:1"}, "mixed"),
         ({"reservation": "r"}, "reservation"),
         ({"features": "ib*2"}, "features"),
-        ({"features": "[ib|eth]"}, "features"),
+        ({"features": "[ib*2|eth]"}, "features"),
         ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # a node with 8 GPUs has it
         ({"contiguous": True}, "contiguous"),
         ({"tres_per_socket": "gres:gpu:1"}, "socket"),

@@ -54,14 +54,32 @@ def _bounded(view: ClusterView, name: str, free: int, request: Request) -> int:
 def place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """The placement that Slurm will really make on the servers this strategy picks, or None if none is possible now.
 
-    Of servers with several kinds of GPU: those of one kind or all, whatever has the least alpha.
+    Of servers with several kinds of GPU: those of one kind or all, whatever has the least alpha. Of the sets of nodes
+    that a job may lie within: that with the least alpha and, of equals, where it takes the fewest servers.
     """
+    if job.request.within:
+        found = [place(view, one, strategy, fabric) for one in within_each(job)]
+        return min([one for one in found if one is not None], key=_alpha_and_servers, default=None)
     if not view.kinds:
         return _place(view, job, strategy, fabric)
     names = [node.name for node, _ in offers(view, job.request)]
     kinds = [frozenset([name for name in names if view.bits[name] & kind]) for kind in view.kinds]
     alone = (replace(job, request=replace(job.request, candidates=kind)) for kind in kinds if kind)
     return least_alpha([_place(view, one, strategy, fabric) for one in (*alone, job)])
+
+
+def within_each(job: Job) -> list[Job]:
+    """The job, once for each set of nodes that it may lie within, which are then its candidates; as it is without."""
+    request = job.request
+    if not request.within:
+        return [job]
+    named = request.candidates
+    sets = [names if named is None else names & named for names in request.within]
+    return [replace(job, request=replace(request, candidates=names, within=())) for names in sets]
+
+
+def _alpha_and_servers(placement: Placement) -> tuple[float, int]:
+    return placement.alpha, len(placement.gpus)
 
 
 def least_alpha(found: Iterable[Placement | None]) -> Placement | None:
@@ -245,6 +263,8 @@ def candidate_nodes(nodes: Sequence[Node], request: Request) -> tuple[Node, ...]
 
 def fits(job: Job, nodes: Sequence[Node]) -> bool:
     """Whether the job could run on these nodes if they were all free."""
+    if job.request.within:
+        return any(fits(one, nodes) for one in within_each(job))
     if job.request.step:
         return _split_groups(ClusterView(nodes), job, Strategy.TIGHTEST) is not None
     servers = candidate_nodes(nodes, job.request)
@@ -259,16 +279,29 @@ def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
 
     A job that no kind holds alone has it on all together. Raises ValueError if the job does not fit.
     """
-    return min(packed_alpha(job, some, fabric) for some in nodes_by_kind(job, nodes))
+    return min(packed_alpha(one, some, fabric) for one, some in ways(job, nodes))
 
 
 def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, float]:
     """α̃_min on each type of GPU that holds the job alone, by its name; on all, by their names with +, if none does."""
     found: dict[str, float] = {}
-    for some in nodes_by_kind(job, nodes):
+    for one, some in ways(job, nodes):
         name = "+".join(dict.fromkeys(node.gpu_type for node in some))
-        found[name] = min(found.get(name, float("inf")), packed_alpha(job, some, fabric))
+        found[name] = min(found.get(name, float("inf")), packed_alpha(one, some, fabric))
     return found
+
+
+def ways(job: Job, nodes: Sequence[Node]) -> list[tuple[Job, Sequence[Node]]]:
+    """On which nodes it may run: of each set that it may lie within and that holds it, those of each kind of GPU.
+
+    With the job as one of that set. Raises ValueError if the job does not fit.
+    """
+    if not job.request.within:
+        return [(job, some) for some in nodes_by_kind(job, nodes)]
+    able = [one for one in within_each(job) if fits(one, nodes)]
+    if not able:
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; no set of nodes that it may lie within holds them")
+    return [way for one in able for way in ways(one, nodes)]
 
 
 def nodes_by_kind(job: Job, nodes: Sequence[Node]) -> list[Sequence[Node]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.contention import Pace
 from slurm_asrpt.core.job import Job, JobId, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, best_counts, candidate_nodes, nodes_by_kind, place
+from slurm_asrpt.core.placement.selection import Strategy, best_counts, candidate_nodes, place, ways
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.timing.ring import Linear
 from slurm_asrpt.core.timing.speed import at_speed, slowest
@@ -63,7 +63,7 @@ class Neighbours:
 
     def best_alpha(self, job: Job, nodes: Sequence[Node]) -> float:
         """α̃_min with the NICs to itself. Raises ValueError if the job does not fit."""
-        return min(self.packed_alpha(job, some) for some in nodes_by_kind(job, nodes))
+        return min(self.packed_alpha(one, some) for one, some in ways(job, nodes))
 
     def packed_alpha(self, job: Job, nodes: Sequence[Node]) -> float:
         """The same at the speed of the slowest server that may serve it."""

@@ -23,7 +23,7 @@ from slurm_asrpt.core.batch.present import FOREIGN_S, Present
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.placement.selection import Strategy, place, within_each
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
@@ -240,13 +240,17 @@ class SjfBcoOnline:
     def _batch_job(self, entry: Waiting) -> BatchJob:
         """A waiting job as the planners see it."""
         job, alpha = entry.job, entry.alpha or 1.0
-        names = job.request.candidates
+        names = max([one.request.candidates for one in within_each(job)], key=self._offered)
         servers = None if names is None else frozenset(i for i, n in enumerate(self._nodes) if n.name in names)
         block = job.request.per_node or job.request.unit
         time = partial(self._time, job, alpha)
         return BatchJob(
             job.gpus, entry.iterations, entry.iterations * alpha, time, servers, block, bool(job.request.per_node)
         )
+
+    def _offered(self, names: frozenset[str] | None) -> int:
+        """GPUs of these servers."""
+        return sum(n.gpus for n in self._nodes if names is None or n.name in names)
 
     def _time(self, job: Job, alpha: float, counts: tuple[int, ...], rings: tuple[int, ...]) -> float:
         return self._times.on(counts, job.profile)(rings) if rings else alpha
