@@ -1,8 +1,9 @@
-# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | reproduction | man | screenshots | figures | clean
+# slurm-asrpt: make setup | demo | test | test-random | fuzz | test-compat | test-faults | test-profile | lint | benchmarks | deb | test-deb | rpm | test-rpm | reproduction | man | screenshots | figures | clean
 # Needs make, python3 and, for missing packages, root.
 
 PYTHON ?= /usr/bin/python3
 VENV := .venv
+RPM_PYTHON ?= python3.11
 BIN := $(VENV)/bin
 
 PACKAGES := python3-venv slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua5.1 lua5.3 lua5.4
@@ -12,7 +13,7 @@ TEST_PACKAGES := slurmdbd slurm-wlm-mysql-plugin mariadb-server chromium chromiu
 STAMP := $(VENV)/setup-$(shell (pwd; $(PYTHON) -V; cat pyproject.toml) | sha256sum | cut -c1-16)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb reproduction man screenshots figures clean
+.PHONY: help setup packages test-packages demo test test-units test-e2e-1 test-e2e-2 test-random fuzz test-compat test-faults test-profile test-integrations lint benchmarks deb test-deb rpm test-rpm reproduction man screenshots figures clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -113,9 +114,21 @@ deb: ## Debian packages of the last commit into build/deb: slurm-asrpt and slurm
 	cd build/deb/source && dpkg-buildpackage --no-sign --build=binary
 	@ls -l build/deb/*.deb
 
+rpm: ## RPM packages of the last commit into build/rpm, with RPM_PYTHON=python3.11 (where it will run: of the same version)
+	@command -v rpmbuild >/dev/null || .ci/packages rpm python3-venv git
+	@rm -rf build/rpm && mkdir -p build/rpm/SOURCES
+	@version=$$(sed -n 's/^Version: //p' rpm/slurm-asrpt.spec); \
+	    git archive --prefix=slurm-asrpt-$$version/ -o build/rpm/SOURCES/slurm-asrpt-$$version.tar.gz HEAD
+	rpmbuild -bb --quiet $(if $(shell command -v dnf),,--nodeps) --define '_topdir $(CURDIR)/build/rpm' --define 'python $(RPM_PYTHON)' rpm/slurm-asrpt.spec
+	@ls -l build/rpm/RPMS/*/*.rpm
+
 test-deb: setup deb ## Those packages installed, upgraded, removed and purged in a bare Debian 12
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.packages build/deb/*.deb
+
+test-rpm: setup rpm ## Those installed, upgraded and removed by rpm in a bare Debian 12: not yet tried on a Red Hat
+	@.ci/packages debootstrap
+	$(BIN)/python -m tests.packages build/rpm/RPMS/*/*.rpm
 
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md

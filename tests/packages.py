@@ -1,9 +1,10 @@
-"""The Debian packages of ``make deb`` put into a bare Debian 12 and taken away again: ``make test-deb``.
+"""The packages of ``make deb`` or ``make rpm`` put into a bare Debian 12 and taken away again.
 
-    python -m tests.packages DEB...
+    python -m tests.packages PACKAGE...
 
-The Debian is made in build/deb/root (debootstrap, as root). What must hold is checked one by one; the first that does
-not ends it with exit code 1.
+The Debian is made in build/packages/root (debootstrap, as root). What must hold is checked one by one; the first that
+does not ends it with exit code 1. RPM packages are put there by Debian's rpm: what they contain is tried, and their
+scripts, but not that they find what they require on a Red Hat.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.lab import debian
 from slurm_asrpt.lab.root import TREE, command_in, environment
 
-ROOT = TREE / "build" / "deb" / "root"
+ROOT = TREE / "build" / "packages" / "root"
 COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
 UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")
-"""Where nothing of ours may be left; build/deb/root also holds mount points of this tree."""
+"""Where nothing of ours may be left; build/packages/root also holds mount points of this tree."""
 
 
 class FaultError(AsrptError):
@@ -54,7 +55,16 @@ def install(packages: Sequence[Path]) -> None:
     for package in packages:
         shutil.copy(package, ROOT / "tmp")
     inside(*APT, "update")
-    inside(*APT, "install", *(f"/tmp/{package.name}" for package in packages))
+    files = [f"/tmp/{package.name}" for package in packages]
+    if _are_rpms(packages):
+        inside(*APT, "install", "rpm", "python3", "systemd")
+        inside("rpm", "--upgrade", "--replacepkgs", "--nodeps", *files)
+    else:
+        inside(*APT, "install", *files)
+
+
+def _are_rpms(packages: Sequence[Path]) -> bool:
+    return packages[0].suffix == ".rpm"
 
 
 def check_commands() -> None:
@@ -74,7 +84,8 @@ def check_files() -> None:
     must(owner == ["slurm", "slurm"], "folders are SlurmUser's")
     owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/etc/slurm/asrpt/asrpt-prolog").split()
     must(owner == ["root", "root"], "what root runs is root's")
-    must("asrpt" in inside("zcat", "/usr/share/man/man8/asrptd.8.gz", "/usr/share/man/man5/asrpt.toml.5.gz"), "manuals")
+    manuals = {path.name.removesuffix(".gz") for path in (ROOT / "usr/share/man").rglob("asrpt*")}
+    must(manuals == {path.name for path in (TREE / "man").glob("*.[158]")}, "manuals")
     must(not (ROOT / "etc/slurm/job_submit.lua").exists(), "a site's job_submit.lua is left alone")
 
 
@@ -85,8 +96,13 @@ def check_conffiles(packages: Sequence[Path]) -> None:
     (ROOT / TABLE).write_text("learned\n", encoding="ascii")
     install(packages)
     must((ROOT / SETTINGS).read_text(encoding="utf-8") == changed, "settings outlive an upgrade")
-    inside(*APT, "remove", "slurm-asrpt", "slurm-asrpt-controller")
-    must((ROOT / SETTINGS).read_text(encoding="utf-8") == changed, "settings outlive a removal")
+    kept = ROOT / SETTINGS
+    if _are_rpms(packages):
+        inside("rpm", "--erase", "slurm-asrpt", "slurm-asrpt-controller")
+        kept = kept.with_name(f"{kept.name}.rpmsave")
+    else:
+        inside(*APT, "remove", "slurm-asrpt", "slurm-asrpt-controller")
+    must(kept.read_text(encoding="utf-8") == changed, f"settings outlive a removal, as {kept.name}")
     must((ROOT / TABLE).exists(), "what was learned outlives a removal")
     must(not (ROOT / "usr/bin/asrptd").exists(), "commands do not")
 
@@ -109,8 +125,9 @@ def test(packages: Sequence[Path]) -> None:
         ("commands", check_commands),
         ("files", check_files),
         ("upgrade and removal", lambda: check_conffiles(packages)),
-        ("purge", check_purge),
     ]
+    if not _are_rpms(packages):  # which know no purge
+        steps.append(("purge", check_purge))
     for what, step in steps:
         print(what, flush=True)
         step()
@@ -119,7 +136,7 @@ def test(packages: Sequence[Path]) -> None:
 def main(arguments: Sequence[str]) -> int:
     packages = [Path(name) for name in arguments]
     if not packages or not all(package.is_file() for package in packages):
-        print("tests.packages: name the packages that make deb has made", file=sys.stderr)
+        print("tests.packages: name the packages that make deb or make rpm has made", file=sys.stderr)
         return 2
     try:
         test(packages)

@@ -121,6 +121,14 @@ def test_each_dependency_has_a_reason() -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not on this machine")
+def test_packages_are_of_this_version_and_need_a_python_that_is_new_enough() -> None:
+    spec = (ROOT / "rpm" / "slurm-asrpt.spec").read_text()
+    changelog = (ROOT / "debian" / "changelog").read_text()
+    assert f"Version: {PROJECT['version']}\n" in spec
+    assert changelog.startswith(f"slurm-asrpt ({PROJECT['version']})")
+    assert f"python{PROJECT['requires-python'].removeprefix('>=')}}}" in spec
+
+
 def test_make_alone_lists_its_targets() -> None:
     answer = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True, timeout=60)
     for target in ("setup", "demo", "test", "lint", "man", "clean"):
