@@ -216,10 +216,10 @@ class Iteration:
             statistics.median(total(getattr(taken, part)) for taken in self.rounds)
             for part in ("forward", "backward", "update")
         )
-        standstill, launch = self._from_standstill() if self.device == "cuda" else (seconds, seconds)
-        launch = min(
-            launch, blocks.launch_s()
-        )  # the host waits where a GPU's queue is full: at a whole iteration, not a block
+        standstill, launch = seconds, seconds
+        if self.device == "cuda":
+            standstill, launch = self._from_standstill()
+            launch = min(launch, blocks.launch_s())  # a whole iteration may fill the GPU's queue: then the host waits
         return Whole(seconds, spread, forward, backward, update, standstill, launch, blocks.rounds())
 
     def _from_standstill(self) -> tuple[float, float]:
