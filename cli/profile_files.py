@@ -40,8 +40,8 @@ class Form(StrEnum):
 
 FAR_APART = 0.2
 DOUBT = (
-    f"the two times differ by more than {FAR_APART:.0%}: something else ran meanwhile, or the blocks are too short to "
-    "be timed by themselves; measure again on a machine that does nothing else"
+    f"the two times differ by more than {FAR_APART:.0%}: something else ran meanwhile, or the blocks are so short that "
+    "it takes longer to call them; measure again on a machine that does nothing else, or with a larger --batch"
 )
 
 

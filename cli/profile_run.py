@@ -156,7 +156,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return work()
     except AsrptError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise _no_torch(error) from None
         text = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -84,7 +84,9 @@ def _checked_group(text: str) -> str:
 def _checked_name(text: str) -> str:
     name = _STARS.sub("*", text)
     if not 0 < len(name) <= LONGEST or not name.isprintable() or name != name.strip():
-        raise InputError(f"job name {short(text)}: use 1 to {LONGEST} characters, * for any text, no blank at the ends")
+        raise InputError(
+            f"job name {short(text)}: use 1 to {LONGEST} printable characters, * for any text, no blank at the ends"
+        )
     return name
 
 

@@ -27,9 +27,10 @@ from slurm_asrpt.profile import torchmodels
 from slurm_asrpt.profile.analytic import uncut
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
 from slurm_asrpt.profile.clock import device_name
-from slurm_asrpt.profile.measure import How, measure
+from slurm_asrpt.profile.measure import measure
 from slurm_asrpt.profile.models import MODELS as TABLE1
 from slurm_asrpt.profile.models import Kind, Model
+from slurm_asrpt.profile.rounds import How
 from slurm_asrpt.profile.schema import UNCUT
 from slurm_asrpt.profile.today import MODELS as TODAY
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -34,6 +35,11 @@ class Piece:
     changes: bool = False
 
     @property
+    def trained(self) -> list[Any]:
+        """Those of its own that are not frozen."""
+        return [parameter for parameter in self.own if parameter.requires_grad]
+
+    @property
     def shape(self) -> tuple[Any, ...]:
         """What like layers have in common: their class, and the shapes of parameters and inputs."""
         inputs = tuple(tuple(t.shape) for call in self.calls for t in tensors(call))
@@ -60,30 +66,40 @@ def named_blocks(module: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def tensors(value: Any) -> Iterator[Any]:
-    """All tensors in tuples, lists and dicts."""
+    """All tensors in tuples, lists, dicts and dataclasses."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
-        for entry in value.values():
-            yield from tensors(entry)
+        yield from tensors(list(value.values()))
     elif isinstance(value, (tuple, list)):
         for entry in value:
             yield from tensors(entry)
+    elif _is_record(value):
+        yield from tensors([getattr(value, entry.name) for entry in fields(value)])
 
 
 def map_tensors(change: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with each tensor changed."""
+    """``value`` with each tensor changed. What holds them stays of its class, whose attributes a loss may read."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {key: map_tensors(change, entry) for key, entry in value.items()}
+        made = copy.copy(value)
+        for key, entry in value.items():
+            made[key] = map_tensors(change, entry)
+        return made
     if isinstance(value, (tuple, list)):
-        return (
-            [map_tensors(change, entry) for entry in value]
-            if isinstance(value, list)
-            else tuple(map_tensors(change, entry) for entry in value)
-        )
+        entries = [map_tensors(change, entry) for entry in value]
+        return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
+    if _is_record(value):
+        made = copy.copy(value)
+        for entry in fields(value):
+            object.__setattr__(made, entry.name, map_tensors(change, getattr(value, entry.name)))
+        return made
     return value
+
+
+def _is_record(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 def size_of(value: Any) -> int:
@@ -116,6 +132,7 @@ def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
 
     def leave(block: Any, args: Any, output: Any) -> None:
         piece, inputs = current.pop()
+        _check_output(output, f"the block {piece.name}")
         piece.out_bytes = size_of(output)
         piece.changes |= any(tensor._version != version for tensor, version in inputs)
 
@@ -129,14 +146,25 @@ def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
             hooks.enter_context(_removed(piece.module.register_forward_hook(leave)))
         hooks.enter_context(_saving(saved, keep))
         output = call(module, inputs)
+    _check_output(output, "the model")
     _share_parameters(module, order)
     return order, output
+
+
+def _check_output(output: Any, whose: str) -> None:
+    """Raises InputError where its tensors are somewhere else: they would seem to take no backward pass."""
+    if hasattr(output, "__dict__") and next(tensors(output), None) is None:
+        kind = type(output).__name__
+        raise InputError(f"{whose} returns a {kind}; return tensors, or tuples, lists, dicts or dataclasses of them")
 
 
 def kept_bytes(piece: Piece) -> int:
     """What autograd saves in the piece's calls, parameters apart."""
     counts, outputs = list[int](), list[Any]()  # outputs are kept, or their memory would be used, and saved, again
-    with _saving(_storages(piece.module.parameters()), counts.append):
+    parameters = (
+        piece.module.parameters() if isinstance(piece.module, torch.nn.Module) else ()
+    )  # a loss may be a function
+    with _saving(_storages(parameters), counts.append):
         for args, kwargs in piece.calls:
             inputs = map_tensors(lambda tensor: tensor.clone(), (args, kwargs)) if piece.changes else (args, kwargs)
             outputs.append(piece.module(*inputs[0], **inputs[1]))

@@ -30,6 +30,7 @@ class FakeGpu(TorchFunctionMode):
         self.memory, self.used, self.most = memory, 0, 0
         self.now_ms = self.done_ms = 0.0
         self.waits = 0
+        self.pauses: list[int] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -149,6 +150,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         patch.setattr(torch.cuda, "memory_allocated", lambda *_: made.used)
         patch.setattr(torch.cuda, "max_memory_allocated", lambda *_: made.most)
         patch.setattr(torch.cuda, "empty_cache", lambda: None)
+        patch.setattr(torch.cuda, "_sleep", made.pauses.append)
         patch.setattr("slurm_asrpt.profile.clock.WAKE_S", 0.0)
         patch.setattr("slurm_asrpt.profile.clock.WAKE_WIDTH", 8)
         with made:

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -33,7 +36,8 @@ def _one_thread() -> None:
 
 
 def measured(make: Any, **how: Any) -> UncutFile:
-    from slurm_asrpt.profile.measure import How, measure
+    from slurm_asrpt.profile.measure import measure
+    from slurm_asrpt.profile.rounds import How
 
     return measure(make, "m", "a test", How(warm_up=1, repeats=3, **how), lambda *_: None)
 
@@ -70,6 +74,11 @@ def test_some_of_like_layers_stand_for_all() -> None:
 def test_a_wrong_number_of_like_layers_is_refused_with_the_right_one() -> None:
     with pytest.raises(InputError, match="has 3 like layers, not 5; write K/3"):
         measured(small, layers=(1, 5))
+    with pytest.raises(InputError, match="no two layers of the model are alike; leave it out"):
+        measured(
+            lambda: (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)), torch.randn(2, 4)),
+            layers=(1, 2),
+        )
 
 
 def test_tied_weights_count_once() -> None:
@@ -108,6 +117,94 @@ def test_some_of_like_layers_keep_what_the_device_keeps() -> None:
     some = measured(long, layers=(1, 3), dtype="bfloat16")
     assert some.blocks[2].kept_bytes < scores
     assert some.blocks[2].bytes_in == some.blocks[2].bytes_out == 4 * 512 * 32 * 2
+
+
+class Named(NamedTuple):
+    logits: Any
+    more: Any
+
+
+@dataclass
+class Record:
+    logits: Any
+    more: Any
+
+
+class Output(OrderedDict[str, Any]):
+    """As the outputs of Hugging Face's models: what it holds are attributes, too."""
+
+    def __init__(self, logits: Any = None, more: Any = None) -> None:
+        super().__init__(logits=logits, more=more)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        setattr(self, key, value)
+
+
+@pytest.mark.parametrize("kind", [Named, Record, Output])
+def test_a_loss_reads_attributes_of_what_the_model_returns(kind: Any) -> None:
+    class Inside(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return kind(super().forward(x if isinstance(x, torch.Tensor) else x.logits), None)
+
+    module = torch.nn.Sequential(Inside(4, 4), Inside(4, 4))
+    found = measured(lambda: (module, torch.randn(3, 4), lambda output: output.logits.sum()))
+    assert [(block.bytes_out, block.backward_s > 0) for block in found.blocks] == [(48, True), (48, True), (0, True)]
+
+
+def test_tensors_that_nobody_finds_are_no_output() -> None:
+    class Hidden(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return SimpleNamespace(logits=super().forward(x))
+
+    with pytest.raises(InputError, match="returns a SimpleNamespace; return tensors, or tuples"):
+        measured(lambda: (torch.nn.Sequential(Hidden(4, 4)), torch.randn(3, 4), lambda output: output.logits.sum()))
+
+
+def test_frozen_parameters_have_no_gradients_and_no_step() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4))
+    module[0].requires_grad_(False)
+    module[2].bias.requires_grad_(False)
+    frozen, whole, part, _ = measured(lambda: (module, torch.randn(3, 4))).blocks
+    assert [block.param_bytes for block in (frozen, whole, part)] == [80, 64, 80]
+    assert [block.grad_bytes for block in (frozen, whole, part)] == [0, 64, 64]
+    assert (frozen.update_s, frozen.optimiser_bytes, frozen.backward_s) == (0, 0, 0)
+    assert whole.update_s == part.update_s > 0
+    assert whole.optimiser_bytes == part.optimiser_bytes > 128
+
+
+def test_what_the_loss_keeps_counts() -> None:
+    loss = measured(small).blocks[-1]
+    assert (loss.name, loss.bytes_out) == ("loss", 0)
+    assert loss.kept_bytes >= loss.bytes_in == 4 * 8 * 50 * 4  # the logarithms of what the words are likely
+
+
+def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
+    from slurm_asrpt.profile.measure import _materialised
+    from slurm_asrpt.profile.rounds import How
+    from slurm_asrpt.profile.torchblocks import trace
+
+    with torch.device("meta"):
+        module, tokens, _ = small()
+        pieces, _ = trace(module, tokens)
+    words = _materialised(pieces[0], How()).calls[0][0][0]
+    assert 0 <= words.min() < words.max() < 50
+
+
+@pytest.mark.parametrize(
+    ("loss", "frozen", "said"),
+    [
+        (7, False, "the factory's third must be a function"),
+        (lambda output: output, False, "the loss must be a tensor of one number with a gradient"),
+        (lambda output: output.argmax(), False, "the loss must be a tensor of one number with a gradient"),
+        (lambda output: 3.0, False, "the loss must be a tensor of one number with a gradient"),
+        (torch.sum, True, "no parameter of the model wants a gradient"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(loss: Any, frozen: bool, said: str) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)).requires_grad_(not frozen)
+    with pytest.raises(InputError, match=said):
+        measured(lambda: (module, torch.randn(3, 4), loss))
 
 
 @pytest.mark.parametrize("made", [None, (1, 2), (torch.nn.Linear(1, 1),), lambda: None], ids=str)
@@ -163,6 +260,7 @@ def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> Non
     [
         (["nowhere:make"], "nowhere: no such module"),
         (["json:dumps"], "the model's own code has failed (TypeError"),
+        (["tests.integration.leaves:make"], "the model's own code has failed (SystemExit: 3)"),
         (["json"], "write MODULE:FACTORY"),
         (["json:nothing"], "json has no function nothing"),
         (["nowhere.at.all:make"], "nowhere.at.all: no such module"),

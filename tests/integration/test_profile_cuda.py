@@ -13,8 +13,9 @@ from slurm_asrpt.errors import InputError
 torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
 
 from benchmarks import accuracy, small_models  # noqa: E402
-from slurm_asrpt.profile import clock, collective  # noqa: E402
-from slurm_asrpt.profile.measure import How, measure, measure_both  # noqa: E402
+from slurm_asrpt.profile import clock, collective, rounds  # noqa: E402
+from slurm_asrpt.profile.measure import measure, measure_both  # noqa: E402
+from slurm_asrpt.profile.rounds import How  # noqa: E402
 from tests.integration.fake_cuda import NAME, TICK_MS, FakeGpu, gpu  # noqa: E402
 
 __all__ = ["gpu"]
@@ -67,7 +68,11 @@ def test_blocks_take_what_the_gpus_clock_says(gpu: FakeGpu, dtype: str) -> None:
     found, whole = measure_both(transformer, "m", "a test", how(dtype=dtype), silent)
     assert [block.forward_s for block in found.blocks] == pytest.approx([TICK_S] * len(found.blocks))
     assert all(block.backward_s == pytest.approx(TICK_S) for block in found.blocks)
-    assert [block.update_s for block in found.blocks[:-1]] == pytest.approx([TICK_S] * (len(found.blocks) - 1))
+    assert sum(block.update_s for block in found.blocks) == pytest.approx(TICK_S)
+    assert all(
+        b.update_s * found.blocks[0].param_bytes == pytest.approx(found.blocks[0].update_s * b.param_bytes)
+        for b in found.blocks
+    )
     assert (whole.forward_s, whole.backward_s, whole.update_s) == pytest.approx((TICK_S, TICK_S, TICK_S))
     assert found.iteration_s == whole.seconds == pytest.approx(7 * TICK_S)
     assert 0 < whole.launch_s <= whole.standstill_s
@@ -83,6 +88,38 @@ def test_nothing_waits_for_the_gpu_while_rounds_are_measured(gpu: FakeGpu) -> No
         return gpu.waits - before
 
     assert waits(3) == waits(30)
+
+
+def test_what_counts_comes_after_a_pause_in_which_the_host_launches_it(gpu: FakeGpu) -> None:
+    """Of the blocks and of the optimiser's step; whole iterations are a plain loop's."""
+    found = measure(transformer, "m", "a test", how(warm_up=2, repeats=3), silent)
+    assert len(gpu.pauses) == 3 * (len(found.blocks) + 1)
+    assert all(cycles > 1e-5 * 1e9 for cycles in gpu.pauses)  # a block is more than 10 us of work
+    gpu.pauses.clear()
+    measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
+    assert not any(gpu.pauses)  # nobody knows how long
+
+
+def test_gradients_that_go_into_blocks_are_not_all_alike(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(
+        rounds, "_gradient", lambda result, made=rounds._gradient: given.append(made(result)) or given[-1]
+    )
+    found = measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
+    assert len(given) == 2 * len(found.blocks)
+    assert [bool((g == g.flatten()[0]).all()) for g in given] == 2 * ([False] * (len(found.blocks) - 1) + [True])
+
+
+def test_a_whole_iteration_follows_another(gpu: FakeGpu) -> None:
+    calls: list[int] = []
+
+    def counted() -> Any:
+        module, tokens, loss = transformer()
+        return module, tokens, lambda scores: (calls.append(1), loss(scores))[1]
+
+    measure(counted, "m", "a test", how(warm_up=1, repeats=3), silent)
+    check, kept, alone, standstills = 1, 1, 4, 3
+    assert len(calls) == check + kept + alone + 2 * 4 + standstills
 
 
 def test_some_of_like_layers_are_made_on_the_gpu(gpu: FakeGpu) -> None:
@@ -130,8 +167,8 @@ def test_accuracy_goes_on_after_a_model_that_fails(gpu: FakeGpu, monkeypatch: py
     bad, good = accuracy.rows(["bad", "good"], options)
     assert "must return" in bad["failed"]
     assert accuracy.line(bad).startswith("bad")
-    assert good["predicted_s"] == pytest.approx(TICK_S * 23)
-    assert good["error"] == pytest.approx(23 / 7 - 1)
+    assert good["predicted_s"] == pytest.approx(TICK_S * 17)
+    assert good["error"] == pytest.approx(17 / 7 - 1)
     assert good["parts"]["forward"] == pytest.approx({"blocks_s": 8 * TICK_S, "whole_s": TICK_S})
     assert (good["device"], good["dtype"]) == (NAME, "bfloat16")
     assert "blocks/whole: forward 8.00 ms/1.00 ms" in accuracy.line(good)

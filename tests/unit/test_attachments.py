@@ -85,7 +85,7 @@ def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> N
         ('version = 1\n[group]\n"x" = "y"', "not 16 hexadecimal digits"),
         ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is no name of a profile"),
         ('version = 1\n[job-name]\n"x\\u001b[2J" = "p"', "job name"),
-        ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 characters"),
+        ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 printable characters"),
         ("version = 1\n[job-name]\nx = 1", "must be a text"),
         ("version", "not valid TOML"),
     ],
@@ -165,8 +165,8 @@ def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
         (["vgg19-dpx", "--group", ID], "did you mean"),
         (["/etc/passwd", "--group", ID], "no profile name"),
         (["llama-3-8b-tp3pp99", "--group", ID], "cannot be cut into 99 stages"),
-        (["vgg19-dp4", "--job-name", "a\nb"], "use 1 to 128 characters"),
-        (["vgg19-dp4", "--job-name", os.fsdecode(b"\xff")], "use 1 to 128 characters"),
+        (["vgg19-dp4", "--job-name", "a\nb"], "use 1 to 128 printable characters"),
+        (["vgg19-dp4", "--job-name", os.fsdecode(b"\xff")], "use 1 to 128 printable characters"),
     ],
 )
 def test_wrong_words_are_told_and_nothing_is_written(
