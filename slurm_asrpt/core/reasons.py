@@ -66,9 +66,14 @@ WORDS = {
         "jobs must end first; one that asks for fewer GPUs may fit earlier",
     ),
     "shape": Wording(
-        "needs {GPUs} as {shape}, {free} free, but not in that shape",
+        "needs {GPUs}, {shape}; {free} free on nodes that it may use, at most {most} on one",
         f"{_SPACE}, in the shape that it asks for",
         "a request that leaves the shape open (--gpus or --gpus-per-task, no -N) fits more often",
+    ),
+    "resources": Wording(
+        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory beside them",
+        "a job starts when its GPUs, CPUs and memory are free at once",
+        "jobs must end first; one that asks for fewer CPUs or less memory may fit earlier",
     ),
     "capacity": Wording(
         "needs {GPUs}; the nodes that may serve it have fewer, or not in that shape",

@@ -157,6 +157,7 @@ class Scheduler:
                 placing.reserve(view, tracked)
         self.decided = witness.decide(self.policy, self.world, view, now)
         snapshots.serve(self.settings.paths.state, self.decided)
+        view = view.copy()  # the policy goes on looking at the other
         starts = list[Tracked]()
         for decision in self.decided.decisions:
             if isinstance(decision, Interrupt):

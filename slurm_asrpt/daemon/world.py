@@ -318,7 +318,7 @@ class World:
         never = self.best_alpha(tracked.job) is None  # on the nodes that are left to it
         for ahead in tracked.ahead:
             free = any(self.view.free.get(name) for name in ahead.nodes)
-            if never or (free and why.kind in ("gpus", "shape")):
+            if never or (free and why.kind in ("gpus", "shape", "resources")):
                 return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)
         return why
 

@@ -29,6 +29,7 @@ LONGEST = 10
 _WHY = {
     "gpus": "too few GPUs were free that it may use",
     "shape": "GPUs were free, but not in the shape asked for",
+    "resources": "GPUs were free, but too few CPUs or too little memory beside them",
     "capacity": "the cluster has fewer GPUs than it needs",
     "behind": "other jobs were ahead in the queue",
     "placement": "delayed for a better placement",
