@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
 
 
 class Phase(StrEnum):
@@ -199,7 +200,7 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 
 
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
-    counts = {f"{word}s": f"{facts[of]} {word}{'s' if facts[of] != 1 else ''}" for word, of in _COUNTED if of in facts}
+    counts = {f"{word}s": counted(facts[of], word) for word, of in _COUNTED if of in facts}
     times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
     return text.format(**{**facts, **counts, **times, "when": _when(facts.get("in_s"))})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.report.series import (
     BINS,
@@ -141,7 +142,7 @@ def _why(row: Mapping[Hashable, Any], jobs: pd.DataFrame, steps: Steps, until: f
     share = float(enough.means(np.array([submit, until]))["enough"][0])
     parts.append(f"{_its_gpus(int(row['gpus']))} free somewhere for {100 * share:.0f}% of the wait")
     overtook = int(((jobs["submit_s"] > submit) & (jobs["start_s"] < until)).sum())
-    parts.append(f"{overtook} later jobs started before it")
+    parts.append(f"{counted(overtook, 'later job')} started before it")
     return "; ".join(parts)
 
 
