@@ -56,8 +56,7 @@ def _next(found: Status, waiting: Sequence[JobStatus]) -> Facts:
     name = safe(job.job_id) if "_" in job.job_id else counted(int(job.facts.get("more", 1)), "task")
     lines: Facts = [("Next", f"{name}, {safe(job.state)}{line}"), *why_it_waits(explain(found, job), job)]
     lines += expected_start(job)
-    if last is not job and last.reason != "array":
-        lines += [("Last start", text) for label, text in expected_start(last) if label == "Expected start"]
-    elif last is not job:
-        lines += [(label, text) for label, text in expected_start(last) if label == "Last start"]
-    return lines
+    if last is job or last.start_earliest is None:
+        return lines
+    label = "Last start" if last.reason == "array" else "Expected start"
+    return lines + [("Last start", text) for known, text in expected_start(last) if known == label]

@@ -136,6 +136,7 @@ def _facts(job: JobStatus) -> Facts:
         "shape",
         "reservation",
         "more",
+        "most",
         "in_s",
     }
     said.add(UNUSED_PROFILE)
@@ -164,7 +165,8 @@ def expected_start(job: JobStatus) -> Facts:
     if job.state == Phase.LEFT:
         return []
     if job.start_earliest is None:
-        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
+        told = job.start_unknown not in ("", job.text)  # what is said above already is no news
+        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if told else []
     asof = f"(10-90%), as of {date(job.start_made)}; no promise"
     if job.reason != "array":
         return [("Expected start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]

@@ -136,6 +136,11 @@ WORDS = {
         "what Slurm holds is not asrptd's to start",
         "the jobs that it depends on must end (scontrol show job)",
     ),
+    "dependency-never": Wording(
+        "its dependency can never be fulfilled: a job that it depends on has ended otherwise than it asks for",
+        "what Slurm holds is not asrptd's to start",
+        "its owner must cancel it, or change what it depends on (scontrol update job=ID dependency=...)",
+    ),
     "begin": Wording(
         "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
         "no job starts before its begin time",

@@ -174,7 +174,7 @@ def remarks(found: Report, left: int, vanished: int) -> list[str]:
             "the replay starts them too."
         )
     if vanished:
-        said.append(f"Missing: {counted(vanished, 'job')} that ended while asrptd was away.")
+        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was away.")
     return said
 
 

@@ -248,7 +248,7 @@ class Ordered:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
-        short = too_few(job, self._left) if self.conserving and self._last and self._left else None
+        short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
         return short or reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
@@ -278,6 +278,13 @@ def no_room(job: Job, plan: Plan) -> Reason:
     if not shape or has_room(plan.view(), replace(job, request=job.request.bare)):
         return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
     return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape, most=most)
+
+
+def lacks_room(job: Job, plan: Plan) -> Reason | None:
+    """Why the job would have no placement now, if so; for many jobs at once: one look at the servers for each shape."""
+    if job.request is ANYWHERE:
+        return too_few(job, plan)
+    return too_few(job, plan) or (None if plan.has_room(job) else no_room(job, plan))
 
 
 def too_few(job: Job, plan: Plan) -> Reason | None:

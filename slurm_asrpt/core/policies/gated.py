@@ -35,7 +35,7 @@ from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
-from slurm_asrpt.core.policies.baselines import no_room, too_few
+from slurm_asrpt.core.policies.baselines import lacks_room, no_room
 from slurm_asrpt.core.policies.gatedkinds import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gatedplacing import Placing
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
@@ -263,9 +263,8 @@ class Gated:
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
         self.reservation = held
-        short = servers.plan.usable(job) < job.gpus
         coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
-        self._waits[job.id] = Wait(job, no_room(job, servers.plan) if short else coming, held.time)
+        self._waits[job.id] = Wait(job, lacks_room(job, servers.plan) or coming, held.time)
         return None
 
     def _until(self, held: Reservation, now: float) -> float | None:
@@ -310,7 +309,7 @@ class Gated:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if job.id in self._waits:
             return self._waits[job.id].reason
-        short = too_few(job, self._left) if self._left is not None else None
+        short = lacks_room(job, self._left) if self._left is not None else None
         if short is not None:
             return short
         if held is not None:
