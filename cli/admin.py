@@ -27,9 +27,12 @@ MODULES = {
     "history": "admin_history",
 }
 
+SELDOM = frozenset(("snapshot", "replay", "calibrate", "retrain", "predict", "evaluate", "group", "models"))
+
 app = Tools(
     MODULES,
-    help="Administrate slurm-asrpt: learn from history, look up predictions, find trouble.",
+    SELDOM,
+    help="Administrate slurm-asrpt: find trouble, see what it did and why.",
     epilog="""\b
 Examples:
   asrpt-admin doctor

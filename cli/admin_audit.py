@@ -24,6 +24,7 @@ from slurm_asrpt.audit import page
 from slurm_asrpt.audit.trail import Entry, entries, size
 from slurm_asrpt.config import Settings
 from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
@@ -192,9 +193,10 @@ def what(entry: Entry) -> str:
 
 
 def _queued(entry: Entry) -> str:
-    predicted = f"{entry['iterations']:.0f} iterations predicted" if entry["iterations"] else "no prediction"
-    gpus = f"{entry['gpus']} GPU" + "s" * (entry["gpus"] != 1)
-    return f"{entry.get('name', '')}: {gpus}, {predicted}"
+    predicted = (
+        f"{counted(round(entry['iterations']), 'iteration')} predicted" if entry["iterations"] else "no prediction"
+    )
+    return f"{entry.get('name', '')}: {counted(entry['gpus'], 'GPU')}, {predicted}"
 
 
 def _wait(entry: Entry) -> str:
@@ -253,7 +255,7 @@ def _gone(entry: Entry) -> str:
 def _cycle(entry: Entry) -> str:
     phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in entry["phases"].items())
     free = sum(int(gpus) * servers for gpus, servers in entry["free"].items())
-    jobs = f"{entry['queued']} queued, {entry['running']} running, {free} of {entry['gpus']} GPUs free"
+    jobs = f"{entry['queued']} queued, {entry['running']} running, {free} of {counted(entry['gpus'], 'GPU')} free"
     return f"inputs {entry['inputs']}: {jobs}; {entry['mode']}, {entry['policy']}; seconds: {phases}"
 
 
@@ -293,7 +295,7 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "not-started": _not_started,
     "left": _left,
     "pin-failed": lambda entry: f"Slurm ended it, its node {entry['nodes']} is gone: {entry['remedy']}",
-    "cluster": lambda entry: f"{entry['nodes']} nodes with {entry['gpus']} GPUs may serve jobs",
+    "cluster": lambda entry: f"{counted(entry['gpus'], 'GPU')} on {counted(entry['nodes'], 'node')} may serve jobs",
     "lease-refused": _refused,
     "fence-refused": _refused,
     "hand-back-refused": _refused,

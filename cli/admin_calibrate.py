@@ -16,6 +16,7 @@ from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.config import Settings
 from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.historycare import DAY_S
@@ -64,7 +65,7 @@ def calibrate_command(
     if runs < FEWEST_RUNS or len(observed) < FEWEST_PLACES:
         raise TooFewError(_too_few(runs, len(observed), left, days, shortest))
     before = figures_of(observed, _fabric(settings))
-    with progress(f"fitting to {runs} runs", 2) as tell:
+    with progress(f"fitting to {counted(runs, 'run')}", 2) as tell:
         fitted = fit(observed, before)
         tell(1)
         outside = held_out(observed, before)
@@ -82,7 +83,7 @@ def calibrate_command(
     if as_json:
         print(json.dumps(found))
         return
-    print(f"{runs} runs in {len(observed)} placements{_left_out(left)}")
+    print(f"{counted(runs, 'run')} in {counted(len(observed), 'placement')}{_left_out(left)}")
     _show(before, fitted)
     _show_errors(found)
     _advise(fitted, _better(found))
@@ -110,8 +111,9 @@ def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Obs
 
 def _too_few(runs: int, places: int, left: Counter[str], days: int, shortest: float) -> str:
     return (
-        f"{runs} usable runs in {places} placements{_left_out(left)}; {FEWEST_RUNS} in {FEWEST_PLACES} are needed, "
-        f"with a profile, progress reported, of {shortest:g} s or more, in the last {days} days (--at-least, --days)"
+        f"{counted(runs, 'usable run')} in {counted(places, 'placement')}{_left_out(left)}; "
+        f"{FEWEST_RUNS} in {FEWEST_PLACES} are needed, with a profile, progress reported, of {shortest:g} s or more, "
+        f"in the last {counted(days, 'day')} (--at-least, --days)"
     )
 
 

@@ -11,6 +11,7 @@ import typer
 from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd, read_history
 from slurm_asrpt_cli.tables import print_prose
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.predict.calibration import Calibration, calibration
 from slurm_asrpt.predict.historycare import DAY_S
 
@@ -47,10 +48,10 @@ def calibration_command(
 
 def _words(found: Calibration, days: int) -> str:
     if not found.jobs:
-        return f"no job that ended in the last {days} days had been given a start time"
+        return f"no job that ended in the last {counted(days, 'day')} had been given a start time"
     late = f"; of {found.closed} with a latest time {found.closed_late:.0%} began after it" if found.closed else ""
     few = f"; of fewer than {FEW} jobs that says little" if found.jobs < FEW else ""
     return (
-        f"{found.jobs} jobs of the last {days} days: {found.inside:.0%} started inside their 10-90% interval, "
-        f"{found.early:.0%} before, {found.late:.0%} after{late}{few}"
+        f"{counted(found.jobs, 'job')} of the last {counted(days, 'day')}: {found.inside:.0%} started inside their "
+        f"10-90% interval, {found.early:.0%} before, {found.late:.0%} after{late}{few}"
     )

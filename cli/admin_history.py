@@ -21,6 +21,7 @@ from slurm_asrpt_cli.helping import App, seldom
 from slurm_asrpt_cli.progress import Told, progress
 
 from slurm_asrpt.config import Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
 from slurm_asrpt.files import replacing
 from slurm_asrpt.predict import historycare
@@ -209,7 +210,10 @@ def _tell_counts(counts: Counts, dry_run: bool, interrupted: bool, as_json: bool
         print(json.dumps(figures))
         return
     would = "would be " if dry_run else ""
-    print(f"{counts.read:,} row(s) read: {counts.added:,} {would}added, {counts.updated:,} {would}updated, ", end="")
+    print(
+        f"{counted(counts.read, 'row', ',')} read: {counts.added:,} {would}added, {counts.updated:,} {would}updated, ",
+        end="",
+    )
     print(f"{counts.there:,} there already, {counts.skipped.total():,} skipped")
     for reason, count in counts.skipped.most_common():
         print(f"  {count:,} {printable(reason)}")
@@ -241,7 +245,7 @@ def export(
         with progress("writing runs", total if output else None) as bar:
             write(file, _counted(history.all_runs(), bar))
     if output:
-        print(printable(f"{output}: {total:,} run(s)"))
+        print(printable(f"{output}: {counted(total, 'run', ',')}"))
 
 
 def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
@@ -343,14 +347,14 @@ def forget(
     if not count and not yes:
         raise InputError(f"{printable(user)[:60]}: the history has no run of that user")
     if not yes:
-        typer.confirm(f"Remove {count:,} run(s) of {printable(user)}?", abort=True, err=True)
+        typer.confirm(f"Remove {counted(count, 'run', ',')} of {printable(user)}?", abort=True, err=True)
     with _writing(settings) as history:
         gone = historycare.forget(history, name, uid)
     aside = sorted(str(path) for path in settings.paths.state.glob(f"{FILE_NAME}{historycare.DAMAGED}*"))
     if as_json:
         print(json.dumps({"removed": gone, "damaged_copies": aside}))
         return
-    print(f"{gone:,} run(s) removed; predictions that rest on them go with the next asrpt-admin retrain")
+    print(f"{counted(gone, 'run', ',')} removed; predictions that rest on them go with the next asrpt-admin retrain")
     for path in aside:
         print(f"a damaged copy may still hold some: {path}; delete it when you no longer need it")
 
@@ -378,11 +382,20 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     settings = of_asrptd(config)
     with read_history(settings) as history:
         problems = history.problems()
-        runs = None if problems else history.count("1", ())
+        runs = 0 if problems else history.count("1", ())
     if as_json:
-        print(json.dumps({"ok": not problems, "problems": problems, "runs": runs, "path": str(history_path(settings))}))
+        print(
+            json.dumps(
+                {
+                    "ok": not problems,
+                    "problems": problems,
+                    "runs": None if problems else runs,
+                    "path": str(history_path(settings)),
+                }
+            )
+        )
     elif not problems:
-        print(f"{history_path(settings)}: sound, {runs:,} run(s)")
+        print(f"{history_path(settings)}: sound, {counted(runs, 'run', ',')}")
     if problems:
         raise AsrptError(
             f"{history_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd, which moves it aside and "

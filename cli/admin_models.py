@@ -15,6 +15,7 @@ from slurm_asrpt_cli.progress import progress
 from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.core.durations import UNKNOWN
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
@@ -65,9 +66,9 @@ def retrain_command(
 def _tell(report: RetrainReport) -> None:
     if report.rows == 0:
         print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
-    print(f"learned from {report.rows} finished run(s) of {report.groups} group(s) in {report.seconds:.1f} s")
+    print(f"learned from {_amount(report)} in {report.seconds:.1f} s")
     if report.verdict.new is not None:
-        print(f"on {report.verdict.runs} later run(s) it errs by {report.verdict.new:.0%} of the mean")
+        print(f"on {counted(report.verdict.runs, 'later run')} it errs by {report.verdict.new:.0%} of the mean")
     if report.unjudged:
         print(safe(report.unjudged))
     print(f"model {report.model}")
@@ -151,4 +152,8 @@ def _announce(model: Model, as_json: bool) -> None:
         document: dict[str, Any] = {"active": model.name, **asdict(model.info)}
         print(json.dumps(document))
     else:
-        print(f"{model.name} is active: {model.info.predictor}, {model.info.rows} runs, {model.info.groups} groups")
+        print(f"{model.name} is active: {model.info.predictor}, {_amount(model.info)}")
+
+
+def _amount(learned: RetrainReport | ModelInfo) -> str:
+    return f"{counted(learned.rows, 'finished run')} of {counted(learned.groups, 'group')}"

@@ -28,6 +28,7 @@ from slurm_asrpt_cli.tables import Column, safe
 
 from slurm_asrpt.config import Settings, load_settings
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.predict import table
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
@@ -234,14 +235,14 @@ def _number(settings: Settings, job_id: str) -> str:
 
 def _show_loss(loss: Convergence) -> None:
     (first, began), (last, now) = loss.points[0], loss.points[-1]
-    print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({len(loss.points)} reports)")
+    print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({counted(len(loss.points), 'report')})")
     if loss.curve is None or loss.ends is None:
         print("no falling curve fits it yet")
         return
     print(
         f"the fitted curve falls to {loss.curve.floor:.4g} and is near it ({STOP_SHARE:.0%}) at iteration {loss.ends}"
     )
-    print(f"counted on, with the past runs: {loss.expected:.0f} iterations more")
+    print(f"counted on, with the past runs: {counted(round(loss.expected), 'iteration')} more")
 
 
 def _nothing_of_a_script(given: AsSbatch) -> None:
@@ -302,7 +303,7 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
     count = next(level.runs for level in found.levels if level.name == where)
-    print(f"\n{count} past run(s) of this {where} key in the history" + (", the latest:" if runs else ""))
+    print(f"\n{counted(count, 'past run')} of this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
 

@@ -10,6 +10,7 @@ from slurm_asrpt_cli.admin_common import ConfigOption, JsonOption, of_asrptd
 from slurm_asrpt_cli.progress import progress
 
 from slurm_asrpt import switch
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.disabling import HandedBack, disable
 from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE
@@ -48,7 +49,9 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
 
 def tell_of(done: HandedBack) -> None:
     """What was handed back, in a line or two."""
-    print(f"{done.by} has handed {len(done.jobs)} waiting job(s) back to Slurm; nothing more is written to Slurm")
+    print(
+        f"{done.by} has handed {counted(len(done.jobs), 'waiting job')} back to Slurm; nothing more is written to Slurm"
+    )
     if done.refused:
         jobs = " ".join(done.refused)
         print(f"Slurm refused {len(done.refused)}, which start by themselves when their leases run out: {jobs}")

@@ -36,12 +36,17 @@ class Command(TyperCommand):
         parts: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SELDOM: []}
         for part, row in _rows(self.get_params(ctx), ctx):
             parts[part].append(row)
-        if not ctx.meta.pop(_SHOW_ALL, False):
+        if not everything_asked_for(ctx):
             parts[SELDOM] = []
         for title, rows in parts.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def everything_asked_for(ctx: Any) -> bool:
+    """Whether this help is for --help-all."""
+    return bool(ctx.meta.pop(_SHOW_ALL, False))
 
 
 class App(typer.Typer):
@@ -111,16 +116,16 @@ def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., A
     if versioned:
         parameters.append(_flag("version", _SeldomVersion if count else Version))
     if count:
-        parameters.append(_help_all(count + versioned))
+        parameters.append(_flag("help_all", Annotated[bool, help_all_option(f"{count + versioned} more options")]))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
 
 
-def _help_all(count: int) -> inspect.Parameter:
-    option = typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {count} more options.")
-    return _flag("help_all", Annotated[bool, option])
+def help_all_option(more: str) -> Any:
+    """--help-all, which shows so much more."""
+    return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {more}.")
 
 
 def _flag(name: str, annotation: Any) -> inspect.Parameter:
@@ -132,3 +137,6 @@ def _show_all(context: typer.Context, value: bool) -> None:
         context.meta[_SHOW_ALL] = True
         print(context.get_help())
         raise typer.Exit
+
+
+HelpAll = Annotated[bool, help_all_option("the seldom used commands")]

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import typer.main
-from slurm_asrpt_cli.helping import App, Version
+from slurm_asrpt_cli.helping import App, HelpAll, Version, everything_asked_for
 from typer.core import TyperGroup
 
 
 class Tools(App):
-    """A tool of several commands. modules: where each of them is, there added by ``add_commands``."""
+    """A tool of several commands. modules: where each of them is, there added by ``add_commands``.
 
-    def __init__(self, modules: Mapping[str, str] | None = None, **given: Any) -> None:
-        group = type("Group", (_Group,), {"modules": modules})
+    seldom: the commands that --help leaves to --help-all.
+    """
+
+    def __init__(
+        self, modules: Mapping[str, str] | None = None, seldom: Collection[str] = frozenset(), **given: Any
+    ) -> None:
+        group = type("Group", (_Group,), {"modules": modules, "seldom": seldom})
         super().__init__(no_args_is_help=True, cls=group, **given)
-        self.callback()(_tool)
+        self.callback()(_large_tool if seldom else _tool)
 
 
 def _tool(version: Version = False) -> None:
     """Nothing to do before the command; the help is the tool's own."""
 
 
+def _large_tool(version: Version = False, help_all: HelpAll = False) -> None:
+    """The same of one with seldom used commands."""
+
+
 class _Group(TyperGroup):
     modules: Mapping[str, str] | None
+    seldom: Collection[str]
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -36,6 +46,18 @@ class _Group(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names; TyperGroup's loads them all."""
         return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write them; the seldom used ones in a part of their own, or not at all."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        parts: dict[str, list[tuple[str, str]]] = {"Commands": [], "Seldom used commands": []}
+        for name in self.commands if everything_asked_for(ctx) else [n for n in self.commands if n not in self.seldom]:
+            title = "Seldom used commands" if name in self.seldom else "Commands"
+            parts[title].append((name, self.commands[name].get_short_help_str(width)))
+        for title, rows in parts.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 class _Commands(Mapping[str, Any]):

@@ -23,7 +23,7 @@ MODULES = {
 
 app = Tools(
     MODULES,
-    help="Replay job traces through the very policies that asrptd runs, compare them, and draw what comes out.",
+    help="Replay traces of jobs through asrptd's very policies, and compare them.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out

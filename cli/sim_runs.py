@@ -24,6 +24,7 @@ from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
@@ -68,7 +69,7 @@ def run(
         check_target(output)
     with progress("making the workload", None) as bar:
         total = len(chosen.workload().table)
-        bar(0, f"of {total} jobs")
+        bar(0, f"of {counted(total, 'job')}")
     with progress("simulating", total) as bar:
         record = run_scenario(chosen, lambda done, _, clock: bar(done, f"day {clock / 86400:.1f}"))
     if output:

@@ -15,6 +15,7 @@ from slurm_asrpt_cli.tables import safe
 
 from slurm_asrpt.config import DEFAULT_POLICY
 from slurm_asrpt.core.durations import UNKNOWN
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.frames import pd
@@ -89,11 +90,14 @@ def _submit(place: Path, made: Sweep, options: Sequence[str], as_json: bool) -> 
         print_json({"job": job, "tasks": len(cells), "cells": len(made.cells), "folder": str(place)})
     elif job:
         print(
-            f"Job array {safe(job)} with {len(cells)} tasks of {len(made.cells)} cells is submitted. When it is done:"
+            f"Job array {safe(job)} is submitted: {counted(len(cells), 'task')} for {counted(len(made.cells), 'cell')}."
+            " When it is done:"
         )
         print(f"asrpt-sim sweep --collect {safe(str(place))}")
     else:
-        print(f"All {len(made.cells)} cells are done: asrpt-sim sweep --collect {safe(str(place))}")
+        print(
+            f"Nothing is left to do of {counted(len(made.cells), 'cell')}: asrpt-sim sweep --collect {safe(str(place))}"
+        )
 
 
 def _gather(place: Path, as_json: bool) -> None:
@@ -102,9 +106,8 @@ def _gather(place: Path, as_json: bool) -> None:
     found = collect(place, made)
     _show(place, made, found, as_json)
     if found.missing:
-        say(
-            f"{len(found.missing)} of {len(made.cells)} cells have no result yet, the first is {safe(found.missing[0])}"
-        )
+        missing = f"{len(found.missing)} of {counted(len(made.cells), 'cell')}"
+        say(f"no result yet of {missing}, the first is {safe(found.missing[0])}")
     leave(found, False, len(made.cells))
     if found.missing:
         raise typer.Exit(EXIT_FAILURE)
@@ -149,5 +152,4 @@ def report(
     if as_json:
         print_json({"report": str(output), "pictures": [str(path) for path in pictures], "results": len(found)})
     else:
-        results = "1 result" if len(found) == 1 else f"{len(found)} results"
-        print(f"{safe(str(output))}: {results}, {len(pictures)} pictures beside it")
+        print(f"{safe(str(output))}: {counted(len(found), 'result')}, {counted(len(pictures), 'picture')} beside it")

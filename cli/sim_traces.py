@@ -16,6 +16,7 @@ from slurm_asrpt_cli.sim_options import Trace as TraceName
 from slurm_asrpt_cli.tables import Column, print_table, safe, terminal_width
 
 from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.describe import size_label, statistics
 from slurm_asrpt.sim.generate import DAYS, pai_like
@@ -114,7 +115,7 @@ def generate(
     if as_json:
         print(json.dumps({"output": str(output), "name": made.name, "jobs": len(made)}))
     else:
-        print(f"wrote {safe(str(output))}: {len(made)} jobs in {days:g} days")
+        print(f"wrote {safe(str(output))}: {counted(len(made), 'job')} in {days:g} days")
 
 
 def formats(as_json: Json = False) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt_cli.status_read import around, of_jobs, of_users, published, screenful, warn_if_stale
-from slurm_asrpt_cli.status_select import Selection, one, ordered, select
+from slurm_asrpt_cli.status_select import Selection, one, ordered, select, tasks_of
 from slurm_asrpt_cli.tables import print_lines, print_parsable, print_table, terminal_width
 
 from slurm_asrpt.status import Status, to_json
@@ -43,12 +43,17 @@ def show_overview(folder: Path) -> None:
 
 
 def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
-    """Why one job stands where it does. Raises AsrptError for one that is not there."""
+    """Why one job, or array, stands where it does. Raises AsrptError for one that is not there."""
+    from slurm_asrpt_cli.status_array import explain_array
     from slurm_asrpt_cli.status_explain import explain_command
 
     found = around(folder, time.time(), job_id)
     warn_if_stale(found, time.time())
-    explain_command(found, one(found.jobs, job_id), as_json)
+    tasks = tasks_of(found.jobs, job_id)
+    if tasks:
+        explain_array(found, tasks, as_json)
+    else:
+        explain_command(found, one(found.jobs, job_id), as_json)
 
 
 def show_json(folder: Path, chosen: Selection = ALL, keys: Sequence[tuple[str, bool]] = ()) -> None:

@@ -11,6 +11,7 @@ from slurm_asrpt_cli.status_columns import attained, date, durations, gpu_hours,
 from slurm_asrpt_cli.tables import fold_nodes, print_facts, safe
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, Status
@@ -20,22 +21,28 @@ Facts = list[tuple[str, str]]
 
 def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
     """Print it: a fact a line, or as JSON with the job's own record."""
-    said = explain(found, job)
     if as_json:
-        print(json.dumps({"schema": found.schema, **asdict(said), "job": asdict(job)}, indent=2))
+        print(json.dumps(document(found, job), indent=2))
         return
-    print_facts([*_reason(said, job), *_evidence(said, job), *_record(job)])
-
-
-def _reason(said: Explanation, job: JobStatus) -> Facts:
     rank = f", number {job.rank} in line" if job.rank is not None else ""
     lines = [
         ("Job", f"{safe(job.job_id)} ({safe(job.name)}) of {safe(job.user)}, partition {safe(job.partition)}"),
-        ("State", safe(said.state) + rank),
-        ("Why", safe(said.why)),
+        ("State", safe(job.state) + rank),
     ]
+    print_facts([*lines, *why_it_waits(explain(found, job), job), *_record(job)])
+
+
+def document(found: Status, job: JobStatus) -> dict[str, Any]:
+    """The same as JSON has it, with the job's own record."""
+    return {"schema": found.schema, **asdict(explain(found, job)), "job": asdict(job)}
+
+
+def why_it_waits(said: Explanation, job: JobStatus) -> Facts:
+    """The reason, the rule and what would change it, and the evidence."""
+    lines = [("Why", safe(said.why))]
     lines += [("Rule", safe(said.rule))] if said.rule else []
-    return lines + [("What changes it" if not number else "", safe(text)) for number, text in enumerate(said.changes)]
+    lines += [("What changes it" if not number else "", safe(text)) for number, text in enumerate(said.changes)]
+    return lines + _evidence(said, job)
 
 
 def _evidence(said: Explanation, job: JobStatus) -> Facts:
@@ -54,13 +61,12 @@ def _evidence(said: Explanation, job: JobStatus) -> Facts:
 def _ahead(ahead: Ahead) -> str:
     if not ahead.jobs:
         return "nobody"
-    jobs = "1 job" if ahead.jobs == 1 else f"{ahead.jobs} jobs"
     more = ", ..." if ahead.jobs > len(ahead.nearest) else ""
     unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
     work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
-    gpus = "1 GPU" if ahead.gpus == 1 else f"{ahead.gpus} GPUs"
     follow = f", and {ahead.tasks} more of their arrays" if ahead.tasks else ""
-    return f"{jobs} for {gpus}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more}){follow}"
+    jobs = f"{counted(ahead.jobs, 'job')} for {counted(ahead.gpus, 'GPU')}"
+    return f"{jobs}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more}){follow}"
 
 
 def _work(gpu_s: float) -> str:
@@ -83,7 +89,7 @@ def _record(job: JobStatus) -> Facts:
         (_nodes_label(job), fold_nodes(job.nodes)),
         ("Submitted", date(job.submit_time)),
         ("Started", date(job.start_time) if job.start_time is not None else "not yet"),
-        *_expected_start(job),
+        *expected_start(job),
         ("Prediction", _prediction(job)),
         ("Iteration", _iteration(job)),
         ("By type of GPU", _by_type(job)),
@@ -130,6 +136,7 @@ def _facts(job: JobStatus) -> Facts:
         "shape",
         "reservation",
         "more",
+        "most",
         "in_s",
     }
     said.add(UNUSED_PROFILE)
@@ -141,21 +148,25 @@ def _nodes_label(job: JobStatus) -> str:
 
 
 def _prediction(job: JobStatus) -> str:
+    if not job.group:
+        return "none: the hook has not tagged it"
     if job.predicted_iterations <= 0:
         return f"none: no finished job of its group ({safe(job.group)}) is known"
     run = slurm_time(job.predicted_run_s)
     within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
     likely = within if job.predicted_run_low_s is not None else ""
     mean = f" (mean {job.predicted_mean}, for the order)" if job.predicted_mean else ""
-    return f"{job.predicted_iterations} iterations{mean}, run time {run}{likely}, {learned_from(job.predicted_by)}"
+    iterations = counted(job.predicted_iterations, "iteration")
+    return f"{iterations}{mean}, run time {run}{likely}, {learned_from(job.predicted_by)}"
 
 
-def _expected_start(job: JobStatus) -> Facts:
+def expected_start(job: JobStatus) -> Facts:
     """When a waiting job will start, or why nobody can say."""
     if job.state == Phase.LEFT:
         return []
     if job.start_earliest is None:
-        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if job.start_unknown else []
+        told = job.start_unknown not in ("", job.text)  # what is said above already is no news
+        return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if told else []
     asof = f"(10-90%), as of {date(job.start_made)}; no promise"
     if job.reason != "array":
         return [("Expected start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from slurm_asrpt_cli.status_columns import SHORT, Field, columns, fit
 from slurm_asrpt_cli.tables import Line, clip, safe, table_lines
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status import JobStatus, Status
 
@@ -22,7 +23,7 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
     head = [*summary(found, width), ()]
     room = height - len(head) - 1
     below = min(len(queue), LEAST_ROWS) + 3
-    mine = _block(f"Your jobs: {counted(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
+    mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
     title = f"The queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
     total = sum(jobs for jobs, _ in found.counts.values())
     return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
@@ -30,7 +31,7 @@ def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
 
 def summary(found: Status, width: int) -> list[Line]:
     """What the cluster and asrptd are about, in two lines."""
-    free = f"{found.gpus_free} of {found.gpus_total} GPUs free"
+    free = f"{found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
     idle = found.mode in ("shadow", "disabled")
     note = "  Nothing is written to Slurm: this is what asrptd would do." if idle else ""
     second = _with(found.leader, f"Mode {safe(found.mode)}, policy {safe(found.policy)}", width)
@@ -48,7 +49,7 @@ def _with(leader: str, text: str, width: int) -> str:
 _WORDS = {Phase.RUNNING: "running", Phase.STARTING: "running", Phase.LEFT: "left to Slurm"}
 
 
-def counted(jobs: Sequence[JobStatus]) -> str:
+def by_state(jobs: Sequence[JobStatus]) -> str:
     """``3 running (8 GPUs), 12 waiting (40 GPUs), 1 left to Slurm (1 GPU)``."""
     return _in_words((job.state, 1, job.gpus) for job in jobs)
 
@@ -61,7 +62,7 @@ def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
         count[word] += jobs
         gpus[word] += some
     said = [word for word in ("running", "waiting", "left to Slurm") if count[word]]
-    parts = [f"{count[word]} {word} ({gpus[word]} GPU{'s' * (gpus[word] != 1)})" for word in said]
+    parts = [f"{count[word]} {word} ({counted(gpus[word], 'GPU')})" for word in said]
     return ", ".join(parts) or "no jobs"
 
 

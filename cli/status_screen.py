@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_asrpt_cli.status_columns import SHORT, columns, fit
-from slurm_asrpt_cli.status_overview import counted
+from slurm_asrpt_cli.status_overview import by_state
 from slurm_asrpt_cli.status_read import staleness
 from slurm_asrpt_cli.status_select import Selection, ordered
 from slurm_asrpt_cli.tables import Line, clip, safe, table_lines
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.status import JobStatus, Status
 
 SORTS = ("", "gpus", "user", "name", "submitted", "start", "time_left")
@@ -122,10 +123,10 @@ def _key(key: str, text: str, width: int) -> Line:
 
 def _head(found: Status, rows: Sequence[JobStatus], width: int, now: float) -> list[Line]:
     clock = time.strftime("%H:%M:%S", time.localtime(now))
-    free = f"{clock}  {found.gpus_free} of {found.gpus_total} GPUs free"
+    free = f"{clock}  {found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
     mode = f", mode {safe(found.mode)}, policy {safe(found.policy)}"
     old = staleness(found, now)
-    second = (clip(old, width), "red") if old else (clip(counted(rows), width), "")
+    second = (clip(old, width), "red") if old else (clip(by_state(rows), width), "")
     return [((clip(free + mode, width), "bold"),), (second,), ()]
 
 

@@ -104,10 +104,13 @@ def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
     for job in jobs:
         if job.job_id == name or _holds(job, name):
             return job
-    tasks = [job.job_id for job in jobs if job.job_id.partition("_")[0] == name]
-    if tasks:
-        raise AsrptError(f"{name} is an array; ask for one of its tasks: {', '.join(tasks[:3])}")
     raise unknown_job(name)
+
+
+def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
+    """Of an array by its own number its tasks that are jobs, and the record of the others; nothing of a plain job."""
+    found = [job for job in jobs if job.job_id.partition("_")[0] == name]
+    return found if any(job.job_id != name for job in found) else []
 
 
 def unknown_job(name: str) -> AsrptError:

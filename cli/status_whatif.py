@@ -20,6 +20,7 @@ from slurm_asrpt_cli.tables import clock_interval, fold_nodes, print_facts, safe
 from slurm_asrpt.config import Mode, Settings, load_settings
 from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
@@ -233,7 +234,7 @@ def _prediction(found: WhatIf) -> str:
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
     lasts = f", run time {slurm_time(run)}" if run else ""
-    return f"{found.predicted_iterations} iterations{within}{lasts}, {learned_from(found.predicted_by)}"
+    return f"{counted(found.predicted_iterations, 'iteration')}{within}{lasts}, {learned_from(found.predicted_by)}"
 
 
 def _start(found: WhatIf) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, offers, place, worst_alpha
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -246,11 +246,15 @@ class PlainASrpt:
         return self._delays[job.id].deadline if job.id in self._delays else None
 
     def _no_room(self, job: Job, view: ClusterView) -> Reason:
-        free = sum(usable for _, usable in offers(view, job.request))
+        counts = [count for name, count in view.free.items() if name in (job.request.candidates or view.free)]
+        free = sum(counts)
         if free < job.gpus:
             return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-        shape = f"{job.request.per_node} per node" if job.request.per_node else "bound by -N"
-        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape)
+        shape = job.request.shape(job.gpus)
+        bare = replace(job, request=job.request.bare)
+        if not shape or place(view, bare, Strategy.MOST_FREE, self.fabric) is not None:
+            return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
+        return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape, most=max(counts))
 
     def next_wakeup(self, now: float) -> float | None:
         times = [delay.deadline for delay in self._delays.values() if delay.deadline > now]

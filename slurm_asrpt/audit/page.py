@@ -13,6 +13,7 @@ from typing import Any
 
 from slurm_asrpt.audit.lives import Life, Lives, slots
 from slurm_asrpt.audit.trail import Entry
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import printable
 from slurm_asrpt.sim.html import duration, head, jobs, table, text
 from slurm_asrpt.slurm.nodelist import fold_gpus
@@ -172,7 +173,7 @@ def _summary(lives: Sequence[Life]) -> str:
 def _legend(users: Sequence[str]) -> str:
     named = list(zip(users, _COLOURS, strict=False))
     if len(users) > len(_COLOURS):
-        named[-1] = (f"{len(users) - len(_COLOURS) + 1} others", _COLOURS[-1])
+        named[-1] = (f"{counted(len(users) - len(_COLOURS) + 1, 'other')}", _COLOURS[-1])
     spans = [f'<span><i style="background:{colour}"></i>{text(user) or "-"}</span>' for user, colour in named]
     return f'<p class="legend">{"".join(spans)}</p>\n'
 

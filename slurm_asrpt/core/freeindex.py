@@ -12,8 +12,15 @@ from itertools import accumulate
 from operator import itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Mapped, Placement
-from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile
-from slurm_asrpt.core.placement.selection import Strategy, least_alpha, mapping_on, offers, place, placement_on
+from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
+from slurm_asrpt.core.placement.selection import (
+    Strategy,
+    has_room,
+    least_alpha,
+    mapping_on,
+    place,
+    placement_on,
+)
 from slurm_asrpt.core.placement.splitter import slurm_split
 
 Chosen = list[tuple[int, int]]
@@ -27,7 +34,18 @@ _MOST_FREE, _LEAST_FREE, _TIGHTEST = Strategy  # looking up a member of an enum 
 class Plan:
     """The cluster as it will be after the starts of one decision, which are only played out if somebody looks."""
 
-    __slots__ = ("_cluster", "_filed", "_masks", "_played", "_starts", "_view", "free", "memoryless")
+    __slots__ = (
+        "_cluster",
+        "_filed",
+        "_free_for",
+        "_masks",
+        "_played",
+        "_room",
+        "_starts",
+        "_view",
+        "free",
+        "memoryless",
+    )
 
     def __init__(self, cluster: ClusterView) -> None:
         self.free = cluster.total_free
@@ -35,11 +53,15 @@ class Plan:
         self._cluster = self._view = cluster
         self._masks = cluster.masks
         self._starts: list[tuple[Placement, Job]] = []
+        self._room: dict[tuple[int, Request], bool] = {}
+        self._free_for: dict[frozenset[str] | None, tuple[int, int]] = {}
         self._filed = self._played = 0  # how many of them the masks and the view know of
 
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. The cluster itself is left alone."""
         self._starts.append((placement, job))
+        if self._free_for or self._room:
+            self._free_for, self._room = {}, {}
         self.free -= job.gpus
 
     def place(self, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
@@ -51,11 +73,23 @@ class Plan:
         cluster, masks = self._cluster, self._masks if self._filed == len(self._starts) else self.masks()
         return (_by_kind if cluster.kinds else _among)(cluster, masks, job, strategy, fabric)
 
-    def usable(self, job: Job) -> int:
-        """Free GPUs beside the starts on servers that the job may use."""
-        if self._plain(job):
-            return self.free
-        return sum(usable for _, usable in offers(self.view(), job.request))
+    def free_for(self, request: Request) -> tuple[int, int]:
+        """Free GPUs beside the starts on servers that may ever serve the request: in all, and most on one."""
+        found = self._free_for.get(request.candidates)
+        if found is None:
+            free = self.view().free
+            names = free.keys() if request.candidates is None else free.keys() & request.candidates
+            counts = [free[name] for name in names]
+            found = self._free_for[request.candidates] = sum(counts), max(counts, default=0)
+        return found
+
+    def has_room(self, job: Job) -> bool:
+        """Whether the job could start beside the starts, wherever; remembered for others of its shape."""
+        shape = (job.gpus, job.request)
+        found = self._room.get(shape)
+        if found is None:
+            found = self._room[shape] = has_room(self.view(), job)
+        return found
 
     def _plain(self, job: Job) -> bool:
         if self.memoryless:

@@ -179,12 +179,21 @@ class Request:
     step: int = 0
     within: tuple[frozenset[str], ...] = ()
 
-    @property
-    def shape(self) -> str:
-        """What keeps enough free GPUs from serving it, in words."""
+    def shape(self, gpus: int) -> str:
+        """How so many GPUs must lie to serve it, in words; "" if anyhow."""
+        low, high = self.min_nodes, self.max_nodes
+        if gpus in (self.per_node, self.unit) or high == 1:
+            return "all on one node"
         if self.per_node:
-            return f"{self.per_node} per node"
-        return f"groups of {self.unit} on one server" if self.unit > 1 else "bound by -N"
+            return f"{self.per_node} on each of {gpus // self.per_node} nodes"
+        groups = f"in groups of {self.unit} that share a node" if self.unit > 1 else ""
+        nodes = f"{low}" if low == high else f"{low} to {high}" if high else f"at least {low}" if low > 1 else ""
+        return ", ".join(filter(None, (groups, nodes and f"on {nodes} nodes")))
+
+    @property
+    def bare(self) -> Request:
+        """The same without CPUs and memory."""
+        return replace(self, cpus_per_gpu=0.0, memory_per_gpu=0.0, memory_per_node=0.0)
 
     def in_groups(self, size: int) -> Request:
         """The same request for GPUs of which ``size`` must share a node. Raises ValueError if it parts them."""

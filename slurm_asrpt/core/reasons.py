@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
 
 
 class Phase(StrEnum):
@@ -66,9 +67,14 @@ WORDS = {
         "jobs must end first; one that asks for fewer GPUs may fit earlier",
     ),
     "shape": Wording(
-        "needs {GPUs} as {shape}, {free} free, but not in that shape",
+        "needs {GPUs}, {shape}; {free} free on nodes that it may use, at most {most} on one",
         f"{_SPACE}, in the shape that it asks for",
         "a request that leaves the shape open (--gpus or --gpus-per-task, no -N) fits more often",
+    ),
+    "resources": Wording(
+        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory beside them",
+        "a job starts when its GPUs, CPUs and memory are free at once",
+        "jobs must end first; one that asks for fewer CPUs or less memory may fit earlier",
     ),
     "capacity": Wording(
         "needs {GPUs}; the nodes that may serve it have fewer, or not in that shape",
@@ -129,6 +135,11 @@ WORDS = {
         "Slurm holds it for a dependency",
         "what Slurm holds is not asrptd's to start",
         "the jobs that it depends on must end (scontrol show job)",
+    ),
+    "dependency-never": Wording(
+        "its dependency can never be fulfilled: a job that it depends on has ended otherwise than it asks for",
+        "what Slurm holds is not asrptd's to start",
+        "its owner must cancel it, or change what it depends on (scontrol update job=ID dependency=...)",
     ),
     "begin": Wording(
         "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
@@ -194,7 +205,7 @@ def change_of(kind: str, facts: Mapping[str, Any]) -> str:
 
 
 def _filled(text: str, facts: Mapping[str, Any]) -> str:
-    counts = {f"{word}s": f"{facts[of]} {word}{'s' if facts[of] != 1 else ''}" for word, of in _COUNTED if of in facts}
+    counts = {f"{word}s": counted(facts[of], word) for word, of in _COUNTED if of in facts}
     times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
     return text.format(**{**facts, **counts, **times, "when": _when(facts.get("in_s"))})
 

@@ -73,7 +73,9 @@ class Interrupter:
         record = tracked.record
         if not self.world.enforcing:
             return "asrptd is not in mode enforce"
-        if tracked.tag is None or not tracked.tag.interrupt:
+        if tracked.tag is None:
+            return "the hook has not tagged it, so that nobody has read whether its owner agrees"
+        if not tracked.tag.interrupt:
             return "its owner has not agreed (--comment=asrpt:interrupt=USR1)"
         if not record.requeue:
             return "Slurm may not requeue it (--requeue)"

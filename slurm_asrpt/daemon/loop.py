@@ -14,6 +14,7 @@ from types import FrameType
 from slurm_asrpt import switch
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.attached import Attached
@@ -289,7 +290,7 @@ class Daemon:
             LOG.error("%s; trying again tomorrow", one_line(error))
             return
         if dropped:
-            LOG.info("history: dropped %d run(s) that ended more than %d days ago", dropped, keep_days)
+            LOG.info("history: dropped %s that ended more than %d days ago", counted(dropped, "run"), keep_days)
 
     def _sweep(self, now: float) -> None:
         """Progress folders of jobs that ended while nobody looked."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED, JobProfile
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
@@ -87,7 +88,7 @@ class Recorder:
         """A last try."""
         self.flush()
         if self.unwritten:
-            LOG.error("%d run(s) could not be written and are lost; sacct has them", len(self.unwritten))
+            LOG.error("lost: %s that could not be written; sacct has them", counted(len(self.unwritten), "run"))
         self._close()
 
     def _close(self) -> None:

@@ -18,6 +18,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
 from slurm_asrpt.daemon import arrays, facts, placing, rankmap, snapshots, witness
 from slurm_asrpt.daemon.clock import STEP_S
+from slurm_asrpt.daemon.closed import explained
 from slurm_asrpt.daemon.handback import hand_back
 from slurm_asrpt.daemon.interrupting import Interrupter
 from slurm_asrpt.daemon.laps import Laps
@@ -157,6 +158,7 @@ class Scheduler:
                 placing.reserve(view, tracked)
         self.decided = witness.decide(self.policy, self.world, view, now)
         snapshots.serve(self.settings.paths.state, self.decided)
+        view = view.copy()  # the policy goes on looking at the other
         starts = list[Tracked]()
         for decision in self.decided.decisions:
             if isinstance(decision, Interrupt):
@@ -200,7 +202,7 @@ class Scheduler:
         return tracked
 
     def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:
-        why = self.world.explained(tracked, wait.reason, now)
+        why = explained(self.world, tracked, wait.reason, now)
         if tracked.why is None or tracked.why.kind != why.kind:
             self.parts.audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
         tracked.why = why

@@ -9,6 +9,7 @@ from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.daemon.closed import explained
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.lengths import run_of, told
 from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
@@ -87,7 +88,7 @@ def _row(
     scheduler: Scheduler, tracked: Tracked, ranks: dict[str, int], reasons: dict[str, Reason], now: float
 ) -> JobStatus:
     record, tag, job = tracked.record, tracked.tag, tracked.job
-    why = scheduler.world.explained(tracked, _why(tracked, reasons), now)
+    why = explained(scheduler.world, tracked, _why(tracked, reasons), now)
     best = scheduler.world.best_alpha(job) if job is not None else None
     here = _on_offer(scheduler.world, tracked, why)
     alpha = tracked.real.alpha if tracked.real else tracked.pin.alpha if tracked.pin else here.alpha if here else None

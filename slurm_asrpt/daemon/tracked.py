@@ -120,6 +120,7 @@ class Tracked:
     one_to_one: bool = False  # one task a GPU, so that its ranks are GPUs
     admitted: Any = None  # what these two were made from
     ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
+    open: Job | None = None  # the job with those nodes, too; None where nothing is ahead
     place: Place = Place.APART
     why: Reason | None = None
     seen: float = 0.0  # since when, by this daemon; of a job that was requeued as it is now

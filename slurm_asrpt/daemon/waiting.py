@@ -19,7 +19,8 @@ def waits_for_slurm(record: JobRecord) -> Reason | None:
     if record.reason.startswith("JobHeld") or record.priority == 0:
         return reason(Phase.WAITING, "held", slurm_reason=record.reason)
     if record.reason.startswith("Dependency") or record.dependency:
-        return reason(Phase.WAITING, "dependency")
+        kind = "dependency-never" if record.reason == "DependencyNeverSatisfied" else "dependency"
+        return reason(Phase.WAITING, kind, **({"dependency": record.dependency} if record.dependency else {}))
     return None
 
 

@@ -297,6 +297,7 @@ class World:
         if admitted == tracked.admitted:
             return
         ask, job = admit(record, tracked.tag, self.nodes, self.settings.slurm.partitions, self.parts.profiles)
+        tracked.open = replace(job, band=band) if closed else None
         job = elsewhere(replace(job, band=band), closed)
         spared = elsewhere(job, avoided)
         chosen = spared if not avoided or fits(spared, self.view.nodes) else job
@@ -310,17 +311,6 @@ class World:
         if request.candidates is not None and self._able <= request.candidates:
             request = replace(request, candidates=None)
         return self._requests.setdefault(request, request)
-
-    def explained(self, tracked: Tracked, why: Reason, now: float) -> Reason:
-        """The policy's reason; or the reservation that keeps the job from GPUs which it could have."""
-        if tracked.place is not Place.QUEUED or tracked.job is None or not tracked.ahead:
-            return why
-        never = self.best_alpha(tracked.job) is None  # on the nodes that are left to it
-        for ahead in tracked.ahead:
-            free = any(self.view.free.get(name) for name in ahead.nodes)
-            if never or (free and why.kind in ("gpus", "shape")):
-                return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)
-        return why
 
     def _leave(self, tracked: Tracked, why: str, now: float) -> None:
         if tracked.place is not Place.LEFT:

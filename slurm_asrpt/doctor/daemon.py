@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import AsrptError, one_line
@@ -73,12 +74,11 @@ def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # renewed in the next cycle
     weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
     if weak:
-        text = (
-            f"{len(weak)} of {len(ends)} waiting jobs have a short lease or none, such as {weak[0]}: Slurm starts them"
-        )
+        some = f"{len(weak)} of {counted(len(ends), 'waiting job')}"
+        text = f"{some} with a short lease or none, such as {weak[0]}: Slurm starts such"
         yield failure("leases", text, "asrptd's log: grep lease-refused; systemctl status asrptd")
     else:
-        yield ok("leases", f"{len(ends)} waiting jobs are leased")
+        yield ok("leases", f"{counted(len(ends), 'waiting job')} with a lease")
 
 
 def clock(settings: Settings, now: float, look: Look) -> Iterator[Finding]:

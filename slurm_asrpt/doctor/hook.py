@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_asrpt.config import Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import InputError
@@ -129,17 +130,20 @@ def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     if not recent:
         yield ok("tags", "no GPU job of the last hour, or since slurmctld started, to tell by")
     elif len(untagged) == len(recent):
-        text = f"none of {len(recent)} GPU jobs of the last hour bears a tag: slurmctld does not run the hook"
+        text = (
+            f"none of {counted(len(recent), 'GPU job')} of the last hour bears a tag: slurmctld does not run the hook"
+        )
         yield failure("tags", text, "grep asrpt in slurmctld's log; asrpt-admin install --check")
     elif untagged:
         last = max(untagged, key=lambda job: job.submit_time)
         since = sum(job.submit_time > last.submit_time for job in recent)
-        text = f"{len(untagged)} of {len(recent)} GPU jobs of the last hour bear no tag, {last.job_id} the last of them"
+        some = f"{len(untagged)} of {counted(len(recent), 'GPU job')} of the last hour"
+        text = f"{some} without a tag, {last.job_id} the last of them"
         remedy = "grep asrpt in slurmctld's log; another tool may write AdminComment"
-        mended = f"none if that is mended: {since} submitted since then bear one; else "
+        mended = f"none if that is mended: {counted(since, 'job')} submitted since then with one; else "
         yield warning("tags", text, mended + remedy if since else remedy)
     else:
-        yield ok("tags", f"all {len(recent)} GPU jobs of the last hour bear a tag")
+        yield ok("tags", f"a tag on each of {counted(len(recent), 'GPU job')} of the last hour")
 
 
 def _for_us(job: JobRecord, managed: set[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config import Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.predict import hookconf, table
@@ -51,11 +52,11 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
         yield Finding("table", State.FAILURE, f"{path}: {error}: every job counts as unseen", remedy)
         return
     if now - written > STALE_TABLE_S:
-        text = f"{path} was written {(now - written) / 86400:.0f} days ago"
+        text = f"{path} was written {counted(round((now - written) / 86400), 'day')} ago"
         remedy = "systemctl enable --now asrpt-retrain.timer; if it runs, asrpt-admin models list says why it refuses"
         yield Finding("table", State.WARNING, text, remedy)
     else:
-        yield Finding("table", State.OK, f"{entries} predictions")
+        yield Finding("table", State.OK, counted(entries, "prediction"))
 
 
 def _model(settings: Settings, now: float) -> Iterator[Finding]:
@@ -74,7 +75,7 @@ def _model(settings: Settings, now: float) -> Iterator[Finding]:
     except OSError as error:
         yield Finding("model", State.FAILURE, f"{error.filename}: {error.strerror}", "run as the daemon's user or root")
         return
-    yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {model.info.rows} runs")
+    yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {counted(model.info.rows, 'run')}")
     path = settings.paths.hook / table.FILE_NAME
     if path.exists() and path.read_bytes() != model.data:
         text = "the hook's table is not the active model's"
@@ -93,7 +94,7 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
     if found.warning:
         yield Finding("drift", State.WARNING, found.warning, "asrpt-admin evaluate, then retrain or models rollback")
     elif found.error is None:
-        yield Finding("drift", State.OK, f"{found.runs} run(s) so far: too few to judge the predictions by")
+        yield Finding("drift", State.OK, f"{counted(found.runs, 'run')} so far: too few to judge the predictions by")
     else:
         text = f"the last {found.runs} predictions err by {found.error:.0%} of the mean, {found.unseen:.0%} were unseen"
         yield Finding("drift", State.OK, text)

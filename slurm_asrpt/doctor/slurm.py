@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.install.slurmlines import SCRIPTS, State, wanted_lines, words
@@ -22,7 +23,9 @@ def answers(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     if release(version) < OLDEST:
         yield failure("slurm", f"Slurm {version} is older than 22.05", "update Slurm; docs/compatibility.md")
     else:
-        yield ok("slurm", f"Slurm {version} answers, {len(look.jobs)} jobs, {len(look.nodes)} nodes")
+        yield ok(
+            "slurm", f"Slurm {version} answers, {counted(len(look.jobs), 'job')}, {counted(len(look.nodes), 'node')}"
+        )
 
 
 def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
@@ -137,10 +140,10 @@ def gpus(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         text = "some nodes' GPUs have a type and some have none: a request for a type sees only the former"
         yield warning("gpus", text, "give all a type in gres.conf and Gres=")
     elif shared:
-        text = f"{len(shared)} node(s) have other generic resources (MIG, shard, mps), such as {shared[0]}"
+        text = f"{counted(len(shared), 'node')} with other generic resources (MIG, shard, mps), such as {shared[0]}"
         yield warning("gpus", f"{text}: asrptd plans nothing there", "none needed, if that is meant")
     else:
-        yield ok("gpus", f"{sum(node.gpus for node in ours)} GPUs on {len(ours)} nodes")
+        yield ok("gpus", f"{counted(sum(node.gpus for node in ours), 'GPU')} on {counted(len(ours), 'node')}")
 
 
 def _number(text: str) -> float:

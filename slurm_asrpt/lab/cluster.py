@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import accounting, files, hooks, machine, processes, users
 from slurm_asrpt.lab.client import LabClient
@@ -150,12 +151,12 @@ class Lab(LabClient):
 
     def _start_nodes(self, say: Say) -> None:
         names = [node.name for node in self.spec.node_list]
-        say(f"starting {len(names)} node(s)")
+        say(f"starting {counted(len(names), 'node')}")
         daemons = [self.start_node(name) for name in names]
 
         def idle() -> bool:
             states = self.node_states()
-            say(f"{states.get('idle', 0)} of {len(names)} node(s) idle")
+            say(f"{states.get('idle', 0)} of {counted(len(names), 'node')} idle")
             return states.get("idle", 0) == len(names)
 
         log = self.paths.log / f"slurmd.{names[0]}.log"

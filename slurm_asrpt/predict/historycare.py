@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.files import sync_folder
 from slurm_asrpt.predict.history import PARTS, TEACHING, DamagedError, History, HistoryError
 
@@ -84,7 +85,7 @@ def forget(history: History, user: str, uid: int | None) -> int:
     gone = history.remove(*_whose(user, uid))
     if not history.compact():
         raise HistoryError(
-            f"{gone} run(s) were dropped, but somebody is reading the history, so traces are left in "
+            f"{counted(gone, 'run')} dropped, but somebody is reading the history, so traces are left in "
             f"{history.path}-wal; run this once more"
         )
     return gone

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.config import PredictSettings, Settings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
 from slurm_asrpt.predict import table
@@ -126,7 +127,7 @@ def _nothing_learned(models: Path, samples: Sequence[Sample]) -> str:
     old = next((m.info for m in list_models(models) if m.active and m.info), None)
     if samples or old is None or not old.rows:
         return ""
-    return f"the history holds nothing to learn from, and the active model learned from {old.rows} run(s)"
+    return f"the history holds nothing to learn from, and the active model learned from {counted(old.rows, 'run')}"
 
 
 def _unjudged(models: Path) -> str:

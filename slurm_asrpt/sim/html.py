@@ -7,6 +7,7 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import printable
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -64,7 +65,7 @@ def table(titles: str, rows: str) -> str:
 
 
 def jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number:,} jobs"
+    return counted(number, "job", ",")
 
 
 def duration(seconds: float | None) -> str:

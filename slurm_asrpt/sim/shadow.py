@@ -18,6 +18,7 @@ from slurm_asrpt.config import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
 from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.frames import pd
@@ -166,13 +167,14 @@ def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """What a reader must know of the data. left, vanished: jobs that the audit trail says so of."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
     said = whatif.remarks(found.past)
-    said.append(f"{profiled} of {jobs} jobs have a profile, and run quicker or slower by where they are placed.")
+    said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: quicker or slower by where they are placed.")
     if left:
         said.append(
-            f"{left} jobs asrptd would have left to Slurm (arrays, --reservation ...); the replay starts them too."
+            f"{counted(left, 'job')} asrptd would have left to Slurm (arrays, --reservation ...); "
+            "the replay starts them too."
         )
     if vanished:
-        said.append(f"{vanished} jobs ended while asrptd was away, and are missing.")
+        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was away.")
     return said
 
 

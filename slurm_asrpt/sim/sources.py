@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.generate import DAYS, pai_like
 from slurm_asrpt.sim.samples import NAMED
@@ -67,7 +68,7 @@ def load_trace(
 def no_jobs(spec: str, trace: Trace) -> str:
     """Why a trace without a single usable job is none."""
     left = ", ".join(f"{what}: {count:,}" for what, count in sorted(trace.left_out.items(), key=lambda p: -p[1]))
-    return f"{spec}: no usable job in {trace.rows} rows; {left or 'the file is empty'}"
+    return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file is empty'}"
 
 
 def column_titles(pairs: Iterable[str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.frames import pd
@@ -248,17 +249,17 @@ def remarks(past: Past) -> list[str]:
     if notes["too_large"]:
         left.append(f"{notes['too_large']} larger than the nodes found")
     if left:
-        said.append(f"Left out of {notes['rows']} rows: {', '.join(left)}.")
+        said.append(f"Left out of {counted(notes['rows'], 'row')}: {', '.join(left)}.")
     if notes["history_jobs"]:
         said.append(
-            f"The first {notes['history_jobs']} jobs were only learned from; where they still ran or waited when the "
-            "others came, the real cluster was not empty as the simulated one is, and the policies look better."
+            f"Only learned from: the first {counted(notes['history_jobs'], 'job')}. Where they still ran or waited when"
+            " the others came, the real cluster was not empty as the simulated one is, and the policies look better."
         )
     if notes["wait_unknown"]:
-        said.append(f"{notes['wait_unknown']} jobs without a known wait are replayed but in no figure.")
+        said.append(f"Replayed but in no figure: {counted(notes['wait_unknown'], 'job')} without a known wait.")
     if notes["most_gpus_in_use"] > notes["gpus"]:
         said.append(
-            f"These jobs really held up to {notes['most_gpus_in_use']} GPUs at once, the nodes found have "
+            f"These jobs really held up to {counted(notes['most_gpus_in_use'], 'GPU')} at once, the nodes found have "
             f"{notes['gpus']}: nodes are missing, and the policies look worse than they are."
         )
     return said

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
-from slurm_asrpt.core.placement.selection import Strategy, offers, place
+from slurm_asrpt.core.placement.selection import Strategy, has_room, place
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -72,7 +72,10 @@ def test_a_plan_chooses_as_if_its_starts_had_been_made(state, memory, wanted):
         if placement is not None:
             plan.add(asked, placement)
             played.take(placement.gpus, request)
-        assert plan.usable(asked) == sum(usable for _, usable in offers(played, request))
+        assert plan.has_room(asked) == has_room(played, asked)
+        names = played.free if request.candidates is None else request.candidates
+        counts = [count for name, count in played.free.items() if name in names]
+        assert plan.free_for(request) == (sum(counts), max(counts, default=0))
     assert plan.view().free == played.free
     assert view.free == free
 

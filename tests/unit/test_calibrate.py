@@ -198,7 +198,7 @@ def test_the_command_prints_settings_that_are_right(command: Any) -> None:
 def test_too_few_runs_are_refused_with_what_is_missing(command: Any) -> None:
     answer = command([run_of(1, PLACES[0]), replace(run_of(2, PLACES[1]), profile="unknown")])
     assert isinstance(answer.exception, AsrptError)
-    assert "1 usable runs in 1 placements (left out: 1 with no usable profile); 10 in 3 are needed" in str(
+    assert "1 usable run in 1 placement (left out: 1 with no usable profile); 10 in 3 are needed" in str(
         answer.exception
     )
     short = [replace(run_of(n, PLACES[n % 4]), end_time=run_of(n, PLACES[0]).start_time + 30) for n in range(24)]

@@ -104,6 +104,7 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
     ("fields", "why"),
     [
         ({"interrupt": ""}, "its owner has not agreed"),
+        ({"admin_comment": "", "leased": False}, "the hook has not tagged it"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
         ({"exclusive": "user", "leased": False}, "left to Slurm"),

@@ -57,6 +57,21 @@ def test_who_ends_before_the_reservation_may_use_its_nodes_until_it_is_too_late(
     assert row(bench, late).reason == "ahead"
 
 
+def test_a_reservation_is_no_reason_where_there_would_be_no_room_without_it(bench):
+    small = [bench.slurm.submit(1, required_nodes=f"n{n}", min_nodes=1, max_nodes=1, time_limit=60) for n in (1, 2, 3)]
+    bench.cycle(3)
+    assert {bench.state(job_id) for job_id in small} == {"RUNNING"}
+    maintenance(bench, HOUR, "n2")
+    whole = bench.slurm.submit(4, min_nodes=1, max_nodes=1, time_limit=2 * HOUR)
+    elsewhere = bench.slurm.submit(8, excluded_nodes="n2", time_limit=2 * HOUR)
+    bench.cycle(30)
+    assert "all on one node" in row(bench, whole).text
+    assert row(bench, elsewhere).reason != "ahead"
+    bench.slurm.end(small[1])
+    bench.cycle(2)
+    assert row(bench, whole).reason == "ahead"
+
+
 # preemption
 
 

@@ -211,7 +211,7 @@ def test_a_job_that_bore_no_tag_before_all_was_mended_is_no_reason_to_search(set
     [(_, last)] = found(settings, replace(look, jobs=[job("1"), bare]), "tags")
     [(_, mended)] = found(settings, replace(look, jobs=[job("1"), bare, job("8", age=10)]), "tags")
     assert "7 the last" in last
-    assert ("mended" in last, "mended: 1 submitted since" in mended) == (False, True)
+    assert ("mended" in last, "mended: 1 job submitted since" in mended) == (False, True)
 
 
 def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Look) -> None:

@@ -19,7 +19,7 @@ from tests.daemon_bench import Bench
 FACTS = {
     "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
     "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser", "why": "a job array", "reservation": "fair",
-    "runs": "4, 5", "more": 3, "tasks": "4-6",
+    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3,
 }  # fmt: skip
 
 
@@ -95,7 +95,10 @@ def test_each_kind_has_its_words(kind: str) -> None:
     [
         ("gpus", {"need": 1, "free": 0}, "needs 1 GPU, 0 free on nodes that it may use"),
         ("gpus", {"need": 16, "free": 1}, "needs 16 GPUs, 1 free on nodes that it may use"),
-        ("shape", {"need": 8, "free": 9, "shape": "4 per node"}, "needs 8 GPUs as 4 per node, 9 free, but not in"),
+        (
+            "shape", {"need": 8, "free": 9, "shape": "4 on each of 2 nodes", "most": 4},
+            "needs 8 GPUs, 4 on each of 2 nodes; 9 free on nodes that it may use, at most 4 on one",
+        ),
         ("behind", {"ahead": 1, "head": "7"}, "1 job ahead; job 7 is next"),
         ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),
         ("room", {"need": 2, "runs": "4, 5"}, "interrupting 4, 5 to free 2 GPUs for it"),
@@ -105,7 +108,7 @@ def test_each_kind_has_its_words(kind: str) -> None:
         ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
         ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "shorter predicted work goes first (00:00:05 of 00:25:00"),
     ],
-)
+)  # fmt: skip
 def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[str, object], text: str) -> None:
     assert in_words(kind, facts).startswith(text)
 

@@ -152,7 +152,7 @@ def test_forget_asks_unless_told_not_to(state: Path) -> None:
     (state / "history.sqlite.damaged-7").touch()
     refused = history(state, "forget", "ann")  # nobody answers
     assert refused.returncode != 0
-    assert "Remove 1 run(s) of ann?" in refused.stderr
+    assert "Remove 1 run of ann?" in refused.stderr
     assert json.loads(history(state, "stats", "--json").stdout)["runs"] == 1
     done = history(state, "forget", "ann", "--yes")
     assert "next asrpt-admin retrain" in done.stdout
@@ -175,7 +175,7 @@ def test_a_shipped_trace_goes_by_its_name_as_elsewhere(state: Path) -> None:
 
 def test_check(state: Path) -> None:
     fill(state, *(Run(str(i), 1) for i in range(2000)))
-    assert "sound, 2,000 run(s)" in history(state, "check").stdout
+    assert "sound, 2,000 runs" in history(state, "check").stdout
     path = state / "history.sqlite"
     raw = bytearray(path.read_bytes())
     raw[8 * 4096 : 20 * 4096] = b"\xff" * 12 * 4096

@@ -167,7 +167,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "predicted iterations: 501" in done.stdout
     assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
-    assert "2 past run(s) of this " in done.stdout
+    assert "2 past runs of this " in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 501

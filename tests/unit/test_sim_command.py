@@ -116,7 +116,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
     from slurm_asrpt.sim.sweep import make_sweep, write_sweep
 
     write_sweep(tmp_path / "s", make_sweep(make_scenario("pai-like:500"), parse_policies("fifo"), {"seed": [0, 1]}))
-    assert "2 of 2 cells have no result yet" in sim("sweep", "--collect", tmp_path / "s", code=1).stderr
+    assert "no result yet of 2 of 2 cells" in sim("sweep", "--collect", tmp_path / "s", code=1).stderr
 
 
 @pytest.mark.parametrize(

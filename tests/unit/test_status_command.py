@@ -337,7 +337,6 @@ def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
     [
         (["--explain", "77"], 1, "does not know a job '77'"),
         (["--job", "77\x1b[0m"], 1, "does not know a job '77\\x1b[0m'"),
-        (["--explain", "18"], 1, "18 is an array; ask for one of its tasks: 18_3"),
         (["18_[4-9]"], 1, "does not know a job '18_[4-9]'"),
         (["18_[x]"], 2, "write for example 123_[1-4,7]"),
         (["--sort", "size"], 2, "no key is called 'size'; known: rank,"),

@@ -88,15 +88,25 @@ def least_alpha(found: Iterable[Placement | None]) -> Placement | None:
 
 
 def _place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+    servers = _servers(view, job, strategy)
+    return None if servers is None else placement_on(*servers, job.profile, fabric)
+
+
+def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
+    """The servers and the GPUs on each."""
     if job.request.step:
-        groups = _split_groups(view, job, strategy)
-        return None if groups is None else placement_on(*groups, job.profile, fabric)
+        return _split_groups(view, job, strategy)
     chosen = _choose(offers(view, job.request), job, strategy)
     if chosen is None:
         return None
     chosen.sort(key=lambda offer: offer[0].index)
     counts = split(job.request, [usable for _, usable in chosen], job.gpus)
-    return None if counts is None else placement_on([node for node, _ in chosen], counts, job.profile, fabric)
+    return None if counts is None else ([node for node, _ in chosen], counts)
+
+
+def has_room(view: ClusterView, job: Job) -> bool:
+    """Whether the job could start now, wherever."""
+    return _servers(view, job, Strategy.MOST_FREE) is not None
 
 
 def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:

@@ -13,12 +13,13 @@ import heapq
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits
+from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, has_room
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
@@ -109,6 +110,7 @@ class Ordered:
         self._returns = 0
         self._first: Key | None = None  # the least key that waits and is no misfit's, once it has been looked for
         self._free = 0  # GPUs left by the last decision
+        self._left: Plan | None = None  # the cluster that it left
         self._last: Wait | None = None  # the first job that did not fit then
 
     # events
@@ -198,7 +200,7 @@ class Ordered:
         starts: list[Decision] = []
         if heads:
             self._start(heads, plan, starts)
-        self._last, self._free = self._first_wait(plan), plan.free
+        self._last, self._free, self._left = self._first_wait(plan), plan.free, plan
         if self._last is not None:
             starts.append(self._last)
         return starts
@@ -246,9 +248,8 @@ class Ordered:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
-        if self.conserving and self._last is not None and job.gpus > self._free:
-            return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
-        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+        short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
+        return short or reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
     def dump(self) -> dict[str, Any]:
         return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}
@@ -269,11 +270,28 @@ class Ordered:
 
 
 def no_room(job: Job, plan: Plan) -> Reason:
-    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape."""
-    free = plan.usable(job)
-    if free < job.gpus:
-        return reason(Phase.WAITING, "gpus", need=job.gpus, free=free)
-    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=job.request.shape)
+    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape, or no CPUs or memory."""
+    found = too_few(job, plan)
+    if found is not None:
+        return found
+    (free, most), shape = plan.free_for(job.request), job.request.shape(job.gpus)
+    if not shape or has_room(plan.view(), replace(job, request=job.request.bare)):
+        return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
+    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape, most=most)
+
+
+def lacks_room(job: Job, plan: Plan) -> Reason | None:
+    """Why the job would have no placement now, if so; for many jobs at once: one look at the servers for each shape."""
+    if job.request is ANYWHERE:
+        return too_few(job, plan)
+    return too_few(job, plan) or (None if plan.has_room(job) else no_room(job, plan))
+
+
+def too_few(job: Job, plan: Plan) -> Reason | None:
+    """That too few GPUs are free where the job may run, if so."""
+    anywhere = job.request.candidates is None or not plan.free
+    free = plan.free if anywhere else plan.free_for(job.request)[0]
+    return reason(Phase.WAITING, "gpus", need=job.gpus, free=free) if free < job.gpus else None
 
 
 @register("fifo", bands=True, key=("rank", "", "submitted"))

@@ -31,10 +31,11 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import packed_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
-from slurm_asrpt.core.policies.baselines import no_room
+from slurm_asrpt.core.policies.baselines import lacks_room, no_room
 from slurm_asrpt.core.policies.gatedkinds import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gatedplacing import Placing
 from slurm_asrpt.core.policies.gatedqueue import Waiting, Waitlist
@@ -74,7 +75,7 @@ class Gated:
         self._returns = 0
         self.reservation: Reservation | None = None  # after the last decision
         self._waits: dict[JobId, Wait] = {}  # told by the last decision
-        self._free = 0
+        self._left: Plan | None = None  # the cluster that the last decision left
 
     # events
 
@@ -176,7 +177,7 @@ class Gated:
                 placement = self._reserve(entry, servers, kept, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
-        self._free = servers.free
+        self._left = servers.plan
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
@@ -262,9 +263,8 @@ class Gated:
                 self._waits[job.id] = Wait(job, no_room(job, servers.plan))
             return placement
         self.reservation = held
-        short = servers.plan.usable(job) < job.gpus
         coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
-        self._waits[job.id] = Wait(job, no_room(job, servers.plan) if short else coming, held.time)
+        self._waits[job.id] = Wait(job, lacks_room(job, servers.plan) or coming, held.time)
         return None
 
     def _until(self, held: Reservation, now: float) -> float | None:
@@ -309,8 +309,9 @@ class Gated:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if job.id in self._waits:
             return self._waits[job.id].reason
-        if job.gpus > self._free:
-            return reason(Phase.WAITING, "gpus", need=job.gpus, free=self._free)
+        short = lacks_room(job, self._left) if self._left is not None else None
+        if short is not None:
+            return short
         if held is not None:
             until = self._until(held, now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)

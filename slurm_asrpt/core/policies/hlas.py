@@ -109,7 +109,8 @@ class Hlas(Ordered):
             else:
                 hopeless.add(shape)
                 first = first or Wait(job, no_room(job, Plan(floor.now)))
-        self._last, self._free = first, floor.now.total_free
+        self._left = Plan(floor.now)
+        self._last, self._free = first, self._left.free
         return [*decisions, *([first] if first else [])]
 
     def _in_order(self, room: Mapping[JobId, Sequence[JobId]]) -> list[Key]:

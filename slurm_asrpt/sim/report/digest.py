@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.frames import pd
 from slurm_asrpt.sim.report.series import (
     BINS,
@@ -29,6 +30,7 @@ LONGEST = 10
 _WHY = {
     "gpus": "too few GPUs were free that it may use",
     "shape": "GPUs were free, but not in the shape asked for",
+    "resources": "GPUs were free, but too few CPUs or too little memory beside them",
     "capacity": "the cluster has fewer GPUs than it needs",
     "behind": "other jobs were ahead in the queue",
     "placement": "delayed for a better placement",
@@ -140,7 +142,7 @@ def _why(row: Mapping[Hashable, Any], jobs: pd.DataFrame, steps: Steps, until: f
     share = float(enough.means(np.array([submit, until]))["enough"][0])
     parts.append(f"{_its_gpus(int(row['gpus']))} free somewhere for {100 * share:.0f}% of the wait")
     overtook = int(((jobs["submit_s"] > submit) & (jobs["start_s"] < until)).sum())
-    parts.append(f"{overtook} later jobs started before it")
+    parts.append(f"{counted(overtook, 'later job')} started before it")
     return "; ".join(parts)
 
 
