@@ -184,11 +184,12 @@ class Request:
         low, high = self.min_nodes, self.max_nodes
         if gpus in (self.per_node, self.unit) or high == 1:
             return "all on one node"
+        one_set = "on nodes of one partition or feature" if self.within else ""
         if self.per_node:
-            return f"{self.per_node} on each of {gpus // self.per_node} nodes"
+            return ", ".join(filter(None, (f"{self.per_node} on each of {gpus // self.per_node} nodes", one_set)))
         groups = f"in groups of {self.unit} that share a node" if self.unit > 1 else ""
         nodes = f"{low}" if low == high else f"{low} to {high}" if high else f"at least {low}" if low > 1 else ""
-        return ", ".join(filter(None, (groups, nodes and f"on {nodes} nodes")))
+        return ", ".join(filter(None, (groups, nodes and f"on {nodes} nodes", one_set)))
 
     @property
     def bare(self) -> Request:

@@ -81,6 +81,18 @@ def test_the_set_that_is_free_soonest_is_reserved():
     assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b1100, 200.0)
 
 
+@pytest.mark.parametrize(("asks", "words"), [({}, ""), ({"per_node": 4}, "4 on each of 2 nodes, ")])
+def test_it_says_that_free_gpus_are_in_different_sets(asks, words):
+    bench = Bench(4, 4, 4, 4)
+    for node in ("n1", "n2"):
+        bench.occupy(node, 100.0, **{node: 1})
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT), **asks)).decide() == {}
+    ((_, why),) = bench.policy.queue(0.0)
+    assert why.text == (
+        f"needs 8 GPUs, {words}on nodes of one partition or feature; 14 free on nodes that it may use, at most 4 on one"
+    )
+
+
 def test_a_set_that_never_holds_the_job_does_not_count():
     bench = Bench(4, 4, 4, 4)
     assert bench.submit(job("1", 8, 10, within=(LEFT, frozenset({"n3"})))).decide() == {"1": {"n0": 4, "n1": 4}}

@@ -106,7 +106,7 @@ def _servers(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node
 
 def has_room(view: ClusterView, job: Job) -> bool:
     """Whether the job could start now, wherever."""
-    return _servers(view, job, Strategy.MOST_FREE) is not None
+    return any(_servers(view, one, Strategy.MOST_FREE) is not None for one in within_each(job))
 
 
 def _split_groups(view: ClusterView, job: Job, strategy: Strategy) -> tuple[list[Node], tuple[int, ...]] | None:
