@@ -23,19 +23,10 @@ from slurm_asrpt.sim import slurmdata, whatif, whatif_page
 from slurm_asrpt.sim.traces import Trace
 
 GIVES_WAY = (
-    *(
-        "NEVER_STARTED",
-        "MEAN_SLOWDOWN",
-        "WAIT_P90",
-        "LONGEST_WAIT",
-        "LATER_THAN_REALLY",
-        "WAIT_P50",
-        "MEAN_COMPLETION",
-        "WAIT_P99",
-    ),
-    "RATIO_TO_SLURM",
+    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s"),
+    *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s"),
 )
-"""Columns that a narrow terminal does without, the least needed first."""
+"""Figures that a narrow terminal does without, the least needed first."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -163,10 +154,14 @@ def _counted(bar: Told) -> Callable[[str, int, int], None]:
 
 def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
     columns = [Column("POLICY", [each.name for each in outcomes])]
-    for name, title in whatif_page.COLUMNS.items():
+    for name in whatif_page.COLUMNS:
         cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
-        columns.append(Column(title.upper().replace(" ", "_"), cells, right=True))
+        columns.append(Column(_title(name), cells, right=True))
     width = terminal_width()
-    print_table(fit(columns, width, 1, GIVES_WAY) if width else columns, True, width)
+    print_table(fit(columns, width, 1, [_title(name) for name in GIVES_WAY]) if width else columns, True, width)
     for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
         print_prose(line)
+
+
+def _title(name: str) -> str:
+    return whatif_page.COLUMNS[name].upper().replace(" ", "_")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from slurm_asrpt.core.batch.plan import BatchJob, Plan, Servers, evaluate
+from slurm_asrpt.core.batch.planners import Found, Plans
 from slurm_asrpt.core.contention import Crossing
 from tests.exact import splits
 
@@ -72,6 +73,31 @@ def _least_busy(job: BatchJob, servers: Servers, loads: Sequence[float], factor:
             break
         selected.append(s)
     return [g for s in selected for g in range(servers.gpus) if servers.of[g] == s]
+
+
+def searched_in_full(
+    plans: Plans,
+    jobs: Sequence[BatchJob],
+    servers: Servers,
+    horizon: float,
+    slot: float,
+    step: float,
+    deadline: float,
+    floor: float,
+) -> Found | None:
+    """The bisection of ``planners.search``, with each plan of each theta played to its end."""
+    best, left, right = None, 1, int(horizon / step)
+    while left <= right:
+        theta = (left + right) // 2
+        tried = [
+            Found(plan, evaluate(plan, jobs, servers, slot), theta * step, k, 0) for k, plan in plans(theta * step)
+        ]
+        least = min(tried, key=lambda found: found.schedule.makespan, default=None)
+        if least and least.schedule.makespan < (best.schedule.makespan if best else deadline):
+            best, right = least, theta - 1
+        else:
+            left = theta + 1
+    return best
 
 
 Move = tuple[int, tuple[int, ...]]

@@ -26,6 +26,7 @@ SCRIPT = """\
 exec "$@" "$SLURM_ARRAY_TASK_ID"
 """
 SBATCH_LIMIT_S = 60.0
+GO_ON = "run the same command again to go on"
 
 
 def run_local(
@@ -38,11 +39,14 @@ def run_local(
         return
     import joblib  # an eighth of a command's start, and only several processes need it
 
-    _parallel(folder, cells, joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered"), done)
+    pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered")
+    _parallel(folder, cells, pool, done, f"a worker was lost; {GO_ON}, perhaps with a lower -j")
 
 
 def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done) -> None:
     """On a running Dask cluster whose workers see the folder and the trace under the same names. Raises InputError."""
+    import logging
+
     import joblib
 
     try:
@@ -53,27 +57,29 @@ def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done
         client: Any = Client(scheduler, timeout=10, set_as_default=True)  # type: ignore[no-untyped-call,unused-ignore]
     except (OSError, ValueError, TimeoutError):
         raise AsrptError(f"no Dask scheduler answers at {scheduler}; is it running?") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # else tracebacks where one line says it
     with client, joblib.parallel_config(backend="dask"):
-        _parallel(folder, cells, joblib.Parallel(batch_size=1, return_as="generator_unordered"), done)
+        pool = joblib.Parallel(batch_size=1, return_as="generator_unordered")
+        _parallel(folder, cells, pool, done, f"Dask's scheduler or a worker was lost; {GO_ON}")
 
 
-def _parallel(folder: Path, cells: Sequence[Scenario], pool: Any, done: Done) -> None:
+def _parallel(folder: Path, cells: Sequence[Scenario], pool: Any, done: Done, lost: str) -> None:
     from joblib import delayed
 
     by_name = {cell.name: cell for cell in cells}
     calls = (delayed(_named)(str(folder), cell, os.getpid()) for cell in cells)
-    with contextlib.closing(_outcomes(pool, calls)) as outcomes:
+    with contextlib.closing(_outcomes(pool, calls, lost)) as outcomes:
         for name, error in outcomes:
             done(by_name[name], error)
 
 
-def _outcomes(pool: Any, calls: Iterator[object]) -> Generator[tuple[str, str], None, None]:
+def _outcomes(pool: Any, calls: Iterator[object], lost: str) -> Generator[tuple[str, str], None, None]:
     try:
         yield from pool(calls)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except Exception as error:  # a worker that was killed, say for memory; joblib has several names for it
-        raise AsrptError("a worker was lost; run the same command again to go on, perhaps with a lower -j") from error
+        raise AsrptError(lost) from error
 
 
 def _named(folder: str, cell: Scenario, launcher: int) -> tuple[str, str]:

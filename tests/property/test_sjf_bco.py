@@ -4,14 +4,18 @@ docs/theory.md says what holds; each statement that fails as printed has its cou
 """
 
 import math
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_asrpt.core.batch import planners
 from slurm_asrpt.core.batch.plan import Plan, Servers, evaluate
 from slurm_asrpt.core.batch.planners import at_random, first_fit, list_scheduling, sjf_bco, thresholds
-from tests.batches import busy_times, least_makespan, overlaps, printed, toy
+from slurm_asrpt.core.batch.present import Present
+from slurm_asrpt.core.cluster import Node
+from tests.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
 
 toys = st.builds(
     toy,
@@ -70,6 +74,35 @@ def test_the_search_finds_what_algorithm_1_finds(jobs, servers, factor, slot):
     assert found.schedule.makespan == pytest.approx(makespan, rel=1e-12)
     assert (found.theta, found.kappa) == (theta, kappa)
     assert [sorted(gpus) for gpus in found.plan.gpus] == [sorted(gpus) for gpus in plan.gpus]
+
+
+runs = st.tuples(
+    st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(1, 2), min_size=1), st.integers(1, 60)
+)
+
+
+@given(
+    jobs=batches,
+    running=st.lists(runs, max_size=4),
+    sizes=st.lists(st.integers(2, 4), min_size=3, max_size=3),
+    data=st.data(),
+)
+def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_to_its_end(jobs, running, sizes, data):
+    """As long as the longest of those that run lasts any plan: one that ends then ends the search."""
+    free = dict(zip(["n0", "n1", "n2"], sizes, strict=True))
+    begun = []
+    for counts, seconds in running:
+        if all(free[name] >= gpus for name, gpus in counts.items()):
+            free.update({name: free[name] - gpus for name, gpus in counts.items()})
+            begun.append((counts, float(seconds)))
+    free["n2"] -= data.draw(st.integers(0, free["n2"]))  # taken by nobody knows whom
+    late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
+    nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
+    found = Present(nodes, free, begun, jobs, late).best()
+    with patch.object(planners, "search", searched_in_full):
+        expected = Present(nodes, free, begun, jobs, late).best()
+    assert (found.plan, found.schedule) == (expected.plan, expected.schedule)
+    assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
 
 
 def test_a_horizon_that_no_schedule_meets_finds_none():

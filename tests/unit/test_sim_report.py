@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim import report
 from slurm_asrpt.sim.recorder import Placements, Recorder, play
 from slurm_asrpt.sim.report import write_report
 from slurm_asrpt.sim.report.digest import digest
@@ -274,3 +276,25 @@ def test_there_is_a_colour_for_each_curve() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (90, "1.5 min"), (7200, "2 h"), (86400 * 40, "40 d")])
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_policy_has_one_colour_in_all_pictures_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best comes first in the others, so in the grid too, whatever the order of the folders."""
+    folders = [
+        folder
+        for load in (0.5, 1.0)
+        for folder in write(tmp_path / str(load), "fifo", "spjf", "asrpt-gated", load=load)
+    ]
+    shown: list[list[str]] = []
+    pictures = report._pictures
+
+    def told(*results: Any) -> Any:
+        found = pictures(*results)
+        shown.extend(list(dict.fromkeys(d.scenario.policy for d in digests)) for _, digests in found)
+        return found
+
+    monkeypatch.setattr(report, "_pictures", told)
+    write_report(folders, tmp_path / "r.html")
+    assert len(shown) == 1 + len(PICTURES)
+    assert all(policies == shown[0] for policies in shown)
+    assert shown[0] != ["fifo", "spjf", "asrpt-gated"]

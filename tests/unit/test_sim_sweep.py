@@ -106,6 +106,21 @@ def test_a_dask_cluster_gives_the_same_figures(tmp_path: Path) -> None:
     assert figures(tmp_path / "dask", cells) == figures(tmp_path / "here", cells)
 
 
+def test_a_lost_dask_cluster_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    cells = made(tmp_path / "dask", small())
+
+    def lost(calls: object) -> None:
+        raise RuntimeError("scheduler-connection-lost")
+
+    monkeypatch.setattr("joblib.Parallel", lambda **options: lost)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        pytest.raises(AsrptError, match=r"Dask's scheduler or a worker was lost; run the same .* go on$"),
+    ):
+        run_dask(tmp_path / "dask", cells.cells, cluster.scheduler_address, ignore)
+
+
 def test_without_dask_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"slurm-asrpt\[dask\]"):

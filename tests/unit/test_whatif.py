@@ -320,6 +320,18 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert found["notes"]["cluster"] == "1 x 2 GPUs"
 
 
+@pytest.mark.parametrize(
+    ("width", "left"), [(52, ["MEAN_WAIT", "RATIO_TO_SLURM"]), (80, ["99%_WAIT", "RATIO_TO_SLURM"])]
+)
+def test_a_narrow_terminal_shows_what_matters_most(ask, tmp_path, monkeypatch, width, left):
+    (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
+    monkeypatch.setattr("slurm_asrpt_cli.sim_whatif.terminal_width", lambda: width)
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", "fifo")
+    titles, *rows = done.stdout.splitlines()[:3]
+    assert set(left) <= set(titles.split())
+    assert all(len(line) <= width and "…" not in line for line in (titles, *rows))
+
+
 def test_live(ask, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     asked = fake(tmp_path, "sacct", "0|1|50|100")

@@ -7,6 +7,7 @@ up while all its GPUs are idle.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,10 +84,21 @@ class Schedule:
 
 def evaluate(plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0) -> Schedule:
     """Play a plan from time 0. slot: as in ``Crossing``. Raises ValueError for a job that never ends."""
+    schedule = evaluate_below(math.inf, plan, jobs, servers, slot)
+    assert schedule is not None  # noqa: S101
+    return schedule
+
+
+def evaluate_below(
+    limit: float, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0
+) -> Schedule | None:
+    """The same, given up with None as soon as the makespan cannot be below a limit."""
     play = _Play(plan, jobs, servers, slot)
     play.begin(range(len(plan.order)), 0.0)
     while play.crossing:
         now = play.crossing.next_end()
+        if limit <= now < math.inf:
+            return None
         freed = [play.end()]
         while play.crossing.next_end() <= now:  # ends come before starts
             freed.append(play.end())

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from slurm_asrpt.core.batch.ledger import Ledger
-from slurm_asrpt.core.batch.plan import BatchJob, Plan, Schedule, Servers, evaluate
+from slurm_asrpt.core.batch.plan import BatchJob, Plan, Schedule, Servers, evaluate, evaluate_below
 
-NONE: Mapping[int, Sequence[int]] = {}
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a plan begins with. gpus: of the jobs that have theirs, whatever theta. ledger: with these jobs in it."""
+
+    gpus: Mapping[int, Sequence[int]]
+    ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +67,15 @@ def sjf_bco_plans(
     theta: float,
     factor: float,
     kappas: Sequence[int],
-    fixed: Mapping[int, Sequence[int]] = NONE,
+    begun: Begun | None = None,
 ) -> Iterator[tuple[int, Plan]]:
     """Lines 7-16: for each kappa, ascending, small jobs by Algorithm 2 and then large ones by Algorithm 3.
 
     The small jobs of one kappa are small for the next too, and get the same GPUs: they are placed once.
-    fixed: the GPUs of jobs that have theirs already, whatever theta; they are first in the order.
+    begun: its jobs are first in the order.
     """
-    order = [*fixed, *(number for number in smallest_first(jobs) if number not in fixed)]
-    ledger, placed = Ledger(servers), dict(fixed)
-    for number, gpus in fixed.items():
-        ledger.take(gpus, jobs[number].estimate)
+    placed, ledger = (dict(begun.gpus), begun.ledger.copy()) if begun else ({}, Ledger(servers))
+    order = [*placed, *(number for number in smallest_first(jobs) if number not in placed)]
     small: Pick = lambda book, job: book.fa_ffp(job, theta)  # noqa: E731
     large: Pick = lambda book, job: book.lbsgf(job, theta, factor)  # noqa: E731
     for kappa in kappas:
@@ -98,27 +102,34 @@ def search(
     slot: float = 0.0,
     step: float = 1.0,
     deadline: float | None = None,
+    floor: float = 0.0,
 ) -> Found | None:
     """Algorithm 1, lines 4-23: bisection on theta in 1..T, for the least makespan; None if no plan ends before T.
 
-    step: the unit in which theta is searched for. deadline: for the makespan, in place of T.
+    step: the unit in which theta is searched for. deadline: for the makespan, in place of T. floor: no plan ends
+    before, so that one that ends then ends the search. Plans that come again for another theta are not played again.
     As printed, lines 17-18 would also take the makespan of a plan that broke off (line 14): here it has to be whole.
     """
     left, right = 1, int(horizon / step)
     least = horizon if deadline is None else deadline
     best: Found | None = None
-    tries = 0
-    while left <= right:
+    played: set[tuple[tuple[int, ...], ...]] = set()
+    while left <= right and least > floor:
         theta = (left + right) // 2
         better = False
         for kappa, plan in plans(theta * step):
-            tries += 1
-            schedule = evaluate(plan, jobs, servers, slot)
-            if schedule.makespan < least:
+            gpus = tuple(map(tuple, plan.gpus))
+            if gpus in played:
+                continue
+            played.add(gpus)
+            schedule = evaluate_below(least, plan, jobs, servers, slot)
+            if schedule is not None:
                 least, better = schedule.makespan, True
-                best = Found(plan, schedule, theta * step, kappa, tries)
+                best = Found(plan, schedule, theta * step, kappa, len(played))
+            if least <= floor:
+                break
         left, right = (left, theta - 1) if better else (theta + 1, right)
-    return best and Found(best.plan, best.schedule, best.theta, best.kappa, tries)
+    return best and replace(best, tries=len(played))
 
 
 def sjf_bco(
@@ -128,17 +139,18 @@ def sjf_bco(
     factor: float = 1.0,
     kappas: Sequence[int] | None = None,
     slot: float = 0.0,
-    fixed: Mapping[int, Sequence[int]] = NONE,
+    begun: Begun | None = None,
     step: float = 1.0,
     deadline: float | None = None,
+    floor: float = 0.0,
 ) -> Found | None:
     """Algorithm 1. factor: lambda_j of all jobs. kappas: those to try, all that make a difference if None.
 
-    fixed: as in ``sjf_bco_plans``. step, deadline: as in ``search``.
+    begun: as in ``sjf_bco_plans``. step, deadline, floor: as in ``search``.
     """
     tried = thresholds(jobs) if kappas is None else kappas
-    plans = partial(sjf_bco_plans, jobs, servers, factor=factor, kappas=tried, fixed=fixed)
-    return search(lambda theta: plans(theta=theta), jobs, servers, horizon, slot, step, deadline)
+    plans = partial(sjf_bco_plans, jobs, servers, factor=factor, kappas=tried, begun=begun)
+    return search(lambda theta: plans(theta=theta), jobs, servers, horizon, slot, step, deadline, floor)
 
 
 def _simple(rule: Callable[[Ledger, BatchJob, float], Sequence[int] | None]) -> Callable[..., Found | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slurm_asrpt.core.batch.ledger import Ledger
 from slurm_asrpt.core.batch.plan import BatchJob, Servers
-from slurm_asrpt.core.batch.planners import Found, sjf_bco
+from slurm_asrpt.core.batch.planners import Begun, Found, sjf_bco
 from slurm_asrpt.core.cluster import Node
 
 FOREIGN_S = 3600.0
@@ -33,16 +33,16 @@ class Present:
         """free: GPUs by node. running: GPUs by node, and seconds to go. late: numbers of waiting jobs, from 0."""
         self.servers = Servers.like([node.gpus for node in nodes])
         self.jobs: list[BatchJob] = []
-        self._fixed: dict[int, Sequence[int]] = {}
+        self._gpus: dict[int, Sequence[int]] = {}  # of the jobs that have theirs
         self._ledger = Ledger(self.servers)
-        self._begun(nodes, free, running)
+        self._take_up(nodes, free, running)
         self.first = len(self.jobs)
         self.jobs += waiting
         self.kept: set[int] = set()
         for number in late:
             self._choose_for(self.first + number)
 
-    def _begun(
+    def _take_up(
         self, nodes: Sequence[Node], free: Mapping[str, int], running: Iterable[tuple[Mapping[str, int], float]]
     ) -> None:
         """Which GPU of a server a job has makes no difference: the first that are left."""
@@ -60,26 +60,33 @@ class Present:
 
     def _fix(self, gpus: Sequence[int], seconds: float) -> None:
         if gpus:
-            self._fixed[len(self.jobs)] = gpus
+            self._gpus[len(self.jobs)] = gpus
             self.jobs.append(BatchJob(len(gpus), seconds, seconds, lambda counts, rings: 1.0))
             self._ledger.take(gpus, seconds)
 
     def _choose_for(self, number: int) -> None:
         gpus = self._ledger.fa_ffp(self.jobs[number], math.inf)
         if gpus is not None:
-            self._fixed[number] = gpus
+            self._gpus[number] = gpus
             self._ledger.take(gpus, self.jobs[number].estimate)
             self.kept.update(gpus)
 
     def best(self) -> Found:
         """The plan with the least makespan of those tried. Raises ValueError for a job that fits nowhere."""
-        most = sum(job.estimate for job in self.jobs[self.first :])
-        most += max((job.estimate for job in self.jobs[: self.first]), default=0.0)
+        longest = max((job.estimate for job in self.jobs[: self.first]), default=0.0)  # of those that run
+        most = longest + sum(job.estimate for job in self.jobs[self.first :])
         horizon = 2.2 * most + 1  # the first theta, about half of it, lets every job go everywhere
         kappas = sorted({1, *(job.gpus for job in self.jobs[self.first :])})
         step = horizon / STEPS
         found = sjf_bco(
-            self.jobs, self.servers, horizon, kappas=kappas, fixed=self._fixed, step=step, deadline=math.inf
+            self.jobs,
+            self.servers,
+            horizon,
+            kappas=kappas,
+            begun=Begun(self._gpus, self._ledger),
+            step=step,
+            deadline=math.inf,
+            floor=longest,
         )
         if found is None:
             raise ValueError("a job of the batch fits on no servers")

@@ -73,8 +73,10 @@ def _write(found: Sequence[Digest], drawn: Sequence[Digest], output: Path) -> li
 
 
 def _pictures(found: Sequence[Digest], drawn: Sequence[Digest]) -> list[tuple[Picture, Sequence[Digest]]]:
-    """Each picture with the results that it shows."""
-    grid = [(GRID, found)] if grid_keys(found) else []
+    """Each picture with the results that it shows; a policy has the same colour in all of them."""
+    places = {d.scenario.policy: number for number, d in reversed(list(enumerate(drawn)))}
+    in_order = sorted(found, key=lambda d: places.get(d.scenario.policy, len(drawn)))
+    grid = [(GRID, in_order)] if grid_keys(found) else []
     return [*grid, *((picture, drawn) for picture in PICTURES)]
 
 

@@ -74,6 +74,6 @@ GRID = Picture(
     "grid",
     "Over the grid",
     "Mean completion time over the sound bound, against what the sweep varied: the mean over all other cells, seeds "
-    "included. A band is the range over seeds.",
+    "included. A band is the range over seeds. At most nine policies, first those of the other pictures.",
     over_grid,
 )
