@@ -122,7 +122,7 @@ def test_nothing_is_kept_for_a_job_that_cannot_start_even_on_idle_servers():
     bench.view.free_cpus = {"n0": 3, "n1": 3}
     bench.submit(job("1", 4, 1, cpus_per_gpu=8), job("2", 4, 1, cpus_per_gpu=8), job("3", 2, 1e6))
     assert bench.decide() == {"3": {"n0": 2}}
-    assert bench.policy.reservation is not None or bench.why()[0] == ("1", "gpus")
+    assert bench.policy.reservation is not None or bench.why()[0] == ("1", "resources")
 
 
 def test_a_job_short_of_memory_waits():
@@ -130,7 +130,7 @@ def test_a_job_short_of_memory_waits():
     bench.view.free_memory = {"n0": 100.0}
     bench.submit(job("1", 2, 10, memory_per_gpu=80.0))
     assert bench.decide() == {}
-    assert bench.why() == [("1", "gpus")]
+    assert bench.why() == [("1", "resources")]
     bench.view.free_memory = {"n0": 200.0}
     assert bench.decide(1.0) == {"1": {"n0": 2}}
 
