@@ -168,7 +168,7 @@ def test_a_trace_without_a_usable_job_is_bad_input(
     source = tmp_path / "x.csv"
     source.write_text("job_id,submit_s,gpus,duration_s\n1,1,0,10\n")
     assert run(monkeypatch, "describe", source) == 2
-    assert "no usable job in 1 rows; no GPUs: 1" in capsys.readouterr().err
+    assert "no usable job in 1 row; no GPUs: 1" in capsys.readouterr().err
 
 
 def test_generate_and_formats(
