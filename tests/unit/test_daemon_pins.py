@@ -41,14 +41,22 @@ def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(ben
     assert len(bench.audit("start", job_id)) == 2  # at once again
 
 
+@pytest.mark.parametrize("restarted", ["never", "between", "away"])
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED"])
-def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state):
-    """``scontrol requeue`` takes it, and Slurm has kept our pin."""
+def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, restarted):
+    """``scontrol requeue`` takes it, and Slurm has kept our pin. restarted: asrptd, before the requeue or beside it."""
     job_id = bench.slurm.submit(6)
     bench.cycle(2)
     bench.slurm.end(job_id, state)
     bench.cycle(2)
+    if restarted == "between":
+        bench.restart()
+        bench.cycle(2)
+    if restarted == "away":
+        bench.stop()
     bench.slurm.requeued(job_id)
+    if restarted == "away":
+        bench.start()
     bench.cycle(2)
     record = bench.slurm.records[job_id]
     assert (record.required_nodes, record.max_nodes, record.tasks) == ("", 3, 6)
@@ -74,9 +82,10 @@ def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
     job_id = bench.slurm.submit(4)
     bench.cycle()
     bench.slurm.end(job_id, "NODE_FAIL")
-    if restarts:
-        bench.restart()
-    bench.cycle(2)
+    for _ in range(2):
+        if restarts:
+            bench.restart()
+        bench.cycle(2)
     (told,) = bench.audit("pin-failed", job_id)
     assert (told["user"], told["nodes"]) == ("asrpt1", bench.slurm.records[job_id].required_nodes)
     assert "submit it again" in told["remedy"]
