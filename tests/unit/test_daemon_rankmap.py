@@ -126,3 +126,18 @@ def test_a_job_taken_back_leaves_no_announcement(make_bench):
         bench.cycle()
     assert bench.place(job_id) is Place.APART
     assert list(bench.hosts("x").parent.iterdir()) == []
+
+
+def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
+    """As on a spool that has become read-only."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    bench.hosts(job_id).unlink()
+    bench.hosts(job_id).mkdir()
+    bench.slurm.end(job_id)
+    after = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    assert bench.runs()[job_id]
+    assert bench.place(after) is Place.RUNNING
+    assert str(bench.hosts(job_id)) in caplog.text
