@@ -18,7 +18,7 @@ from slurm_asrpt.daemon.ended import Ended
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
-from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_run
+from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, is_another, still_its_run
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.arraytasks import read_tasks
@@ -142,11 +142,20 @@ class World:
                 if record.state != PENDING:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
+            self.ended.is_gone(self.tracked[job_id].record)
             self._vanished(self.tracked[job_id], now)
         self.ended.keep_only(ended)
 
-    def _track(self, record: JobRecord, now: float) -> Tracked:
+    def _known(self, record: JobRecord, now: float) -> Tracked | None:
+        """What is known of the job by now."""
         tracked = self.tracked.get(record.job_id)
+        if tracked is not None and is_another(record, tracked.record):
+            self._vanished(tracked, now)
+            return None
+        return tracked
+
+    def _track(self, record: JobRecord, now: float) -> Tracked:
+        tracked = self._known(record, now)
         if tracked is not None:
             record = still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
@@ -197,7 +206,7 @@ class World:
         """Whether a job has ended for good, which is told once."""
         if self.ended.told(record):
             return True
-        known = self.tracked.get(record.job_id)
+        known = self._known(record, now)
         tracked = known or Tracked(record, parse_tag(record.admin_comment))
         if known is None:
             self._restore(tracked, now)
@@ -227,12 +236,11 @@ class World:
         self.tracked[record.job_id] = tracked
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
-        """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
+        """Slurm no longer knows the job (it was killed, or we were away longer than MinJobAge): say so; no guess."""
         if not tracked.record.array_tasks:  # else all its tasks have become jobs
             self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
         del self.tracked[tracked.record.job_id]
-        self.ended.is_gone(tracked.record)
 
     # jobs that wait
 

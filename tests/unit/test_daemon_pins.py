@@ -100,6 +100,50 @@ def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
     assert not bench.audit("pin-failed")
 
 
+def test_a_start_has_its_time_from_when_it_was_written(bench):
+    """Where slurmctld takes long to answer, the cycle began long before that."""
+    bench.slurm.starts_jobs = False
+    job_id, jobs = bench.slurm.submit(4), bench.slurm.jobs
+
+    def slowly():
+        found = jobs()
+        bench.slurm.tick(12.0)  # daemon.unpin_after_s is 10
+        return found
+
+    bench.slurm.jobs = slowly
+    bench.cycle(2)
+    assert not bench.audit("not-started", job_id)
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0)
+    bench.cycle()
+    assert (bench.place(job_id), len(bench.audit("start", job_id))) == (Place.RUNNING, 1)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(bench, restarts):
+    """slurmctld was killed before it had written the first one down; nobody has requeued that."""
+    bench.slurm.starts_jobs = False
+    first = bench.slurm.submit(6, required_nodes="n1,n2")
+    bench.cycle(2)
+    assert bench.job(first).original is not None
+    number = int(first) - 1
+    bench.slurm.forget(first)
+    bench.slurm._last = number
+    if restarts:
+        bench.stop()
+    bench.slurm.tick(1)
+    again = bench.slurm.submit(2, profile="flat", priority=55)
+    assert again == first
+    if restarts:
+        bench.start()
+    before = len(bench.slurm.writes)
+    bench.cycle(2)
+    assert bench.job(again).original.tasks == 2
+    assert not any("NumTasks" in update.fields for update in bench.slurm.writes[before:])
+    assert bench.audit("vanished", first) or restarts
+    assert bench.job(again).tag.profile == "flat"
+
+
 def test_pauses_between_attempts_grow(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
