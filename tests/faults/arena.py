@@ -35,6 +35,8 @@ LEASE_S = 8
 TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
+TOLD_S = 45.0
+"""Of 500 jobs and more that Slurm still shows, ended ones too, asrptd reads new ones every half a minute at least."""
 STATE_MB = 24
 POLICIES: dict[str, dict[str, Any]] = {
     "hlas": {"queues": 3, "first_gpu_s": 4.0, "min_run_s": 3.0, "max_interruptions": 2},
@@ -224,7 +226,7 @@ class Arena(Loaded):
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
         self._until(lambda: not self.waited_for(), limit_s)
-        self._until(lambda: not self._unseen(), 15.0 + 0.02 * len(self.tickets))  # its cycles take longer with many
+        self._until(lambda: not self._unseen(), TOLD_S + 0.02 * len(self.tickets))  # its cycles take longer with many
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
