@@ -261,6 +261,8 @@ class Daemon:
             check_same_clock(config, time.time())
             self.scheduler.parts.audit.flush()
             self.scheduler, self._stepped = self._scheduler(config), False
+            self.forecaster.close()
+            self.forecaster = Forecaster(self.settings.daemon)
 
     def _obey_the_switch(self) -> None:
         """asrpt-admin disable counts from the next cycle on."""
