@@ -151,6 +151,7 @@ class World:
         tracked = self.tracked.get(record.job_id)
         if tracked is not None and is_another(record, tracked.record):
             self._vanished(tracked, now)
+            rankmap.remove(self.settings.paths.spool, [record.number])
             return None
         return tracked
 

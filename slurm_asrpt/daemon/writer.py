@@ -152,6 +152,7 @@ class Writer:
             self.intend_leases(jobs, now)
             self.save(now)
         fenced = [t for t in self._fenced(jobs, self._write_leases(jobs, now), now) if t.original is not None]
+        rankmap.remove(self.settings.paths.spool, [t.record.number for t in fenced])  # another run has other nodes
         for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
             if not error:
                 self._forget_pin(tracked)

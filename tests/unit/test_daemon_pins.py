@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from slurm_asrpt.daemon import rankmap
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.slurm.writeback import pin
@@ -126,6 +127,7 @@ def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(ben
     first = bench.slurm.submit(6, required_nodes="n1,n2")
     bench.cycle(2)
     assert bench.job(first).original is not None
+    rankmap.write_hosts(bench.settings.paths.spool, int(first), ["n1", "n2"])
     number = int(first) - 1
     bench.slurm.forget(first)
     bench.slurm._last = number
@@ -141,6 +143,7 @@ def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(ben
     assert bench.job(again).original.tasks == 2
     assert not any("NumTasks" in update.fields for update in bench.slurm.writes[before:])
     assert bench.audit("vanished", first) or restarts
+    assert not bench.hosts(first).exists() or restarts
     assert bench.job(again).tag.profile == "flat"
 
 
