@@ -26,6 +26,7 @@ class Ended:
     def note(self, tracked: Tracked) -> None:
         """It has ended, for good unless somebody requeues it."""
         tracked.service, tracked.interruption = tracked.service.cut(tracked.record.end_time, None), None
+        tracked.real = tracked.forecast = None  # of this run, and many are saved
         self._known[tracked.record.job_id] = tracked
         self.is_gone(tracked.record)
 
