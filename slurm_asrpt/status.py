@@ -171,10 +171,14 @@ def publish(run_dir: Path, name: str, data: bytes, *, private: bool = False) -> 
     """Replace a file of the run folder. private: for nobody but root and the daemon's user. Raises OSError."""
     temporary = run_dir / f".{name}.{os.getpid()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        os.fchmod(descriptor, 0o600 if private else 0o644)
-    temporary.replace(run_dir / name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            os.fchmod(descriptor, 0o600 if private else 0o644)
+        temporary.replace(run_dir / name)
+    except OSError:
+        temporary.unlink()  # a part of it would fill the folder until a restart, and longer
+        raise
 
 
 def read_published(run_dir: Path, name: str) -> bytes:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slurm_asrpt.config import Mode
-from slurm_asrpt.daemon import rankmap
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.daemon.waiting import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.writer import Writer
@@ -27,7 +26,6 @@ def hand_back(writer: Writer, now: float) -> None:
     A job whose pin Slurm will not let us take off keeps its lease: the next cycle tries again.
     """
     pinned = writer.take_pins_off(writer.world.carrying_pins(now), now)
-    rankmap.remove(writer.settings.paths.spool, [t.record.number for t in pinned])
     for tracked in pinned:
         tracked.mapped = False
         if tracked.original is not None:

@@ -21,6 +21,7 @@ from slurm_asrpt.daemon.attached import Attached
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.forecaster import Forecaster
+from slurm_asrpt.daemon.forgiving import Forgiving
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.laps import cpu_s, rest_s
 from slurm_asrpt.daemon.lead import Lead, LeadLostError
@@ -34,10 +35,12 @@ from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
+from slurm_asrpt.forecast.snapshot import PUBLISHED
 from slurm_asrpt.predict.calibration import calibration
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.predict.history import History, HistoryError
 from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
+from slurm_asrpt.predict.hookconf import FILE_NAME as HOOK_CONF
 from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
 from slurm_asrpt.predict.misses import Misses
 from slurm_asrpt.profile.documents import load_named
@@ -46,6 +49,7 @@ from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
+from slurm_asrpt.status import FILE_NAME as STATUS
 from slurm_asrpt.status import write_status
 
 LOG = logging.getLogger("asrptd")
@@ -84,6 +88,7 @@ class Daemon:
         self.forecaster = Forecaster(settings.daemon)
         self.scheduler: Scheduler  # as soon as Slurm has answered
         self._steps, self._stepped = StepWatch(), False
+        self._forgiving = Forgiving()
         self._rest_s = 0.0
 
     def _open_history(self) -> History:
@@ -217,10 +222,13 @@ class Daemon:
         before = cpu_s()
         wakeup = self.scheduler.cycle(now)
         self._rest_s = rest_s(cpu_s() - before, len(os.sched_getaffinity(0)))
-        self._heartbeat(now)  # only now: while cycles fail, the hook must not lease jobs that nobody plans
-        self.forecaster.step(self.scheduler, now)
+        paths = self.settings.paths
+        with self._forgiving.writing(paths.hook, HOOK_CONF):  # only now: while cycles fail, the hook must not lease
+            self._heartbeat(now)
+        with self._forgiving.writing(paths.run, PUBLISHED):
+            self.forecaster.step(self.scheduler, now)
         if self._showing.due:
-            with self._showing.spending():
+            with self._forgiving.writing(paths.run, STATUS), self._showing.spending():
                 self._show(now)
         self.scheduler.laps.done("show")
         self._measure(now)
@@ -254,6 +262,8 @@ class Daemon:
             check_same_clock(config, time.time())
             self.scheduler.parts.audit.flush()
             self.scheduler, self._stepped = self._scheduler(config), False
+            self.forecaster.close()
+            self.forecaster = Forecaster(self.settings.daemon)
 
     def _obey_the_switch(self) -> None:
         """asrpt-admin disable counts from the next cycle on."""

@@ -1,6 +1,7 @@
 """The rank map: which host each rank of a job should run on, as a host file for srun's arbitrary distribution.
 
-A nicety: what cannot be written is said and left out. A spool that is full (users write there, too) stops no start.
+A nicety: what cannot be written or removed is said and left as it is. A spool that is full (users write there, too)
+stops no start.
 """
 
 from __future__ import annotations
@@ -34,13 +35,20 @@ def write_hosts(spool: Path, number: int, ranks: Sequence[str]) -> None:
 
 
 def withdraw(spool: Path, number: int) -> None:
-    (hosts_dir(spool) / f"{number}.wait").unlink(missing_ok=True)
+    _remove(hosts_dir(spool) / f"{number}.wait")
 
 
 def remove(spool: Path, numbers: Iterable[int]) -> None:
     for number in numbers:
         withdraw(spool, number)
-        (hosts_dir(spool) / str(number)).unlink(missing_ok=True)
+        _remove(hosts_dir(spool) / str(number))
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        LOG.warning("%s; it stays", one_line(error))
 
 
 def _write(path: Path, text: str) -> None:

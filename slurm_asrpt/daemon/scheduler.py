@@ -208,7 +208,8 @@ class Scheduler:
         tracked.why = why
 
     def _save(self, now: float) -> None:
-        jobs = {job_id: tracked.dump() for job_id, tracked in self.world.tracked.items()}
+        known = [*self.world.ended.pinned(), *self.world.tracked.values()]
+        jobs = {tracked.record.job_id: tracked.dump() for tracked in known}
         if self._first:  # the policy has not taken up its state yet
             self.parts.store.amend(self._saved, jobs, now)
             return

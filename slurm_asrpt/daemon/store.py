@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.daemon.lead import Lead
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import replace_file
 
 FILE_NAME = "state.json"
@@ -71,7 +71,8 @@ class Store:
     def load(self) -> dict[str, Any] | None:
         """The last state, or None where there is none or it is unreadable (then it is kept aside).
 
-        Raises InputError for the state of a later release: it may know of jobs what this one would lose.
+        Raises InputError for the state of a later release: it may know of jobs what this one would lose. And AsrptError
+        for one that cannot be read now: a file server may be back in a moment.
         """
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
@@ -80,7 +81,9 @@ class Store:
                 return _migrated(state, self.path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, RecursionError):
+        except OSError as error:
+            raise AsrptError(f"{self.path} cannot be read ({error.strerror})") from error
+        except (ValueError, TypeError, RecursionError):
             pass
         aside = self.path.with_suffix(".damaged")
         self.path.replace(aside)

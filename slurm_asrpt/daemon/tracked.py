@@ -125,6 +125,7 @@ class Tracked:
     why: Reason | None = None
     seen: float = 0.0  # since when, by this daemon; of a job that was requeued as it is now
     decided: float = 0.0  # when its start was first decided, by this daemon
+    written: float = 0.0  # when it wrote the last one: a slurmctld that answers slowly makes that much later
     pin: Pin | None = None
     original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
     lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
@@ -284,6 +285,11 @@ def _forecast(made: float, earliest: float, median: Any, latest: Any, simulated:
 def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
     """Whether a job of another submit time is the same one, requeued while we were away with our pin on it."""
     return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)
+
+
+def is_another(record: JobRecord, before: JobRecord) -> bool:
+    """Whether a slurmctld that was killed has given the number to another job: a requeue is counted as a restart."""
+    return record.submit_time > before.submit_time and not record.restarts
 
 
 def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:

@@ -14,10 +14,11 @@ from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
 from slurm_asrpt.core.policies.hlas import service_rate
 from slurm_asrpt.daemon import arrays, facts, placing, rankmap
+from slurm_asrpt.daemon.ended import Ended
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
-from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, still_its_run
+from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, is_another, still_its_run
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.predict.history import Run
 from slurm_asrpt.slurm.arraytasks import read_tasks
@@ -25,7 +26,6 @@ from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.tag import parse_tag
-from slurm_asrpt.slurm.writeback import Original
 
 REQUEUE_REST_S = 2.0
 """Started in the second of its requeue, a job dies of the revoked credential of the run before.
@@ -52,8 +52,7 @@ class World:
         self._best: dict[Any, Mapping[str, float]] = {}
         self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
         self._requests: dict[Request, Request] = {}
-        self._done: dict[tuple[str, float], Original | None] = {}  # with what our pin overwrote: it may be requeued
-        self._gone: list[JobRecord] = []
+        self.ended = Ended(parts)
         jobs = saved.get("jobs")
         self._saved_jobs: Mapping[str, Any] = jobs if isinstance(jobs, dict) else {}
 
@@ -77,15 +76,7 @@ class World:
         self.site.follow(nodes, now)
         self._follow_jobs(records, now)
         self._saved_jobs = {}  # what the daemon before us knew is true once
-        self._keep_what_has_ended()
-
-    def _keep_what_has_ended(self) -> None:
-        """Runs go to the audit trail, then to the history, then their files go: a crash in between repeats a step."""
-        self.parts.audit.flush()
-        self.parts.recorder.flush()
-        for record in self._gone:
-            self._clear_spool(record)
-        self._gone.clear()
+        self.ended.settle()
 
     # nodes
 
@@ -139,10 +130,10 @@ class World:
 
     def _follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
         """Bring ``tracked`` up to date: new jobs, jobs that have started, ended, or disappeared."""
-        managed, seen, ended = set(self.settings.slurm.partitions), set[str](), set[tuple[str, float]]()
+        managed, seen, ended = set(self.settings.slurm.partitions), set[str](), set[str]()
         for record in records:
             if record.has_ended:
-                ended.add((record.job_id, record.submit_time))
+                ended.add(record.job_id)
                 if not self._ended(record, now):
                     seen.add(record.job_id)
             elif set(record.partition.split(",")) & managed or record.job_id in self.tracked:
@@ -151,18 +142,28 @@ class World:
                 if record.state != PENDING:
                     self._running(tracked, now)
         for job_id in self.tracked.keys() - seen:
+            self.ended.is_gone(self.tracked[job_id].record)
             self._vanished(self.tracked[job_id], now)
-        self._done = {key: original for key, original in self._done.items() if key in ended}
+        self.ended.keep_only(ended)
+
+    def _known(self, record: JobRecord, now: float) -> Tracked | None:
+        """What is known of the job by now."""
+        tracked = self.tracked.get(record.job_id)
+        if tracked is not None and is_another(record, tracked.record):
+            self._vanished(tracked, now)
+            rankmap.remove(self.settings.paths.spool, [record.number])
+            return None
+        return tracked
 
     def _track(self, record: JobRecord, now: float) -> Tracked:
-        tracked = self.tracked.get(record.job_id)
+        tracked = self._known(record, now)
         if tracked is not None:
             record = still_its_run(record, tracked.record)
         requeued_at = record.submit_time if tracked and tracked.record.submit_time != record.submit_time else 0.0
         if tracked is not None and (requeued_at or record.state == PENDING):
             self._cut(tracked, requeued_at or now, now)
         if tracked is None or requeued_at:
-            before = tracked
+            before = tracked or self.ended.before(record)
             tracked = self.tracked[record.job_id] = Tracked(record, seen=max(now, record.submit_time))
             if before is not None:  # requeued: Slurm keeps our pin on the record, so we keep what it overwrote
                 tracked.tag, tracked.original = before.tag, before.original
@@ -170,8 +171,6 @@ class World:
                 self.policy.finished(JobId(record.job_id), record.submit_time)
             else:
                 self._restore(tracked, now)
-                done = self._done.items() if record.restarts else ()
-                tracked.original = tracked.original or next((o for (job, _), o in done if job == record.job_id), None)
         if tracked.tag is None or record.admin_comment != tracked.record.admin_comment:
             tracked.tag = parse_tag(record.admin_comment) or tracked.tag
         tracked.record = record
@@ -206,17 +205,15 @@ class World:
 
     def _ended(self, record: JobRecord, now: float) -> bool:
         """Whether a job has ended for good, which is told once."""
-        key = (record.job_id, record.submit_time)
-        if key in self._done:
+        if self.ended.told(record):
             return True
-        known = self.tracked.get(record.job_id)
+        known = self._known(record, now)
         tracked = known or Tracked(record, parse_tag(record.admin_comment))
         if known is None:
             self._restore(tracked, now)
         if self.enforcing and record.state == KILLED and tracked.was_over(record):
             self._only_killed(tracked, record, now)
             return False
-        self._done[key] = tracked.original
         self.tracked.pop(record.job_id, None)
         self.policy.finished(JobId(record.job_id), now)
         tracked.record = record
@@ -229,7 +226,7 @@ class World:
             self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
         elif known is not None:  # nothing to learn from
             self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))
-        self._gone.append(record)
+        self.ended.note(tracked)
         return True
 
     def _only_killed(self, tracked: Tracked, record: JobRecord, now: float) -> None:
@@ -240,17 +237,11 @@ class World:
         self.tracked[record.job_id] = tracked
 
     def _vanished(self, tracked: Tracked, now: float) -> None:
-        """Slurm no longer knows the job (we were away longer than MinJobAge): say so rather than guess."""
+        """Slurm no longer knows the job (it was killed, or we were away longer than MinJobAge): say so; no guess."""
         if not tracked.record.array_tasks:  # else all its tasks have become jobs
             self.parts.audit.record(now, "vanished", tracked.record.job_id, place=str(tracked.place))
         self.policy.finished(JobId(tracked.record.job_id), now)
         del self.tracked[tracked.record.job_id]
-        self._gone.append(tracked.record)
-
-    def _clear_spool(self, record: JobRecord) -> None:
-        """The prolog makes a progress folder for every job, ours or not."""
-        rankmap.remove(self.settings.paths.spool, [record.number])
-        self.parts.watch.remove(str(record.number))
 
     # jobs that wait
 
@@ -329,17 +320,16 @@ class World:
     def carrying_pins(self, now: float, *places: Place) -> list[Tracked]:
         """Waiting jobs in these places, without any in all, on which Slurm still holds a pin of ours."""
         stale = [t for t in self.pending(*places) if t.original is not None]
-        for tracked in stale:
-            if waits_for_slurm(tracked.record) is None:  # before a new lease covers what Slurm or the owner has set
-                follow_begin(tracked, now, self.parts)
+        for tracked in stale:  # before a new lease covers what Slurm or the owner has set
+            follow_begin(tracked, now, self.parts)
         return stale
 
     def _apart_reason(self, tracked: Tracked, now: float) -> Reason | None:
         """Why a job of ours is not for the policy yet, or None if it is."""
+        follow_begin(tracked, now, self.parts)  # also of a job that is held: Slurm's pause goes on when it is released
         waits = waits_for_slurm(tracked.record)
         if waits is not None:
             return waits
-        follow_begin(tracked, now, self.parts)
         if tracked.not_before > now or (tracked.record.restarts and now < tracked.seen + REQUEUE_REST_S):
             head = tracked.service.head
             return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")

@@ -75,6 +75,7 @@ class Writer:
         for tracked, error in zip(fenced, errors, strict=True):
             if error:
                 self._did_not_start(tracked, error, now)
+            tracked.written = now + self._late
         until = self.parts.clock.monotonic() + MAP_WAIT_S
         unknown = [t for t in fenced if t.mapped and not self._takes_whole_servers(t)]
         self._unmapped |= {str(t.record.number): (t, until) for t in unknown}
@@ -142,7 +143,7 @@ class Writer:
         assert tracked.pin is not None  # noqa: S101  (the caller has seen to it)
         if not tracked.pin.gpus.keys() <= self.world.view.free.keys():
             return NODE_LOST
-        late = now - tracked.pin.at > self.settings.daemon.unpin_after_s
+        late = now - max(tracked.pin.at, tracked.written) > self.settings.daemon.unpin_after_s
         return (tracked.record.reason or "None") if late or _is_limit(tracked.record.reason) else ""
 
     def take_pins_off(self, jobs: list[Tracked], now: float) -> list[Tracked]:
@@ -151,6 +152,7 @@ class Writer:
             self.intend_leases(jobs, now)
             self.save(now)
         fenced = [t for t in self._fenced(jobs, self._write_leases(jobs, now), now) if t.original is not None]
+        rankmap.remove(self.settings.paths.spool, [t.record.number for t in fenced])  # another run has other nodes
         for tracked, error in zip(fenced, self.client.update([self._unpin(t) for t in fenced]), strict=True):
             if not error:
                 self._forget_pin(tracked)

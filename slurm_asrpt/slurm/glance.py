@@ -139,12 +139,14 @@ class _Known(NamedTuple):
             return _Known(self.record, line, as_asked=False)
         record, whole = caught_up(self.record, self.line, line)
         same = line[_PASSING_BYTES:] == self.line[_PASSING_BYTES:]
+        if record.array_tasks and record.state != self.record.state:
+            same = False  # the last of the tasks that wait in this record has it for itself, under another id
         return _Known(record, line, self.whole and whole, self.as_asked and same)
 
     @property
     def misleading(self) -> bool:
-        """It waits, perhaps with a pin of ours or without one that the record still has."""
-        return not self.as_asked and self.record.state == PENDING
+        """It waits, perhaps with a pin of ours or without one that the record still has; or may be another job."""
+        return not self.as_asked and (self.record.state == PENDING or bool(self.record.array_tasks))
 
 
 class Queue:

@@ -134,10 +134,15 @@ def test_a_requeued_job_loses_our_nodes_and_runs_again(asrpt: Cluster):
         after = asrpt.job(job_id)
         assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)
     asrpt.scontrol("release", held)
+    wait_for(lambda: "begin" in asrpt.text_of(held), "the pause of the one that was held goes on", 10)
+    assert asrpt.job(held).eligible_time > time.time() + 60
     asrpt.start_again(requeued)
+    asrpt.start_again(held)
     asrpt.wait_all(jobs, "COMPLETED")
     assert asrpt.output("runs.out").split() == ["1", "1"]
 
+    asrpt.stop_daemon()
+    asrpt.start_daemon()
     asrpt.scontrol("requeue", requeued)  # Slurm takes one that has ended, too
     wait_for(lambda: asrpt.job(requeued).state == "PENDING", "it waits again", 10)
     wait_for(lambda: asrpt.job(requeued).required_nodes == "", "our nodes are taken off", 10)

@@ -75,6 +75,25 @@ def test_a_job_on_whole_servers_has_its_ranks_where_heavy_edge_wants_them(asrpt:
     assert [ranks[str(i)] for i in range(8)] == hosts
 
 
+def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(asrpt: Cluster):
+    """The second time Slurm's own order is as good, on other nodes: with the old host file srun would fail."""
+    write_tail_heavy(asrpt)
+    blockers = [asrpt.block(node, gpus) for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4))]
+    script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks$SLURM_RESTART_COUNT.out\nsleep 5"
+    options = ["-n6", "-c1", "--gpus-per-task=1", "--requeue", "--comment=asrpt:profile=tail-heavy"]
+    job_id = asrpt.submit(*options, script=script)
+    assert asrpt.wait(job_id, "RUNNING").gpus_by_node == {"n1": 1, "n2": 4, "n3": 1}
+    wait_for(lambda: len(asrpt.output("ranks.out").splitlines()) == 6, "its tasks have run", 15)
+    asrpt.scontrol("requeue", job_id)
+    asrpt.wait(job_id, "PENDING")
+    asrpt.cancel(*blockers)
+    for node, gpus in (("n1", 2), ("n2", 4), ("n4", 4)):
+        asrpt.block(node, gpus)
+    asrpt.start_again(job_id)
+    asrpt.wait(job_id, "COMPLETED", timeout=40)
+    assert [line[-2:] for line in sorted(asrpt.output("ranks1.out").splitlines())] == ["n1"] * 2 + ["n3"] * 4
+
+
 def test_the_splitter_model_holds_where_slurm_has_a_choice(asrpt: Cluster):
     """6 GPUs on three nodes with 3, 4 and 4 free: what Slurm gives is what we planned."""
     asrpt.block("n1", 1)

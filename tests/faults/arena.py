@@ -10,14 +10,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
@@ -26,21 +23,20 @@ from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.history import History
-from slurm_asrpt.slurm.arraytasks import read_tasks
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
-from tests.e2e.conftest import BASE_PORT, COMMANDS, Cluster
+from tests.e2e.conftest import BASE_PORT, COMMANDS
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check, long_lease
+from tests.faults.load import USER, Loaded
+from tests.faults.tokens import JOB, ghosts, recovered, token_of, tokens_of
 from tests.faults.wrapper import Wrapper
 
 LEASE_S = 8
 TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
 """Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
-USER = "asrpt1"
-SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENAME $(date +%s.%N)" >> ran.out\n{rest}\n'
-JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
-"""As slurmctld's log says it: 12, or 12_3(15)."""
+TOLD_S = 45.0
+"""Of 500 jobs and more that Slurm still shows, ended ones too, asrptd reads new ones every half a minute at least."""
 STATE_MB = 24
 POLICIES: dict[str, dict[str, Any]] = {
     "hlas": {"queues": 3, "first_gpu_s": 4.0, "min_run_s": 3.0, "max_interruptions": 2},
@@ -87,25 +83,22 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
         shutil.rmtree(wrappers, ignore_errors=True)
 
 
-class Arena(Cluster):
-    """One campaign's cluster. tickets, records: of the present round.
+class Arena(Loaded):
+    """One campaign's cluster. records: of the present round.
 
     cancelled: tokens of what an owner has taken back in the middle of it, and when Slurm had said yes.
     """
 
     def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
-        super().__init__(lab)
-        self.wrapper, self.plain = wrapper, plain
+        super().__init__(lab, plain)
+        self.wrapper = wrapper
         self.log.touch()
-        self.tickets: list[Ticket] = []
         self.records: dict[str, JobRecord] = {}
         self.long_leases: list[str] = []
         self.lost_state, self.held = False, set[str]()
         self.cancelled: dict[str, float] = {}
         self._ever_lost_state = False
-        self._number = 0
         self._began, self._controller_began, self._audited = (0.0, 0), 0, 0
-        self._lock = threading.Lock()
 
     # asrptd
 
@@ -138,7 +131,7 @@ class Arena(Cluster):
             self.stop_daemon()
         self.kill()
 
-    # the load
+    # a round
 
     def begin(self) -> None:
         """A new round: what came before has been checked."""
@@ -147,110 +140,6 @@ class Arena(Cluster):
         self._controller_began = len(self.controller_log())
         self._began = (time.time(), self.log.stat().st_size)
         self._audited = len(self._all_entries())
-
-    def put(
-        self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True, node: str = ""
-    ) -> Ticket:
-        """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
-        where = [*([] if managed else ["-p", "other"]), *(["-w", node] if node else [])]
-        words = ["-n", str(gpus), "--gpus-per-task=1", *where, *options]
-        ticket = Ticket(self._token(), "", wish, managed and not self.plain, nodes=node)
-        return self._put(ticket, words, f"sleep {seconds:.2f}")
-
-    def put_training(self, iterations: int, silent: bool) -> Ticket:
-        """A job of a node's GPUs that may be interrupted, 20 iterations a second. silent: reports no checkpoint."""
-        token = self._token()
-        train = f"{self.lab.train} --checkpoint {token}.at --iterations {iterations} --speedup 20 --wait 300"
-        rest = f"trap '' USR1\nexec {'env -u ASRPT_PROGRESS_DIR ' if silent else ''}{train} >> {token}.out"
-        words = ["-N1", "-n1", "--gpus=4", "--requeue", "--comment=asrpt:interrupt=B:USR1"]
-        return self._put(Ticket(token, "", iterations=iterations), words, rest)
-
-    def put_array(self, tasks: int, bound: int, seconds: float = 0.5, gpus: int = 1) -> list[Ticket]:
-        """Submit an array, of which so many tasks may run at once, 0 for all; a ticket for each of its tasks."""
-        name = self._token()
-        words = ["-n", str(gpus), "--gpus-per-task=1", f"--array=1-{tasks}{f'%{bound}' if bound else ''}"]
-        whole = Ticket(name, "", Wish.RUN, not self.plain)
-        job_id = self._submit(whole, words, f"sleep {seconds:.2f}", f"{name}.$SLURM_ARRAY_TASK_ID")
-        tickets = [
-            replace(whole, token=f"{name}.{task}", job_id=job_id and f"{job_id}_{task}") for task in range(1, tasks + 1)
-        ]
-        with self._lock:
-            self.tickets += tickets
-        return tickets
-
-    def wishes(self, changed: Mapping[str, Wish]) -> None:
-        """Their owners want these jobs elsewhere now."""
-        with self._lock:
-            self.tickets = [replace(t, wish=changed.get(t.token, t.wish)) for t in self.tickets]
-
-    def _token(self) -> str:
-        with self._lock:
-            self._number += 1
-            return f"t{self._number:05}"
-
-    def _put(self, ticket: Ticket, words: Sequence[str], rest: str) -> Ticket:
-        ticket = replace(ticket, job_id=self._submit(ticket, words, rest, ticket.token))
-        with self._lock:
-            self.tickets.append(ticket)
-        return ticket
-
-    def _submit(self, ticket: Ticket, words: Sequence[str], rest: str, said: str) -> str:
-        """The job's id, "" where sbatch failed. said: the token, as the script says it."""
-        script = SCRIPT.format(token=said, rest=rest)
-        with contextlib.suppress(SlurmError):
-            return self.submit("-J", ticket.token, "-o", "/dev/null", *words, script=script, user=USER)
-        return ""
-
-    def put_some(self, rng: Random, count: int) -> None:
-        """A mixed bag: most to run at once, some held, put off, dependent, cancelled, choosy, or not for asrptd."""
-        for _ in range(count):
-            self._put_one(rng)
-
-    def _put_one(self, rng: Random) -> None:
-        seconds, gpus, kind = rng.uniform(0.1, 1.0), rng.choice((1, 1, 2, 3, 4, 6, 8)), rng.random()
-        if kind < 0.06:
-            self.put(Wish.HELD, "--hold", seconds=seconds, gpus=gpus)
-        elif kind < 0.12:
-            self.put(Wish.LATER, "--begin=now+2hours", seconds=seconds, gpus=gpus)
-        elif kind < 0.18:
-            ticket = self.put(Wish.CANCELLED, seconds=seconds, gpus=gpus)
-            with contextlib.suppress(SlurmError):
-                self.cancel(*filter(None, [ticket.job_id]))
-        elif kind < 0.24:
-            self.put(Wish.RUN, seconds=seconds, gpus=min(gpus, 4), managed=False)
-        elif kind < 0.34:
-            self.put_array(rng.randint(2, 5), rng.choice((0, 0, 1, 2)), seconds=seconds, gpus=min(gpus, 4))
-        elif kind < 0.42 and self.tickets and self.tickets[-1].job_id and self.tickets[-1].wish is Wish.RUN:
-            self.put(Wish.RUN, f"--dependency=afterany:{self.tickets[-1].job_id}", seconds=seconds, gpus=gpus)
-        elif kind < 0.48:
-            self.put(Wish.RUN, seconds=seconds, gpus=min(gpus, 2), node=rng.choice(("n1", "n2")))
-        elif kind < 0.54:
-            self.put(Wish.RUN, rng.choice(("--exclude=n1", "--exclusive")), seconds=seconds, gpus=min(gpus, 4))
-        else:
-            self.put(Wish.RUN, seconds=seconds, gpus=gpus)
-
-    def put_many(self, count: int, *options: str, wish: Wish = Wish.RUN) -> None:
-        """So many sbatch at once as this machine can."""
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda _: self.put(wish, *options, seconds=0.0), range(count)))
-
-    @contextlib.contextmanager
-    def load(self, rng: Random, pause_s: float = 0.25) -> Iterator[None]:
-        """Submissions in the background while a fault happens."""
-        stop, own = threading.Event(), Random(rng.random())
-
-        def submit() -> None:
-            while not stop.is_set():
-                self._put_one(own)
-                stop.wait(own.uniform(0, 2 * pause_s))
-
-        thread = threading.Thread(target=submit, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
 
     # looking
 
@@ -337,7 +226,7 @@ class Arena(Cluster):
     def drain(self, limit_s: float) -> None:
         """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
         self._until(lambda: not self.waited_for(), limit_s)
-        self._until(lambda: not self._unseen(), 15.0 + 0.02 * len(self.tickets))  # its cycles take longer with many
+        self._until(lambda: not self._unseen(), TOLD_S + 0.02 * len(self.tickets))  # its cycles take longer with many
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -450,43 +339,3 @@ class Arena(Cluster):
         for daemon in self.lab.daemons:
             if daemon.name in daemons:
                 daemon.signal(number)
-
-
-def token_of(job_id: str, name: str) -> str:
-    """Of a job: its name; of a task of an array with its number."""
-    _, _, task = job_id.partition("_")
-    return f"{name}.{task}" if task else name
-
-
-def tokens_of(record: JobRecord) -> list[str]:
-    """Of a job, or of all tasks of an array that wait in this record."""
-    if record.array_tasks:
-        return [f"{record.name}.{task}" for some in read_tasks(record.array_tasks) for task in some]
-    return [token_of(record.job_id, record.name)]
-
-
-def recovered(log: str) -> set[str]:
-    """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
-    again = set[str]()
-    begun: dict[str, bool] = {}  # whether it has come back since the start
-    for what, job_id in re.findall(rf"(Allocate|Started|Recovered) {JOB}", log):
-        if what == "Recovered":
-            begun |= {job_id: True} if job_id in begun else {}
-        else:
-            again |= {job_id} if begun.get(job_id) else set()
-            begun[job_id] = False
-    return again
-
-
-def ghosts(log: str) -> set[str]:
-    """Ids of jobs that slurmctld has seen to their end, and has called running again since it came back."""
-    over: dict[str, bool] = {}  # whether it has come back since the end
-    events = rf"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) {JOB}( Assoc| done)?"
-    for what, job_id, more in re.findall(events, log):
-        if more == " done":
-            over[job_id] = False
-        elif what == "Recovered" and job_id in over:
-            over[job_id] = True
-        elif what in ("submit_batch_job:", "Allocate", "Started"):  # another job, or another run
-            over.pop(job_id, None)
-    return {job_id for job_id, back in over.items() if back}

@@ -15,9 +15,10 @@ from random import Random
 
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.slurm.records import PENDING, JobRecord
-from tests.faults.arena import CRED_EXPIRE_S, USER, Arena
+from tests.faults.arena import CRED_EXPIRE_S, Arena
 from tests.faults.faults import fault
 from tests.faults.invariants import SLACK_S, Ticket, Wish
+from tests.faults.load import USER
 
 REST_S = 2.0
 """Slurm itself starts a job that is told to start in the second of its requeue, and then fails it: its credential."""

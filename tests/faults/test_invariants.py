@@ -10,9 +10,9 @@ import pytest
 
 from slurm_asrpt.slurm.records import JobRecord
 from tests.faults.__main__ import known_table
-from tests.faults.arena import ghosts, recovered
 from tests.faults.counts import LEDGER, Counts, keep, load, of, table
 from tests.faults.invariants import Facts, Findings, Start, Ticket, Wish, check
+from tests.faults.tokens import ghosts, recovered
 
 TAG = "asrpt1:g=0123456789abcdef;n=0"
 ENDED = JobRecord(
@@ -93,6 +93,7 @@ def test_every_other_breach_is_told_in_words(changes: dict[str, Any], words: str
         {"tickets": [Ticket("t1", "")], "starts": [], "records": {}},  # sbatch was refused
         {"tickets": [Ticket("t1", "7", Wish.CANCELLED)], "records": changed(state="CANCELLED")},
         {"tickets": [Ticket("t1", "7", managed=False)], "runs": {}, "audit": []},
+        {"tickets": [Ticket("t1", "7", nodes="n2")], "records": changed(required_nodes="n2", nodes="n[1-2]")},
         {"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=101.0)]},  # was on its way
         {"cancelled": {"t1": 100.0}, "starts": [], "records": {}},  # a task that was not parted
         {"runs": {}, "warned": True},  # known to be incomplete

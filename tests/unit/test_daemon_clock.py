@@ -1,5 +1,6 @@
 """The clock steps: nothing waits for a time that is past or an hour away, and nothing is written by two clocks."""
 
+import json
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.forecast.snapshot import PUBLISHED
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.parse import parse_config_time
 from tests.daemon_bench import make_settings
@@ -127,6 +129,20 @@ def test_a_pin_that_slurm_has_not_followed_is_taken_back_after_a_step_back(daemo
     slurm.tick(-HOUR)
     cycles(daemon, clocks, 14)
     assert any(u.fields.get("ReqNodeList") == "" for u in slurm.writes)
+
+
+def test_forecasts_go_on_after_a_step_back(daemon, clocks):
+    """Else what-ifs would play an hour from now for an hour, and nobody be told of a start."""
+    slurm = daemon.client
+    slurm.submit(12)
+    slurm.submit(12)
+    cycles(daemon, clocks, 3)
+    clocks.stepped = -HOUR
+    slurm.tick(-HOUR)
+    cycles(daemon, clocks, 2)
+    cycles(daemon, clocks, 130)
+    published = json.loads((daemon.settings.paths.run / PUBLISHED).read_text(encoding="utf-8"))
+    assert clocks.time() - 70 < published["now"] <= clocks.time()
 
 
 def test_while_the_clocks_differ_nothing_is_written_and_then_it_goes_on(daemon, clocks, monkeypatch):

@@ -178,6 +178,21 @@ def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
     assert (hlas.state(short), hlas.place(long)) == ("RUNNING", Place.APART)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_requeued_after_its_end_it_has_had_what_it_has_had(hlas: Bench, restarted: bool) -> None:
+    long = submit(hlas)
+    hlas.cycle(20)
+    served = 4 * (hlas.slurm.now - hlas.slurm.records[long].start_time)
+    hlas.slurm.end(long)
+    hlas.cycle(5)
+    if restarted:
+        hlas.restart()
+        hlas.cycle(5)
+    hlas.slurm.requeued(long)
+    hlas.cycle()
+    assert hlas.job(long).service.past == pytest.approx(served)
+
+
 def forgotten_requeue(bench: Bench) -> tuple[str, JobRecord]:
     """A job that asrptd has requeued and seen wait, and its record of before, which slurmctld comes back with."""
     long, _ = long_and_short(bench)

@@ -124,6 +124,31 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
     assert [bench.place(b) for b in blockers] == [Place.RUNNING] * 2
 
 
+@pytest.mark.parametrize("pinned", [True, False], ids=["our start", "Slurm's"])
+def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us(bench, pinned):
+    job_id = bench.slurm.submit(4)
+    if pinned:
+        bench.cycle()
+    else:
+        bench.slurm.tick(bench.slurm.lease)  # nobody was there
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+    bench.slurm.requeued(job_id)
+    bench.slurm.hold(job_id)
+    pause_ends = bench.slurm.records[job_id].eligible_time
+    for _ in range(10):
+        bench.slurm.tick(10)  # its lease is renewed meanwhile
+        bench.cycle()
+    assert bench.slurm.records[job_id].required_nodes == ""
+    bench.slurm.release(job_id)
+    bench.cycle()
+    assert bench.slurm.now < pause_ends
+    assert (bench.place(job_id), bench.job(job_id).why.kind) == (Place.APART, "begin")
+    bench.slurm.tick(pause_ends - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.place(job_id) is Place.RUNNING
+
+
 def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
     """Slurm would start it in the second of its requeue, and end it."""
     job_id = bench.slurm.submit(4)

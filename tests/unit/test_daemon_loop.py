@@ -189,6 +189,29 @@ def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slu
     assert shown == [0.0, 10.0, 20.0, 30.0]
 
 
+@pytest.mark.parametrize("what", ["write_status", "write_hook_conf"])
+def test_a_folder_for_others_that_is_full_keeps_no_job_waiting(make_daemon, slurm, monkeypatch, caplog, what):
+    """Else each cycle would be a failed one, with longer and longer pauses."""
+    daemon = make_daemon()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "there")
+
+    monkeypatch.setattr(loop, what, full)
+    daemon.run(once=True)
+    job_id, new = slurm.submit(4), []
+    slurm.catch_up = lambda: new.append(True)
+    for _ in range(3):
+        daemon._cycle(slurm.now)
+    assert slurm.records[job_id].state == "RUNNING"
+    assert new == [True] * 3
+    assert caplog.text.count("No space left") == 1
+    monkeypatch.undo()
+    daemon._cycle(slurm.now)
+    assert (daemon.settings.paths.hook / "hook.conf").exists()
+    assert read_status(daemon.settings.paths.run).jobs
+
+
 @pytest.mark.parametrize("mode", ["shadow", "order"])
 def test_only_enforce_lets_the_hook_lease(make_daemon, slurm, mode):
     slurm.multifactor = True

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from slurm_asrpt.daemon import rankmap
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.slurm.writeback import pin
@@ -41,14 +42,22 @@ def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(ben
     assert len(bench.audit("start", job_id)) == 2  # at once again
 
 
+@pytest.mark.parametrize("restarted", ["never", "between", "away"])
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED"])
-def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state):
-    """``scontrol requeue`` takes it, and Slurm has kept our pin."""
+def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, restarted):
+    """``scontrol requeue`` takes it, and Slurm has kept our pin. restarted: asrptd, before the requeue or beside it."""
     job_id = bench.slurm.submit(6)
     bench.cycle(2)
     bench.slurm.end(job_id, state)
     bench.cycle(2)
+    if restarted == "between":
+        bench.restart()
+        bench.cycle(2)
+    if restarted == "away":
+        bench.stop()
     bench.slurm.requeued(job_id)
+    if restarted == "away":
+        bench.start()
     bench.cycle(2)
     record = bench.slurm.records[job_id]
     assert (record.required_nodes, record.max_nodes, record.tasks) == ("", 3, 6)
@@ -74,9 +83,10 @@ def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
     job_id = bench.slurm.submit(4)
     bench.cycle()
     bench.slurm.end(job_id, "NODE_FAIL")
-    if restarts:
-        bench.restart()
-    bench.cycle(2)
+    for _ in range(2):
+        if restarts:
+            bench.restart()
+        bench.cycle(2)
     (told,) = bench.audit("pin-failed", job_id)
     assert (told["user"], told["nodes"]) == ("asrpt1", bench.slurm.records[job_id].required_nodes)
     assert "submit it again" in told["remedy"]
@@ -89,6 +99,52 @@ def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
     bench.cycle()
     assert bench.audit("ended", job_id)
     assert not bench.audit("pin-failed")
+
+
+def test_a_start_has_its_time_from_when_it_was_written(bench):
+    """Where slurmctld takes long to answer, the cycle began long before that."""
+    bench.slurm.starts_jobs = False
+    job_id, jobs = bench.slurm.submit(4), bench.slurm.jobs
+
+    def slowly():
+        found = jobs()
+        bench.slurm.tick(12.0)  # daemon.unpin_after_s is 10
+        return found
+
+    bench.slurm.jobs = slowly
+    bench.cycle(2)
+    assert not bench.audit("not-started", job_id)
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0)
+    bench.cycle()
+    assert (bench.place(job_id), len(bench.audit("start", job_id))) == (Place.RUNNING, 1)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(bench, restarts):
+    """slurmctld was killed before it had written the first one down; nobody has requeued that."""
+    bench.slurm.starts_jobs = False
+    first = bench.slurm.submit(6, required_nodes="n1,n2")
+    bench.cycle(2)
+    assert bench.job(first).original is not None
+    rankmap.write_hosts(bench.settings.paths.spool, int(first), ["n1", "n2"])
+    number = int(first) - 1
+    bench.slurm.forget(first)
+    bench.slurm._last = number
+    if restarts:
+        bench.stop()
+    bench.slurm.tick(1)
+    again = bench.slurm.submit(2, profile="flat", priority=55)
+    assert again == first
+    if restarts:
+        bench.start()
+    before = len(bench.slurm.writes)
+    bench.cycle(2)
+    assert bench.job(again).original.tasks == 2
+    assert not any("NumTasks" in update.fields for update in bench.slurm.writes[before:])
+    assert bench.audit("vanished", first) or restarts
+    assert not bench.hosts(first).exists() or restarts
+    assert bench.job(again).tag.profile == "flat"
 
 
 def test_pauses_between_attempts_grow(bench):

@@ -126,3 +126,35 @@ def test_a_job_taken_back_leaves_no_announcement(make_bench):
         bench.cycle()
     assert bench.place(job_id) is Place.APART
     assert list(bench.hosts("x").parent.iterdir()) == []
+
+
+def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
+    """As on a spool that has become read-only."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    bench.hosts(job_id).unlink()
+    bench.hosts(job_id).mkdir()
+    bench.slurm.end(job_id)
+    after = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    assert bench.runs()[job_id]
+    assert bench.place(after) is Place.RUNNING
+    assert str(bench.hosts(job_id)) in caplog.text
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(make_bench, restarted):
+    """Its tasks would be told to run on nodes that it has no more."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    assert bench.hosts(job_id).exists()
+    if restarted:
+        bench.stop()
+    bench.slurm.requeued(job_id)
+    if restarted:
+        bench.start()
+    bench.cycle()
+    assert bench.slurm.records[job_id].state == "PENDING"
+    assert not bench.hosts(job_id).exists()

@@ -1,13 +1,15 @@
 """A new daemon on an old state: same order, nothing twice, and a state that cannot be read stops nobody."""
 
+import errno
 import json
 
 import pytest
 
+from slurm_asrpt.daemon import store
 from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.store import SCHEMA, Store
 from slurm_asrpt.daemon.tracked import SAVED, Place
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.errors import AsrptError, InputError
 
 
 def order(bench):
@@ -188,6 +190,25 @@ def test_whatever_is_saved_of_a_job_is_looked_at_for_changes(bench):
     job_id = bench.slurm.submit(12)
     bench.cycle()
     assert json.loads(bench.job(job_id).dump()).keys() == {"submit_time", "restarts", *SAVED}
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_state_that_cannot_be_read_now_is_not_damaged(bench, monkeypatch, number):
+    """A file server may be back in a moment; what the pins have overwritten stands nowhere else."""
+    queue_up(bench)
+    before = state_file(bench).read_text()
+    bench.stop()
+
+    def fails(*_, **__):
+        raise OSError(number, "not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Path, "read_text", fails)
+        with pytest.raises(AsrptError, match=r"state\.json cannot be read \(not now\)"):
+            bench.start()
+    bench.lead.close()
+    bench.start()
+    assert state_file(bench).read_text() == before
 
 
 def test_an_unchanged_state_is_not_written_again(tmp_path):

@@ -136,6 +136,31 @@ def test_a_start_is_seen_at_once_and_its_gpus_when_all_is_read(slurm: Slurm) -> 
     assert slurm.reads == 1
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_the_last_task_of_an_array_is_not_taken_for_the_array(slurm: Slurm, state: str) -> None:
+    """Until it starts its record is the one in which all of them wait, and no column may tell the two apart."""
+    slurm.change(5, job_id="5", array_tasks="3-4")
+    slurm.look(LONGEST_S)
+    slurm.look()
+    slurm.reads = 0
+    slurm.change(5, job_id="5_4", array_tasks="", state=state, nodes="n1", start_time=2100.0)
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 1
+    assert slurm.look() == slurm.jobs
+    assert slurm.reads == 1
+
+
+def test_an_array_that_is_cancelled_as_a_whole_is_read_once(slurm: Slurm) -> None:
+    slurm.change(5, job_id="5", array_tasks="3-4")
+    slurm.look(LONGEST_S)
+    slurm.look()
+    slurm.reads = 0
+    slurm.change(5, state="CANCELLED", end_time=2200.0)
+    for _ in range(5):
+        assert slurm.look() == slurm.jobs
+    assert slurm.reads == 1
+
+
 def test_a_requeue_gives_the_nodes_back(slurm: Slurm) -> None:
     slurm.change(5, state="RUNNING", nodes="n1", gpus_by_node={"n1": 4})
     slurm.look(after=LONGEST_S)

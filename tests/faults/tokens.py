@@ -1,0 +1,51 @@
+"""What jobs are called in tickets, and what slurmctld's log says of those that it has forgotten."""
+
+from __future__ import annotations
+
+import re
+
+from slurm_asrpt.slurm.arraytasks import read_tasks
+from slurm_asrpt.slurm.records import JobRecord
+
+JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
+"""As slurmctld's log says it: 12, or 12_3(15)."""
+
+
+def token_of(job_id: str, name: str) -> str:
+    """Of a job: its name; of a task of an array with its number."""
+    _, _, task = job_id.partition("_")
+    return f"{name}.{task}" if task else name
+
+
+def tokens_of(record: JobRecord) -> list[str]:
+    """Of a job, or of all tasks of an array that wait in this record."""
+    if record.array_tasks:
+        return [f"{record.name}.{task}" for some in read_tasks(record.array_tasks) for task in some]
+    return [token_of(record.job_id, record.name)]
+
+
+def recovered(log: str) -> set[str]:
+    """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
+    again = set[str]()
+    begun: dict[str, bool] = {}  # whether it has come back since the start
+    for what, job_id in re.findall(rf"(Allocate|Started|Recovered) {JOB}", log):
+        if what == "Recovered":
+            begun |= {job_id: True} if job_id in begun else {}
+        else:
+            again |= {job_id} if begun.get(job_id) else set()
+            begun[job_id] = False
+    return again
+
+
+def ghosts(log: str) -> set[str]:
+    """Ids of jobs that slurmctld has seen to their end, and has called running again since it came back."""
+    over: dict[str, bool] = {}  # whether it has come back since the end
+    events = rf"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) {JOB}( Assoc| done)?"
+    for what, job_id, more in re.findall(events, log):
+        if more == " done":
+            over[job_id] = False
+        elif what == "Recovered" and job_id in over:
+            over[job_id] = True
+        elif what in ("submit_batch_job:", "Allocate", "Started"):  # another job, or another run
+            over.pop(job_id, None)
+    return {job_id for job_id, back in over.items() if back}
