@@ -14,7 +14,6 @@ from types import FrameType
 from slurm_asrpt import switch
 from slurm_asrpt.config import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.attached import Attached
@@ -300,7 +299,7 @@ class Daemon:
             LOG.error("%s; trying again tomorrow", one_line(error))
             return
         if dropped:
-            LOG.info("history: dropped %s that ended more than %d days ago", counted(dropped, "run"), keep_days)
+            LOG.info("history: dropped runs that ended more than %d days ago: %d", keep_days, dropped)
 
     def _sweep(self, now: float) -> None:
         """Progress folders of jobs that ended while nobody looked."""
