@@ -29,6 +29,9 @@ GIVES_WAY = (
 """Figures that a narrow terminal does without, the least needed first."""
 
 
+SINCE = "30days"
+
+
 def add_commands(app: typer.Typer) -> None:
     """Put what-if into asrpt-sim."""
     app.command("what-if", short_help="Replay what Slurm has run under other policies.")(what_if)
@@ -36,7 +39,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def what_if(
     sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
-    since: Annotated[str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.")] = "30days",
+    since: Annotated[
+        str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.  [default: 30days]", show_default=False)
+    ] = "",
     dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Or what it printed.")] = None,
     partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
     nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="What sinfo printed.")] = None,
@@ -105,11 +110,14 @@ def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
         raise InputError(
             f"name one of --sacct and --dump FILE; the file is what this prints: SLURM_TIME_FORMAT=%s {command}"
         )
+    if dump is not None and since:
+        raise InputError("--since is for --sacct: of a file all jobs count")
     if partition:
         slurmdata.partition_argument(partition)
     if dump is None:
         separator = f"|{secrets.token_hex(4)}|"
-        text = slurmdata.ask_sacct(slurmdata.sacct_fields(), slurmdata.since_argument(since), partition, separator)
+        begin = slurmdata.since_argument(since or SINCE)
+        text = slurmdata.ask_sacct(slurmdata.sacct_fields(), begin, partition, separator)
         return slurmdata.parse_jobs(text, "sacct", separator)
     return _of_partitions(slurmdata.parse_jobs(slurmdata.read_text(dump), str(dump)), partition)
 

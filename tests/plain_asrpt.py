@@ -15,7 +15,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
 Key = tuple[float, float, tuple[int, ...], JobId]
@@ -270,7 +270,7 @@ class PlainASrpt:
         for ahead, job_id in enumerate(self._fifo):
             why = self._last.get(job_id)
             if blocker is not None or why is None:
-                why = reason(Phase.WAITING, "behind", ahead=ahead, head=blocker or job_id)
+                why = behind(job_id, ahead, blocker)
             elif not self._may_pass(job_id, why, now):
                 blocker = job_id
             rows.append((job_id, why))

@@ -81,6 +81,11 @@ WORDS = {
         "a job that the present nodes can never hold keeps nobody waiting",
         "nodes must come back, or the job ask for less: submit it anew",
     ),
+    "next": Wording(
+        "the first in line; the next cycle decides whether it can start",
+        _SHORTER,
+        "nothing: it is looked at first",
+    ),
     "behind": Wording(
         "{jobs} ahead; job {head} is next",
         _SHORTER,
@@ -187,6 +192,13 @@ def reason(phase: Phase, kind: str, **facts: Any) -> Reason:
     """
     WORDS[kind]
     return Reason(phase, kind, facts)
+
+
+def behind(job_id: str, ahead: int, head: str | None) -> Reason:
+    """Why a job waits of which no more is known than its place: so many are ahead, the first of them ``head``."""
+    if head is None or head == job_id:
+        return reason(Phase.WAITING, "next")
+    return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
 
 
 def in_words(kind: str, facts: Mapping[str, Any]) -> str:

@@ -320,6 +320,13 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert found["notes"]["cluster"] == "1 x 2 GPUs"
 
 
+def test_of_a_dump_all_jobs_count(ask, tmp_path):
+    (tmp_path / "jobs.txt").write_text("0|2|50|100\n")
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--since", "2weeks")
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == "--since is for --sacct: of a file all jobs count"
+
+
 @pytest.mark.parametrize(
     ("width", "left"), [(52, ["MEAN_WAIT", "RATIO_TO_SLURM"]), (80, ["99%_WAIT", "RATIO_TO_SLURM"])]
 )

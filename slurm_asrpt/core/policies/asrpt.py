@@ -12,7 +12,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_a
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
 from slurm_asrpt.core.policies.baselines import no_room
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
@@ -345,7 +345,7 @@ class ASrpt:
         for ahead, job_id in enumerate(self._fifo):
             why = self._last.get(job_id)
             if blocker is not None or why is None:
-                why = reason(Phase.WAITING, "behind", ahead=ahead, head=blocker or job_id)
+                why = behind(job_id, ahead, blocker)
             elif not self._may_pass(job_id, why, now):
                 blocker = job_id
             rows.append((job_id, why))

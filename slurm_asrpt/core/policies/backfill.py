@@ -18,7 +18,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.freeindex import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import Strategy
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.limittree import LimitTree
 
@@ -281,7 +281,7 @@ class EasyBackfill:
         kept = self.reservation
         if kept is not None and _shape(job) in room and _limit(job) > kept.short(now):
             return _would_delay(kept, now)
-        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+        return behind(job_id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         running = [[end, job_id, *_row(self._running[job_id])] for end, job_id in self._ends]

@@ -11,6 +11,7 @@ from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.reasons import Phase as Phase
 from slurm_asrpt.core.reasons import Reason as Reason
+from slurm_asrpt.core.reasons import behind as behind
 from slurm_asrpt.core.reasons import reason as reason
 from slurm_asrpt.core.registry import Registry
 

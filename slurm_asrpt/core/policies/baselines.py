@@ -20,7 +20,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, has_room
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
 from slurm_asrpt.core.policies.virtual_machine import id_key
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
@@ -249,7 +249,7 @@ class Ordered:
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
         short = lacks_room(job, self._left) if self.conserving and self._last and self._left else None
-        return short or reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+        return short or behind(job_id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         return {"returns": self._returns, "order": [[key[-1], *key[:3]] for key in sorted(self._keys.values())]}

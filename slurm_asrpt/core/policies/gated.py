@@ -34,7 +34,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import packed_alpha
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register, standing
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
 from slurm_asrpt.core.policies.baselines import lacks_room, no_room
 from slurm_asrpt.core.policies.gatedkinds import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gatedplacing import Placing
@@ -315,7 +315,7 @@ class Gated:
         if held is not None:
             until = self._until(held, now)
             return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
-        return reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+        return behind(job.id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         rows = sorted(self._queue.entries.values(), key=lambda e: e.key)

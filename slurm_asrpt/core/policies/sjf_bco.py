@@ -25,7 +25,7 @@ from slurm_asrpt.core.freeindex import Plan
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place, within_each
 from slurm_asrpt.core.placement.sharing import SharedTimes
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, reason, register
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
 from slurm_asrpt.core.policies.baselines import Alone, no_room
 from slurm_asrpt.core.policies.occupancy import LINGER, NO_END_S, Run
 from slurm_asrpt.core.policies.virtual_machine import id_key
@@ -213,7 +213,7 @@ class SjfBcoOnline:
         if entry.alpha is None:
             return reason(Phase.WAITING, "capacity", need=entry.job.gpus)
         told = self._waits.get(entry.job.id)
-        return told.reason if told is not None else reason(Phase.WAITING, "behind", ahead=ahead, head=head)
+        return told.reason if told is not None else behind(entry.job.id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         order = [[entry.job.id, entry.key[0], entry.since] for entry in self._waiting.values()]

@@ -32,6 +32,7 @@ _WHY = {
     "shape": "GPUs were free, but not in the shape asked for",
     "resources": "GPUs were free, but too few CPUs or too little memory beside them",
     "capacity": "the cluster has fewer GPUs than it needs",
+    "next": "it had not been looked at yet",
     "behind": "other jobs were ahead in the queue",
     "placement": "delayed for a better placement",
     "virtual": "shorter predicted work went first",
