@@ -37,8 +37,8 @@ def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_boun
     assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
     assert asrpt.text_of(bounded) == "4 tasks of the array follow as those before them start"
     explained = json.loads(asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", bounded, "--json"]).stdout)
-    assert explained["reason"] == "array"
-    assert explained["changes"]
+    assert explained["tasks"] == {"waiting": 6}
+    assert explained["next"]["changes"]
     assert len({rows[f"{free}_{task}"]["group"] for task in range(6)}) == 1
     asrpt.cancel(*blockers)
     tasks = [f"{bounded}_{task}" for task in (1, 3, 5, 7, 9, 20)]
