@@ -49,7 +49,7 @@ def test_dependencies_of_every_kind(asrpt: Cluster):
     assert all(j.end_time <= done[jobs["singleton"]].start_time for j in namesakes if j.job_id < jobs["singleton"])
     assert done[f"{follows}_1"].start_time >= done[f"{array}_1"].end_time
     for job_id in (never, f"{follows}_2"):
-        assert asrpt.status()[job_id]["reason"] == "dependency-never"
+        wait_for(lambda j=job_id: asrpt.status()[j]["reason"] == "dependency-never", "it never starts", 10)
     assert not asrpt.audit(never, "start")
     assert done[f"{follows}_2"].state == "PENDING"
     assert asrpt.audit(f"{follows}_1", "start")
