@@ -121,7 +121,7 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
         array_tasks=tasks,
         array_most=int(number(raw.get("array_max_tasks"))),
         het=int(number(raw.get("het_job_id"))) != 0,
-        min_nodes=max(1, int(number(raw.get("node_count"), 1))),
+        min_nodes=_min_nodes(raw, state),
         max_nodes=_max_nodes(raw),
         tasks=_tasks(raw),
         tasks_per_node=int(number(raw.get("tasks_per_node"))),
@@ -147,6 +147,13 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
     )
 
 
+def _min_nodes(raw: Mapping[str, Any], state: str) -> int:
+    """A job that waits after a requeue still shows the nodes that it had; its TRES say what it asks for (22.05)."""
+    again = state in (PENDING, *REQUEUED_STATES) and number(raw.get("restart_cnt")) > 0
+    asked = re.findall(r"\bnode=([1-9][0-9]*)", _word(raw.get("tres_req_str"))) if again else []
+    return min([max(1, int(number(raw.get("node_count"), 1))), *map(int, asked)])
+
+
 def _array(raw: Mapping[str, Any]) -> tuple[str, str]:
     """A job's id as Slurm spells it, and the tasks of an array that wait in this one record, if there are several.
 
@@ -167,9 +174,8 @@ def _tasks(raw: Mapping[str, Any]) -> int:
 
 def _max_nodes(raw: Mapping[str, Any]) -> int:
     """From 23.02 on a job that says how many tasks it has never gets more nodes; only 26.05 says so in max_nodes."""
-    most = int(number(raw.get("max_nodes")))
     exact = "EXACT_TASK_COUNT_REQUESTED" in (raw.get("flags") or ())
-    return most or (_tasks(raw) if exact else 0)
+    return int(number(raw.get("max_nodes"))) or (_tasks(raw) if exact else 0)
 
 
 def _exit_code(raw: Any) -> int:

@@ -77,13 +77,14 @@ def test_a_job_on_whole_servers_has_its_ranks_where_heavy_edge_wants_them(asrpt:
 
 def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(asrpt: Cluster):
     """The second time Slurm's own order is as good, on other nodes: with the old host file srun would fail."""
+    ranks = asrpt.lab.home("asrpt1") / "ranks.out"
     write_tail_heavy(asrpt)
     blockers = [asrpt.block(node, gpus) for node, gpus in (("n1", 3), ("n3", 3), ("n4", 4))]
     script = "srun -l sh -c 'echo $SLURMD_NODENAME' > ranks$SLURM_RESTART_COUNT.out\nsleep 5"
     options = ["-n6", "-c1", "--gpus-per-task=1", "--requeue", "--comment=asrpt:profile=tail-heavy"]
     job_id = asrpt.submit(*options, script=script)
     assert asrpt.wait(job_id, "RUNNING").gpus_by_node == {"n1": 1, "n2": 4, "n3": 1}
-    wait_for(lambda: len(asrpt.output("ranks.out").splitlines()) == 6, "its tasks have run", 15)
+    wait_for(lambda: ranks.exists() and len(ranks.read_text().splitlines()) == 6, "its tasks have run", 15)
     asrpt.scontrol("requeue", job_id)
     asrpt.wait(job_id, "PENDING")
     asrpt.cancel(*blockers)

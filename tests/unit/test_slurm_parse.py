@@ -63,6 +63,22 @@ def test_a_time_limit_is_minutes_to_slurm_and_seconds_to_us(value, seconds):
     assert one(time_limit=value).time_limit == seconds
 
 
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"job_state": "PENDING", "restart_cnt": 1}, 2),
+        ({"job_state": "REQUEUED", "restart_cnt": 1}, 2),
+        ({"job_state": "RUNNING", "restart_cnt": 1}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 0}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 1, "tres_req_str": ""}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 1, "node_count": 1}, 1),
+    ],
+)
+def test_a_requeued_job_asks_for_no_more_nodes_than_before(fields, nodes):
+    """Slurm goes on showing the number that it had."""
+    assert one(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+
+
 def test_a_job_that_is_no_array_task():
     assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
     assert one(array_job_id=0, array_task_id=None).job_id == "12"
