@@ -27,7 +27,7 @@ MODULES = {
     "history": "admin_history",
 }
 
-SELDOM = frozenset(("snapshot", "replay", "calibrate", "retrain", "predict", "evaluate", "group", "models"))
+SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "predict", "evaluate", "group", "models"))
 
 app = Tools(
     MODULES,
