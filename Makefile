@@ -60,7 +60,7 @@ fuzz: setup ## The same again and again until MINUTES=10 are over, or one fails:
 
 test-compat: setup test-packages ## End-to-end tests on Debian's other Slurms too, into docs/compatibility.md: about an hour
 	@.ci/packages debootstrap
-	$(BIN)/python -m tests.compat
+	$(BIN)/python -m tests.trials.compat
 
 SEED ?= 1
 FAULTS ?= 3
@@ -124,27 +124,27 @@ rpm: ## RPM packages of the last commit into build/rpm, with RPM_PYTHON=python3.
 
 test-deb: setup deb ## Those packages installed, upgraded, removed and purged in a bare Debian 12
 	@.ci/packages debootstrap
-	$(BIN)/python -m tests.packages build/deb/*.deb
+	$(BIN)/python -m tests.trials.packages build/deb/*.deb
 
 test-rpm: setup rpm ## Those installed, upgraded and removed by rpm in a bare Debian 12: not yet tried on a Red Hat
 	@.ci/packages debootstrap
-	$(BIN)/python -m tests.packages build/rpm/RPMS/*/*.rpm
+	$(BIN)/python -m tests.trials.packages build/rpm/RPMS/*/*.rpm
 
 reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
 	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
 
 man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
-	$(BIN)/python -m slurm_asrpt.configdoc
-	$(BIN)/python -m slurm_asrpt.statusdoc
-	$(BIN)/python -m slurm_asrpt_cli.mandoc
-	$(BIN)/python -m slurm_asrpt_cli.completion
-	$(BIN)/pytest -q tests/unit/test_config_doc.py tests/unit/test_mandoc.py tests/unit/test_docs.py
+	$(BIN)/python -m slurm_asrpt.config.reference
+	$(BIN)/python -m slurm_asrpt.status.schema
+	$(BIN)/python -m slurm_asrpt_cli._app.mandoc
+	$(BIN)/python -m slurm_asrpt_cli._app.completion
+	$(BIN)/pytest -q tests/unit/docs/test_config_doc.py tests/unit/cli/test_mandoc.py tests/unit/docs/test_docs.py
 
 screenshots: setup test-packages ## Draw docs/img anew: asrpt-status on a terminal of 80x24, pages in a browser
-	$(BIN)/python -m tests.screenshots
+	$(BIN)/python -m tests.trials.screenshots
 
 figures: setup ## Draw the pictures of docs/how-it-decides.md anew
-	$(BIN)/python -m tests.figures
+	$(BIN)/python -m tests.trials.figures
 
 clean: ## Remove .venv and all that was built
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.sim.sources import load_trace
-from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.traces import Trace
+from slurm_asrpt.traces.sources import load_trace
 
 KEPT, LEAST = 50, 5
 LEAST_SPREAD, FARTHEST = 0.3, 4.0

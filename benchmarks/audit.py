@@ -1,12 +1,12 @@
 """What the audit trail costs: python -m benchmarks.audit --pending 10000 --json
 
-A daemon's scheduler on a Slurm in memory (tests/fake_slurm.py), 250 nodes of 8 GPUs, asrpt-gated, all GPUs taken and
-``--pending`` jobs waiting. ``idle``: cycles in which nothing changes; ``busy``: one job ends and one starts in each.
-CPU microseconds, medians. ``witness_us``: to keep what a decision is made from, in each cycle. ``told_us``: the digest
-of the inputs and the line of the cycle, in cycles in which something was recorded. ``start_us``: facts of a start, the
-runner-up included. ``share``: of these three in the whole of a busy cycle; a real Slurm's answers take longer to read.
-``idle_bytes``: written in the idle cycles. ``bytes_per_start``: mean length of a start's line; ``bytes_per_decision``:
-of all that was written over the starts.
+A daemon's scheduler on a Slurm in memory (tests/benches/fake_slurm.py), 250 nodes of 8 GPUs, asrpt-gated, all GPUs
+taken and ``--pending`` jobs waiting. ``idle``: cycles in which nothing changes; ``busy``: one job ends and one starts
+in each. CPU microseconds, medians. ``witness_us``: to keep what a decision is made from, in each cycle. ``told_us``:
+the digest of the inputs and the line of the cycle, in cycles in which something was recorded. ``start_us``: facts of a
+start, the runner-up included. ``share``: of these three in the whole of a busy cycle; a real Slurm's answers take
+longer to read. ``idle_bytes``: written in the idle cycles. ``bytes_per_start``: mean length of a start's line;
+``bytes_per_decision``: of all that was written over the starts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.daemon import scheduler, witness
-from tests.daemon_bench import Bench
-from tests.fake_slurm import FakeSlurm
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import FakeSlurm
 
 NODES, GPUS, CYCLES = 250, 8, 20
 PARTS = ("decide", "cycle_facts", "start_facts")

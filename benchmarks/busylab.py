@@ -20,19 +20,19 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from slurm_asrpt.config import DaemonSettings, GroupSettings, SlurmSettings
+from slurm_asrpt.config.settings import DaemonSettings, GroupSettings, SlurmSettings
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.demo import SLURM_CONF
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, Update
-from slurm_asrpt.slurm.tag import parse_tag
 
 T = TypeVar("T")
 MOST_GPUS = 32

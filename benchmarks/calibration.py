@@ -39,12 +39,12 @@ from rich.progress import Progress
 from benchmarks.busylab import big_lab, replay_spec
 from benchmarks.held import Verdict, held
 from benchmarks.swing import swinging
-from slurm_asrpt.config import DEFAULT_POLICY, load_settings
+from slurm_asrpt.config.settings import DEFAULT_POLICY, load_settings
+from slurm_asrpt.history.store import FILE_NAME, History, Run
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd
-from slurm_asrpt.predict.history import FILE_NAME, History, Run
-from slurm_asrpt.sim.sources import load_trace
-from slurm_asrpt.sim.traces import Trace
+from slurm_asrpt.traces import Trace
+from slurm_asrpt.traces.sources import load_trace
 
 SHORTEST_S = 2.0
 LONGEST_H = 3.0

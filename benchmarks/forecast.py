@@ -33,19 +33,19 @@ from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Decision, Start
+from slurm_asrpt.forecast.conformal import Margins
+from slurm_asrpt.forecast.conformal import Start as Estimate
 from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, forecast
-from slurm_asrpt.forecast.margins import Margins
-from slurm_asrpt.forecast.margins import Start as Estimate
+from slurm_asrpt.forecast.sampling import Span
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
-from slurm_asrpt.forecast.span import Span
+from slurm_asrpt.hook.table import answer
 from slurm_asrpt.predict.predictors.base import Lesson
 from slurm_asrpt.predict.predictors.intervals import with_intervals
-from slurm_asrpt.predict.table import answer
 from slurm_asrpt.sim.engine import simulate
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import chains_of, taught
-from slurm_asrpt.sim.sources import load_trace
 from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.traces.sources import load_trace
 
 DAY_S = 86400.0
 Spans = Mapping[JobId, Span]

@@ -26,12 +26,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
 
 TIMES, CONTROL = Path("log") / "hook-times", Path("log") / "control-times"  # where the lab deletes them
 CONTROL_NAME = "control"

@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.documents import load_uncut
-from slurm_asrpt.profile.plancosts import Machines
+from slurm_asrpt.profile.plan_costs import Machines
 from slurm_asrpt.profile.planner import plans
 from slurm_asrpt.profile.schema import uncut_names
 

@@ -23,14 +23,14 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.policies.gated import Gated
+from slurm_asrpt.core.policies.gated.policy import Gated
 from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.generate import pai_like
 from slurm_asrpt.sim.metrics import bounds, slowdowns, summary
-from slurm_asrpt.sim.samples import PHILLY
-from slurm_asrpt.sim.traces import read_trace
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.traces import read_trace
+from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.samples import PHILLY
 
 GATED = "asrpt-gated"
 TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)

@@ -21,9 +21,9 @@ from slurm_asrpt.predict.predictors import predictor_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.evaluation import GPUS, POLICIES
 from slurm_asrpt.sim.predictors import PERFECT
-from slurm_asrpt.sim.sources import load_trace
-from slurm_asrpt.sim.traces import Trace
 from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.traces import Trace
+from slurm_asrpt.traces.sources import load_trace
 
 PAI_GPUS = 400
 PARTS = (0.2, 0.4, 0.6, 0.8)

@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.busylab import big_lab, replay_spec
-from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
@@ -47,9 +47,9 @@ from slurm_asrpt.lab.figures import measure
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.profile.schema import library_names, load_profile
-from slurm_asrpt.sim.samples import PHILLY
-from slurm_asrpt.sim.traces import Trace, read_trace
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.traces import Trace, read_trace
+from slurm_asrpt.traces.samples import PHILLY
 
 HOURS = 2.0
 INTRA = 300e9

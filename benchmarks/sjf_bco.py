@@ -1,7 +1,7 @@
 """How fast SJF-BCO plans: python -m benchmarks.sjf_bco --json
 
-The paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``sim/ringbatch.py``) and larger ones of the same
-make, 8 jobs for each server, in one process. Theorem 6 says O(n_g |J| N log N log T).
+The paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``papers/sjf_bco/workload.py``) and larger ones of the
+same make, 8 jobs for each server, in one process. Theorem 6 says O(n_g |J| N log N log T).
 
 rows: for each batch its jobs, servers, GPUs (N), plans evaluated, and CPU seconds, the median of ``--repeat`` runs: of
 the whole search, and of placing the jobs for one theta and every kappa that makes a difference, without any makespan.
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from papers.sjf_bco.workload import Batch, paper_batch
 from slurm_asrpt.core.batch.planners import sjf_bco, sjf_bco_plans, thresholds
-from slurm_asrpt.sim.ringbatch import Batch, paper_batch
 
 JOBS_PER_SERVER = 8
 HORIZON = 1200.0

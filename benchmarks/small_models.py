@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slurm_asrpt.profile.torchmodels import CrossEntropy
+from slurm_asrpt.profile.library_tools.torch_models import CrossEntropy
 
 
 class Layer(nn.Module):

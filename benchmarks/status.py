@@ -23,8 +23,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from slurm_asrpt.explain import add_ahead
-from slurm_asrpt.status import FILE_NAME, JobStatus, NodeStatus, Status, write_status
+from slurm_asrpt.status.document import FILE_NAME, JobStatus, NodeStatus, Status, write_status
+from slurm_asrpt.status.explain import add_ahead
 
 COMMAND = Path(sys.executable).parent / "asrpt-status"
 USERS, NODES = 50, 1250

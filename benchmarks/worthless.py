@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import replay
-from slurm_asrpt.config import DEFAULT_POLICY
+from slurm_asrpt.config.settings import DEFAULT_POLICY
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.profile.schema import load_profile
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 
 SPREAD = 2.0
 BACKFILL = "easy-backfill"

@@ -8,12 +8,12 @@ from threading import Event
 from typing import Annotated, NoReturn
 
 import typer
-from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import Tool
+from slurm_asrpt_cli._app.help import Tool
+from slurm_asrpt_cli._app.options import run_app
 
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
-from slurm_asrpt.config import Mode, Settings, load_settings
+from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.daemon.lead import wait_to_lead
 from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import AsrptError, InputError, printable

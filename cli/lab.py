@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from slurm_asrpt_cli.common import run_app
-from slurm_asrpt_cli.helping import Version, seldom
-from slurm_asrpt_cli.loading import Tools
-from slurm_asrpt_cli.tables import safe
+from slurm_asrpt_cli._app.help import Version, seldom
+from slurm_asrpt_cli._app.loading import Tools
+from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.tables import safe
 
-from slurm_asrpt.config import parse_settings
+from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
 from slurm_asrpt.lab import cluster, debian, root
 from slurm_asrpt.lab.client import identity

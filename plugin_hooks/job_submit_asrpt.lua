@@ -12,7 +12,7 @@
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
 -- The Python twins of this file are slurm_asrpt/predict/{attachments,group,hookconf,keys,sizes,table,words}.py and
--- slurm_asrpt/slurm/tag.py.
+-- slurm_asrpt/hook/tag.py.
 
 local M = {}
 
@@ -546,7 +546,7 @@ end
 
 local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n"))
 
--- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/predict/keys.py.
+-- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/hook/keys.py.
 function M.keys_of(job, uid, gpus)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
   local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }

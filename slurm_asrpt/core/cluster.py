@@ -107,7 +107,7 @@ def all_alike(nodes: Iterable[Node]) -> list[Node]:
 class ClusterView:
     """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
 
-    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/freeindex.py): bit i of
+    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/free_index.py): bit i of
         masks[f] is set if the i-th node of the table has f GPUs free. bits: the bit of each node.
     kinds: as ``kinds_of`` says; empty where all GPUs are of one.
     overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.

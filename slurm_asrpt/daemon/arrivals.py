@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.daemon.rests import Rests
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
 from slurm_asrpt.forecast.snapshot import Waiting
-from slurm_asrpt.forecast.span import UNKNOWN_S, Span
-from slurm_asrpt.forecast.usual import usual
-from slurm_asrpt.predict.history import Run
+from slurm_asrpt.forecast.survival import usual
+from slurm_asrpt.history.store import Run
 
 WINDOW_S = 86400.0
 """A day: it holds the hours in which people submit and those in which they do not."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, one_line
-from slurm_asrpt.predict.attachments import Attachments, read_attachments
+from slurm_asrpt.hook.attachments import Attachments, read_attachments
 
 LOG = logging.getLogger("asrptd")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
-from slurm_asrpt.config import AuditSettings
+from slurm_asrpt.config.settings import AuditSettings
 
 MOST_UNWRITTEN = 100_000
 SPOKEN = frozenset(

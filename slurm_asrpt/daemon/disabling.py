@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_asrpt import switch
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.daemon.audit import Audit
@@ -27,10 +27,10 @@ from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import as_owner
-from slurm_asrpt.predict.hookconf import write_hook_conf
+from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.client import SlurmClient
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status.document import read_status
 
 PATIENCE_S = 30.0
 """Beyond three cycles: how long asrptd is waited for."""

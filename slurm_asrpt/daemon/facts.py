@@ -6,7 +6,7 @@ from typing import Any
 
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.predict.history import Run
+from slurm_asrpt.history.store import Run
 
 
 def queued_facts(tracked: Tracked, job: Job) -> dict[str, Any]:

@@ -19,19 +19,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from slurm_asrpt.config import DaemonSettings, Mode
+from slurm_asrpt.config.settings import DaemonSettings, Mode
 from slurm_asrpt.daemon.arrays import is_rest
 from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
+from slurm_asrpt.forecast.arrays import Rest
+from slurm_asrpt.forecast.conformal import Margins, Start
 from slurm_asrpt.forecast.estimate import HORIZON_S
-from slurm_asrpt.forecast.following import Rest
-from slurm_asrpt.forecast.margins import Margins, Start
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Waiting, to_json
-from slurm_asrpt.seldom import Seldom
-from slurm_asrpt.slurm.arraytasks import read_tasks
-from slurm_asrpt.status import publish, withdrawn_after
+from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.status.document import publish, withdrawn_after
+from slurm_asrpt.throttle import Seldom
 
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25

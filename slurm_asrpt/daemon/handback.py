@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slurm_asrpt.config import Mode
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.daemon.tracked import Tracked
 from slurm_asrpt.daemon.waiting import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.writer import Writer

@@ -13,12 +13,12 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.sizes import NO_SIZES, Sizes
+from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.shape import cut_for
+from slurm_asrpt.profile.sizes import NO_SIZES, Sizes
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
-from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
 LoadProfile = Callable[[str], JobProfile | UncutFile]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.forecast.span import UNKNOWN_S, Span
-from slurm_asrpt.predict.misses import Misses
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
+from slurm_asrpt.predict.conformal import Misses
 
 
 def span_of(iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:

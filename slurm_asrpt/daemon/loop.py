@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from slurm_asrpt import switch
-from slurm_asrpt.config import Client, Mode, Settings
+from slurm_asrpt.config.settings import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
@@ -34,22 +34,22 @@ from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
+from slurm_asrpt.forecast.calibration import calibration
 from slurm_asrpt.forecast.snapshot import PUBLISHED
-from slurm_asrpt.predict.calibration import calibration
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY_FILE
-from slurm_asrpt.predict.history import History, HistoryError
-from slurm_asrpt.predict.historycare import DAY_S, open_or_set_aside, tend
-from slurm_asrpt.predict.hookconf import FILE_NAME as HOOK_CONF
-from slurm_asrpt.predict.hookconf import render_hook_conf, write_hook_conf
-from slurm_asrpt.predict.misses import Misses
+from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, tend
+from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
+from slurm_asrpt.history.store import History, HistoryError
+from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
+from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
+from slurm_asrpt.predict.conformal import Misses
 from slurm_asrpt.profile.documents import load_named
-from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 from slurm_asrpt.spool import forgotten_progress, hosts_dir, progress_dir
-from slurm_asrpt.status import FILE_NAME as STATUS
-from slurm_asrpt.status import write_status
+from slurm_asrpt.status.document import FILE_NAME as STATUS
+from slurm_asrpt.status.document import write_status
+from slurm_asrpt.throttle import Seldom
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: what waits is handed back to Slurm and nothing more is written; asrpt-admin enable goes on"

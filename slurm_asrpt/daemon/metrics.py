@@ -12,10 +12,10 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, start_http_server
 from prometheus_client.metrics import MetricWrapperBase
 
-from slurm_asrpt.config import Mode
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.calibration import Calibration
-from slurm_asrpt.predict.judge import Drift
+from slurm_asrpt.forecast.calibration import Calibration
+from slurm_asrpt.predict.validation import Drift
 
 M = TypeVar("M", bound=MetricWrapperBase)
 SELDOM_S = 600.0

@@ -15,10 +15,10 @@ from slurm_asrpt.daemon.placing import held
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.forecast.following import Rest
+from slurm_asrpt.forecast.arrays import Rest
+from slurm_asrpt.forecast.sampling import Span
 from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
-from slurm_asrpt.forecast.span import Span
-from slurm_asrpt.slurm.arraytasks import read_tasks
+from slurm_asrpt.slurm.array_tasks import read_tasks
 
 LEAST_PERIODS = 10
 """Times ``forecast_s``: who came in less says nothing of a rate."""

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.audit import Audit
@@ -14,8 +14,8 @@ from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.forecast.margins import Margins
-from slurm_asrpt.predict.misses import Misses
+from slurm_asrpt.forecast.conformal import Margins
+from slurm_asrpt.predict.conformal import Misses
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 

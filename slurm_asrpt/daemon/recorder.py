@@ -13,8 +13,8 @@ from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.predict.history import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, tagged
-from slurm_asrpt.slurm.tag import Tag
+from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, tagged
+from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
 
 LOG = logging.getLogger("asrptd")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from slurm_asrpt.config import Mode
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
@@ -27,7 +27,7 @@ from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
-from slurm_asrpt.forecast.margins import Margins
+from slurm_asrpt.forecast.conformal import Margins
 from slurm_asrpt.slurm import writeback
 
 _MARGINS = TypeAdapter(Margins)

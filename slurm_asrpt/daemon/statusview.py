@@ -16,11 +16,11 @@ from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
-from slurm_asrpt.explain import add_ahead
-from slurm_asrpt.forecast.span import left
-from slurm_asrpt.predict.misses import Misses, whole_ends
+from slurm_asrpt.forecast.sampling import left
+from slurm_asrpt.predict.conformal import Misses, whole_ends
 from slurm_asrpt.slurm.request import gpus_of
-from slurm_asrpt.status import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.explain import add_ahead
 
 
 def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:

@@ -13,9 +13,9 @@ from typing import Any
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies.base import Reason
+from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
-from slurm_asrpt.slurm.tag import Tag
 from slurm_asrpt.slurm.writeback import Original
 
 LONGEST_BACKOFF_S = 300.0

@@ -5,7 +5,7 @@ A lease of ours looks like a begin time, so the two are told apart here.
 
 from __future__ import annotations
 
-from slurm_asrpt.config import Mode
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
 from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Tracked

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from slurm_asrpt.audit.inputs import Inputs, decisions_of, digest, to_document
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place

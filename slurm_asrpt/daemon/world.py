@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from slurm_asrpt.config import Mode
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
@@ -20,12 +20,12 @@ from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.site import AdminRules
 from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, is_another, still_its_run
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
-from slurm_asrpt.predict.history import Run
-from slurm_asrpt.slurm.arraytasks import read_tasks
-from slurm_asrpt.slurm.leftwords import LEFT_WORDS
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.slurm.array_tasks import read_tasks
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 
 REQUEUE_REST_S = 2.0
 """Started in the second of its requeue, a job dies of the revoked credential of the run before.

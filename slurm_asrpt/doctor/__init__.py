@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor import daemon, hook, permissions, predictions, slurm, systemd
 from slurm_asrpt.doctor.findings import Finding, State, failure
 from slurm_asrpt.doctor.look import Look, look_at_slurm

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.install import luablock
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.install import lua_plugin, luablock
 from slurm_asrpt.install.site import placed
 from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
-from slurm_asrpt.slurm import lua
 from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
 
 INSTALL = "asrpt-admin install --apply"
 RECENT_S = 3600.0
@@ -33,8 +32,8 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield failure("lua", "slurm.conf loads no Lua", first + wanted)
         return
     later = plugins[plugins.index("lua") + 1 :]
-    if lua.plugin(look.config) is None:
-        text = f"no {lua.PLUGIN} in PluginDir of this machine"
+    if lua_plugin.plugin(look.config) is None:
+        text = f"no {lua_plugin.PLUGIN} in PluginDir of this machine"
         yield warning("lua", text, "run this on the controller; there, install Slurm's Lua plugin")
     elif later:
         remedy = f"JobSubmitPlugins={','.join([p for p in plugins if p != 'lua'] + ['lua'])}"
@@ -74,8 +73,8 @@ def _script(look: Look) -> Path:
 
 def _trouble(text: bytes, look: Look) -> str:
     """Why slurmctld's Lua cannot load it, as far as that can be told here."""
-    plugin = lua.plugin(look.config)
-    return lua.trouble_with(text, plugin) or "" if plugin else ""
+    plugin = lua_plugin.plugin(look.config)
+    return lua_plugin.trouble_with(text, plugin) or "" if plugin else ""
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:

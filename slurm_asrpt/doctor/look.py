@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor.systemd import Unit, look_at_units
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.cli import CliClient

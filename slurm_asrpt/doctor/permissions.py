@@ -7,16 +7,16 @@ import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.history.store import FILE_NAME as HISTORY
+from slurm_asrpt.hook import hook_conf, table
 from slurm_asrpt.install import luablock
 from slurm_asrpt.install.slurmlines import SCRIPTS
-from slurm_asrpt.predict import hookconf, table
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
-from slurm_asrpt.whereabouts import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 
 
 def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _slurm_user(config: Mapping[str, str]) -> set[int]:
 
 def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
     paths = settings.paths
-    files = [paths.hook / name for name in (hookconf.FILE_NAME, table.FILE_NAME)]
+    files = [paths.hook / name for name in (hook_conf.FILE_NAME, table.FILE_NAME)]
     script = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     settings_file = Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
     folders = [paths.state, paths.run, paths.hook, paths.spool, hosts_dir(paths.spool), progress_dir(paths.spool)]

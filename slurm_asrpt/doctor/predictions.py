@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from slurm_asrpt.config import Settings
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line, printable
-from slurm_asrpt.predict import hookconf, table
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import DamagedError, History, HistoryError
-from slurm_asrpt.predict.judge import Drift, drift
+from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
+from slurm_asrpt.history.store import DamagedError, History, HistoryError
+from slurm_asrpt.hook import hook_conf, table
 from slurm_asrpt.predict.model import ModelError, active_name, load_model
 from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.retrain import models_folder
+from slurm_asrpt.predict.validation import Drift, drift
 
 RECENT_RUNS = 500
 """Runs looked at for drift."""
@@ -22,9 +22,9 @@ STALE_TABLE_S = 7 * 86400.0
 
 
 def _hook(settings: Settings, now: float) -> Iterator[Finding]:
-    path = settings.paths.hook / hookconf.FILE_NAME
+    path = settings.paths.hook / hook_conf.FILE_NAME
     try:
-        until = hookconf.valid_until(path.read_bytes())
+        until = hook_conf.valid_until(path.read_bytes())
     except OSError as error:
         text, remedy = f"{path}: {error.strerror}", "start asrptd; it writes this file every cycle"
         yield Finding("hook", State.FAILURE, text, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from slurm_asrpt.config import Mode, Settings
+from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look

@@ -15,12 +15,11 @@ from itertools import chain
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.forecast.following import Following, Rest
-from slurm_asrpt.forecast.luck import Luck, tasks_in
-from slurm_asrpt.forecast.margins import Start
+from slurm_asrpt.forecast.arrays import Following, Rest
+from slurm_asrpt.forecast.conformal import Start
 from slurm_asrpt.forecast.replay import Arrival, Replay
+from slurm_asrpt.forecast.sampling import Luck, Spans, left, tasks_in
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
-from slurm_asrpt.forecast.span import Spans, left
 
 STEP = 10
 SAMPLES, LEAST_SAMPLES = 4 * STEP - 1, 2 * STEP - 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.forecast.following import Following
+from slurm_asrpt.forecast.arrays import Following
 from slurm_asrpt.forecast.snapshot import Snapshot
 
 Arrival = tuple[Job, float]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from pydantic import ConfigDict, TypeAdapter
 
+from slurm_asrpt.core.conformal import Moves
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
-from slurm_asrpt.forecast.following import Rest
-from slurm_asrpt.forecast.margins import Margins
-from slurm_asrpt.forecast.moves import Moves
-from slurm_asrpt.forecast.span import UNKNOWN_S, Span
+from slurm_asrpt.forecast.arrays import Rest
+from slurm_asrpt.forecast.conformal import Margins
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
 
 PUBLISHED = "forecast.json"
 """In the run folder, for asrpt-status --what-if."""

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_asrpt.config import load_settings
-from slurm_asrpt.install import luablock
+from slurm_asrpt.config.location import RUN
+from slurm_asrpt.config.settings import load_settings
+from slurm_asrpt.hook import hook_conf, table
+from slurm_asrpt.install import lua_plugin, luablock
 from slurm_asrpt.install.parts import File, FirstFile, Folder, Include, Part
 from slurm_asrpt.install.site import UNITS, Site
 from slurm_asrpt.install.slurmlines import SCRIPTS, Line, State, scripts_of, wanted_lines, words
-from slurm_asrpt.predict import hookconf, table
-from slurm_asrpt.slurm import lua
 from slurm_asrpt.spool import hosts_dir, progress_dir
-from slurm_asrpt.whereabouts import RUN
 
 MODULE, INCLUDE = "submit hook", "its include"
 
@@ -102,7 +101,7 @@ def _hook(site: Site) -> Iterator[Part]:
     for key, name in SCRIPTS.items():
         named = (key,) if str(paths.scripts / name) in scripts_of(site.config, key) else ()
         yield File(key, scripts / name, site.script(name), 0o755, named)
-    yield FirstFile("hook's settings", hook / hookconf.FILE_NAME, lambda: _hook_conf(site), owner, taken=True)
+    yield FirstFile("hook's settings", hook / hook_conf.FILE_NAME, lambda: _hook_conf(site), owner, taken=True)
     empty = table.render_table({})
     yield FirstFile("hook's table", hook / table.FILE_NAME, lambda: empty, owner, taken=True)
 
@@ -110,11 +109,11 @@ def _hook(site: Site) -> Iterator[Part]:
 def _hook_conf(site: Site) -> bytes:
     """What a stopped asrptd leaves: jobs are tagged and not leased."""
     settings = site.settings
-    return hookconf.render_hook_conf(settings.slurm.partitions, 0, time.time(), settings.group)
+    return hook_conf.render_hook_conf(settings.slurm.partitions, 0, time.time(), settings.group)
 
 
 def _include(site: Site) -> Include:
-    plugin = lua.plugin(site.config)
+    plugin = lua_plugin.plugin(site.config)
     needed = not site.config or "lua" in words(site.config, "JobSubmitPlugins")
     return Include(INCLUDE, site.at(site.lua), site.block(), plugin, needed)
 

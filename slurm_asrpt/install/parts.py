@@ -12,9 +12,8 @@ from typing import Protocol
 
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.install import luablock
+from slurm_asrpt.install import lua_plugin, luablock
 from slurm_asrpt.install.slurmlines import State
-from slurm_asrpt.slurm import lua
 
 Owner = tuple[int, int] | None
 
@@ -153,7 +152,7 @@ class Include:
     def put(self) -> str:
         before = self._text()
         after = self._named(lambda text: luablock.with_block(text, self.block), before)
-        trouble = lua.trouble_with(after, self.plugin) if self.plugin else ""
+        trouble = lua_plugin.trouble_with(after, self.plugin) if self.plugin else ""
         if trouble:
             raise AsrptError(f"{self.path}: would not load with our lines in it ({trouble}); put them in by hand")
         kept = backup(self.path) if luablock.without_block(before) else ""

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.config import PathSettings, Settings
+from slurm_asrpt.config.location import DEFAULT_PATH
+from slurm_asrpt.config.settings import PathSettings, Settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.install import luablock
 from slurm_asrpt.shipped import ETC, HOOKS, shipped
-from slurm_asrpt.whereabouts import DEFAULT_PATH
 
 UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 DEFAULT_UNITS = Path("/etc/systemd/system")

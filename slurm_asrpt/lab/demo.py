@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slurm_asrpt import __version__
-from slurm_asrpt.config import DEFAULT_POLICY, PolicySettings, load_settings, parse_settings
+from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, load_settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
@@ -36,10 +36,10 @@ from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.train import Parser
 from slurm_asrpt.lab.workload import LONGEST_S, DemoJob, Shape, make_workload
-from slurm_asrpt.sim.samples import PHILLY
-from slurm_asrpt.sim.traces import read_trace
 from slurm_asrpt.slurm.parse import parse_config, parse_jobs
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
+from slurm_asrpt.traces import read_trace
+from slurm_asrpt.traces.samples import PHILLY
 
 BASE_PORT = 16900
 NODES = "8x8"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from slurm_asrpt.errors import MachineError
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
 
 DONE = "COMPLETED"
 

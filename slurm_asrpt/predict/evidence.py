@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.predict.history import History, Run, features_text
-from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.misses import Misses, whole_ends
+from slurm_asrpt.history.store import History, Run, features_text
+from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.table import Answer, Entry, answer
+from slurm_asrpt.predict.conformal import Misses, whole_ends
 from slurm_asrpt.predict.predictors import TEACHING
-from slurm_asrpt.predict.table import Answer, Entry, answer
 
 MOST_RUNS = 100
 

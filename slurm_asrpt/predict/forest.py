@@ -3,7 +3,7 @@
 Both features are categories, so all rows of one (group, user) cell are one point: no split can part them. A fully grown
 tree parts every two cells whose means differ, in whatever order it splits. So a tree answers for a cell in its bag with
 the mean of that cell's rows in the bag, and of the whole tree only the bootstrap has to be made: 700,000 rows and 100
-trees take seconds. tests/unit/test_forest.py compares with scikit-learn's forest, bootstrap by bootstrap.
+trees take seconds. tests/unit/predict/test_forest.py compares with scikit-learn's forest, bootstrap by bootstrap.
 
 A tree whose bag holds no row of a cell says nothing about it: it would answer with some neighbour's figure. A cell's
 prediction is therefore the mean of those trees that have seen it (docs/decisions/0005).

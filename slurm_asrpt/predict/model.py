@@ -18,7 +18,7 @@ from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
-from slurm_asrpt.predict.table import renewed
+from slurm_asrpt.hook.table import renewed
 
 FORMAT, FORMER = 5, 4
 """FORMER: with a table of the format before; it is read, too, so that an upgrade has something to compare with."""

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.config import PredictSettings, Settings
+from slurm_asrpt.config.settings import PredictSettings, Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
-from slurm_asrpt.predict import table
+from slurm_asrpt.history.maintenance import tend
+from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
+from slurm_asrpt.history.store import History, Sample
+from slurm_asrpt.hook import table
+from slurm_asrpt.hook.table import parse_table, render_table
 from slurm_asrpt.predict.forest import Progress, silent
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY_NAME
-from slurm_asrpt.predict.history import History, Sample
-from slurm_asrpt.predict.historycare import tend
-from slurm_asrpt.predict.judge import Entries, Verdict, judge, judge_imports
 from slurm_asrpt.predict.model import (
     Model,
     ModelInfo,
@@ -36,7 +36,7 @@ from slurm_asrpt.predict.model import (
     usable,
 )
 from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
-from slurm_asrpt.predict.table import parse_table, render_table
+from slurm_asrpt.predict.validation import Entries, Verdict, judge, judge_imports
 
 
 class RetrainError(AsrptError):

@@ -24,7 +24,7 @@ from slurm_asrpt.profile.schema import (
     read_text,
 )
 from slurm_asrpt.profile.shape import cut_named, split_name
-from slurm_asrpt.profile.tomltable import Table, read_toml
+from slurm_asrpt.profile.toml_table import Table, read_toml
 
 Document = ProfileFile | UncutFile
 

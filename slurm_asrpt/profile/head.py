@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.profile.tomltable import Table, quote, short
+from slurm_asrpt.profile.toml_table import Table, quote, short
 
 VERSION = 1
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")

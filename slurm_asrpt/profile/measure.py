@@ -23,7 +23,7 @@ from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.clock import device_name, software, wake
 from slurm_asrpt.profile.head import MEASURED, Head, Provenance
 from slurm_asrpt.profile.rounds import LOSS, Blocks, How, Iteration, Subject, Whole
-from slurm_asrpt.profile.torchblocks import Piece, detached, kept_bytes, map_tensors, size_of, tensors, trace
+from slurm_asrpt.profile.torch_blocks import Piece, detached, kept_bytes, map_tensors, size_of, tensors, trace
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -26,7 +26,7 @@ from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time, stage_costs
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.cut import Cut, divisors, job_profile, memory_bytes, micro_batches
-from slurm_asrpt.profile.plancosts import Array, Costs, Links, Machines
+from slurm_asrpt.profile.plan_costs import Array, Costs, Links, Machines
 
 SINGLE = np.float32
 Singles = NDArray[np.float32]

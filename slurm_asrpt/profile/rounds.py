@@ -18,7 +18,7 @@ import torch
 
 from slurm_asrpt.profile.blocks import Block
 from slurm_asrpt.profile.clock import Lead, Span, begin_peak, peak, spanned, total, wait
-from slurm_asrpt.profile.torchblocks import Piece, call, detached, map_tensors, size_of, tensors
+from slurm_asrpt.profile.torch_blocks import Piece, call, detached, map_tensors, size_of, tensors
 
 OPTIMISERS: dict[str, Callable[[Iterable[Any]], Any]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-5),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from slurm_asrpt.predict.sizes import Sizes
 from slurm_asrpt.profile.blocks import UncutFile
 from slurm_asrpt.profile.cut import Cut, even_cut
+from slurm_asrpt.profile.sizes import Sizes
 
 _SHAPE = re.compile(r"1gpu|(?:tp([1-9][0-9]{0,3}))?(?:pp([1-9][0-9]{0,3}))?(?:dp([1-9][0-9]{0,4}))?")  # Cut.suffix
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node, capacity
 from slurm_asrpt.sim.engine import Result
-from slurm_asrpt.sim.jobtable import Floats, JobTable
+from slurm_asrpt.sim.job_table import Floats, JobTable
 
 
 def design_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
     """DESIGN.md section 3: the sum over jobs of max(completion of preemptive SRPT, r_i + p_i), seconds.
 
     Not a bound in the strict sense: SRPT may finish the narrow job first, of which the sum then counts p_i, and let
-    all others wait for it, while a real cluster runs it beside them (tests/unit/test_bound.py has such an instance).
+    all others wait for it, while a real cluster runs it beside them (tests/unit/sim/test_bound.py has an instance).
     Close to ``sound_bound`` and mostly above it; a schedule below it is no error. Jobs that can never run are left out.
     """
     release, length, alone = _columns(table, nodes, fabric)

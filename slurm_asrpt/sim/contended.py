@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node
-from slurm_asrpt.core.contention import Crossing
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import Policy
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.timing.contention import Crossing
 from slurm_asrpt.core.timing.ring import Degradation, Linear
 from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.workload import Cluster
 
 

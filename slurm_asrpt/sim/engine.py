@@ -22,7 +22,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.sim.jobtable import Floats, Ints, JobTable
+from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
 from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"

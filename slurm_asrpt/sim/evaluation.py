@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from slurm_asrpt.frames import pd
-from slurm_asrpt.predict.evaluate import Case
-from slurm_asrpt.predict.history import Run
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.predict.evaluation import Case
 from slurm_asrpt.predict.predictors import Lesson
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictors import chains_of
-from slurm_asrpt.sim.traces.base import Trace, clean
-from slurm_asrpt.sim.workload import Cluster, Options, build, recurrence_key
+from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.traces.base import Trace, clean, recurrence_key
 
 POLICIES = ("asrpt", "asrpt-gated")
 GPUS = 8

@@ -8,7 +8,7 @@ import numpy as np
 
 from slurm_asrpt.sim.bound import design_bound, sound_bound
 from slurm_asrpt.sim.engine import Result
-from slurm_asrpt.sim.jobtable import Floats, JobTable
+from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.workload import Cluster
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_asrpt.hook.table import answer
 from slurm_asrpt.predict.predictors import Chain, Predictor, make_predictor, predictor_names
 from slurm_asrpt.predict.predictors.base import Features
-from slurm_asrpt.predict.table import answer
 
 Floats = NDArray[np.float64]
 

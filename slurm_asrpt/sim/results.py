@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import umask
-from slurm_asrpt.frames import pd
+from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
 from slurm_asrpt.sim.recorder import Placements, Recorder, play

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.policies import policy_names, policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.engine import PERFECT
-from slurm_asrpt.sim.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
-from slurm_asrpt.sim.traces import AUTO, check_format
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
+from slurm_asrpt.traces import AUTO, check_format
+from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
 
 _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 _NOT_SETTABLE = frozenset({"fabric"})  # the workload gives it

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.config import PolicySettings
+from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.frames import pd
-from slurm_asrpt.predict.history import Origin, Run
-from slurm_asrpt.sim import whatif
+from slurm_asrpt.history.store import Origin, Run
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.sim import what_if
 from slurm_asrpt.sim.engine import Progress, simulate_named
 from slurm_asrpt.sim.evaluation import trace_of_runs
-from slurm_asrpt.sim.whatif import Outcome, Past
+from slurm_asrpt.sim.what_if import Outcome, Past
 
 Floats = NDArray[np.float64]
 CHANGE = 0.05
@@ -80,11 +80,11 @@ def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progre
         raise InputError(
             "asrptd has recorded no job in that time; let it run in mode shadow, or reach back with --since"
         )
-    past = _as_they_ran(whatif.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
+    past = _as_they_ran(what_if.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
     chosen = policy.chosen(policy_settings(policy.name))
     result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
-    wait, ran = whatif.waits_of(result), result.end - result.start
-    outcomes = [whatif.outcome(whatif.AS_IT_WAS, past, past.wait), whatif.outcome(policy.name, past, wait, ran)]
+    wait, ran = what_if.waits_of(result), result.end - result.start
+    outcomes = [what_if.outcome(what_if.AS_IT_WAS, past, past.wait), what_if.outcome(policy.name, past, wait, ran)]
     frame = _compared(past, wait, ran)
     users = sorted(_shares(frame, "user"), key=lambda share: (share.ratio, share.name))
     return Report(past, outcomes, users, list(_shares(frame, "size")), result.interrupted)
@@ -158,7 +158,7 @@ def _size(power: int) -> str:
 
 LIMITS = (
     "Jobs without a profile run as long as they ran, wherever that is: for them placement gains nothing.",
-    *whatif.LIMITS[1:],
+    *what_if.LIMITS[1:],
     "Jobs that still wait or run are missing, on both sides: the shorter the period, the more that is.",
 )
 
@@ -166,7 +166,7 @@ LIMITS = (
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """What a reader must know of the data. left, vanished: jobs that the audit trail says so of."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
-    said = whatif.remarks(found.past)
+    said = what_if.remarks(found.past)
     said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: quicker or slower by where they are placed.")
     if left:
         said.append(

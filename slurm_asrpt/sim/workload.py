@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import Fabric, Node, all_alike, capacity, spread
 from slurm_asrpt.core.job import JobProfile, unprofiled
-from slurm_asrpt.frames import pd
+from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
-from slurm_asrpt.sim.jobtable import JobTable
-from slurm_asrpt.sim.predictors import PERFECT, PREDICTORS, RETRAIN_S, Learning, chains_of, predictions, taught
-from slurm_asrpt.sim.traces.base import Trace
+from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.predictors import (
+    PERFECT,
+    PREDICTORS,
+    RETRAIN_S,
+    Learning,
+    chains_of,
+    predictions,
+    taught,
+)
+from slurm_asrpt.traces.base import Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -171,13 +179,6 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     if options.load is not None:
         table = replace(table, submit=table.submit * (own_load / options.load))
     return Workload(table, cluster, _notes(trace, table, cluster, own_load, first, moved))
-
-
-def recurrence_key(jobs: pd.DataFrame) -> pd.Series:
-    """The group of each job: the source's, else user and GPUs, else queue and GPUs."""
-    owner = jobs["user"].where(jobs["user"] != "", jobs["queue"])
-    proxy = owner + "/" + jobs["gpus"].astype(str)
-    return pd.Series(jobs["group"].where(jobs["group"] != "", proxy))
 
 
 def offered_load(table: JobTable, cluster: Cluster) -> float:

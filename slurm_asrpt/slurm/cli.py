@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import glance, parse
 from slurm_asrpt.slurm.client import SlurmConfig

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.seldom import Seldom
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
+from slurm_asrpt.throttle import Seldom
 
 MANY = 500
 """Fewer jobs are read in full each time."""

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm import parse
 from slurm_asrpt.slurm.cli import WHOLE_ARRAYS, CliClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.slurm.arraytasks import read_tasks
+from slurm_asrpt.slurm.array_tasks import read_tasks
 
 PENDING = "PENDING"
 RUNNING_STATES = frozenset(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.job import Request
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.constraint import alternatives, satisfies
-from slurm_asrpt.slurm.leftwords import LEFT_WORDS
 from slurm_asrpt.slurm.parse import expand, not_whole, parse_gres
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 
 Nodes = Sequence[NodeRecord]
 

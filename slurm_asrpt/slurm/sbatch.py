@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.jobscript import sbatch_words
+from slurm_asrpt.hook.job_script import sbatch_words
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 _VALUED = """

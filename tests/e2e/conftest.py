@@ -20,21 +20,21 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.daemon.recorder import REQUEUED
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.history.store import FILE_NAME as HISTORY
+from slurm_asrpt.history.store import History, Run
+from slurm_asrpt.hook.keys import owned
+from slurm_asrpt.hook.table import FILE_NAME as TABLE
+from slurm_asrpt.hook.table import Entry, render_table
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY
-from slurm_asrpt.predict.history import History, Run
-from slurm_asrpt.predict.keys import owned
-from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status.document import read_status
 
 COMMANDS = Path(sys.executable).parent
 LEASE_S = 8

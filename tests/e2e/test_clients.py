@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient

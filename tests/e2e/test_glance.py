@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.config import SlurmSettings
+from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.glance import Queue
 from slurm_asrpt.slurm.records import PENDING, JobRecord
@@ -36,7 +36,7 @@ class Glancing(CliClient):
 
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Glancing:
-    monkeypatch.setattr("slurm_asrpt.seldom.REST", 1e6)  # what it lacks is not read either
+    monkeypatch.setattr("slurm_asrpt.throttle.REST", 1e6)  # what it lacks is not read either
     return Glancing(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
 

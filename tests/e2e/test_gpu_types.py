@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.hook.tag import parse_tag
 
 from .conftest import COMMANDS, QUICK, SOON_S, Cluster, own_cluster, wait_for
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.predict.history import FILE_NAME, History, Origin
+from slurm_asrpt.history.store import FILE_NAME, History, Origin
 
 from .conftest import Cluster, own_cluster, wait_for
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.hookconf import FILE_NAME as HOOK_CONF
-from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, render_table
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.hook.table import FILE_NAME as TABLE
+from slurm_asrpt.hook.table import Entry, render_table
+from slurm_asrpt.hook.tag import parse_tag
 
 from .conftest import Cluster, wait_for
 

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict.group import describe
-from slurm_asrpt.predict.hookconf import write_hook_conf
-from slurm_asrpt.predict.jobscript import gpus_asked
-from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.table import FILE_NAME, Entry, render_table
-from slurm_asrpt.slurm.tag import Tag, parse_tag
+from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.hook.job_script import gpus_asked
+from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
+from slurm_asrpt.hook.tag import Tag, parse_tag
 
 from .conftest import Cluster
 

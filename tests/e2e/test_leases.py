@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status.document import read_status
 
 from .conftest import COMMANDS, LEASE_S, Cluster, own_cluster, wait_for
 

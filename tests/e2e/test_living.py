@@ -12,10 +12,10 @@ import pytest
 
 from slurm_asrpt import switch
 from slurm_asrpt.daemon.store import SCHEMA
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.install import luablock
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status.document import read_status
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
 
 from .conftest import SOON_S, Cluster, wait_for
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.predict.history import Source
-from slurm_asrpt.predict.sizes import Sizes
-from slurm_asrpt.slurm.tag import Tag, parse_tag
+from slurm_asrpt.history.store import Source
+from slurm_asrpt.hook.tag import Tag, parse_tag
+from slurm_asrpt.profile.sizes import Sizes
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 

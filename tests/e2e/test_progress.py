@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.history import Source
+from slurm_asrpt.history.store import Source
 
 from .conftest import Cluster, wait_for
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.predict.history import FILE_NAME, Source
-from slurm_asrpt.slurm.tag import parse_tag
+from slurm_asrpt.history.store import FILE_NAME, Source
+from slurm_asrpt.hook.tag import parse_tag
 
 from .conftest import COMMANDS, QUICK, Cluster, own_cluster, wait_for
 

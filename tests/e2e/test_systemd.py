@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.config import load_settings
+from slurm_asrpt.config.settings import load_settings
+from slurm_asrpt.hook.table import read_table
 from slurm_asrpt.install.site import UNITS, Site
-from slurm_asrpt.predict.table import read_table
-from tests import systemd_trial
+from tests.trials import systemd as systemd_trial
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 from .test_slurm_user import SLURM_USER, known

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.sim import slurmdata, whatif
+from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.traces import accounting
 
 from .conftest import COMMANDS, own_lab, wait_for
 
@@ -62,9 +63,9 @@ def what_if(lab: Lab, *words: str, user: str | None = None) -> str:
 def jobs_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, float]]:
     """GPUs and wait of each job as what-if reads the live sacct."""
     monkeypatch.setenv("SLURM_CONF", str(lab.slurm_conf))
-    fields, separator = slurmdata.sacct_fields(), "|3f0c|"
-    since = slurmdata.since_argument("1days")
-    jobs = slurmdata.parse_jobs(slurmdata.ask_sacct(fields, since, separator=separator), "sacct", separator).jobs
+    fields, separator = accounting.sacct_fields(), "|3f0c|"
+    since = accounting.since_argument("1days")
+    jobs = accounting.parse_jobs(accounting.ask_sacct(fields, since, separator=separator), "sacct", separator).jobs
     return {row.job_id: (row.gpus, row.wait_s) for row in jobs.itertuples()}
 
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT
 from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.history.store import FILE_NAME as HISTORY
+from slurm_asrpt.history.store import History
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY
-from slurm_asrpt.predict.history import History
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 from tests.e2e.conftest import BASE_PORT, COMMANDS

@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 
 from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.history.store import FILE_NAME as HISTORY
+from slurm_asrpt.hook.table import FILE_NAME as TABLE
+from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.lab import accounting, machine, processes
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.predict.history import FILE_NAME as HISTORY
-from slurm_asrpt.predict.table import FILE_NAME as TABLE
-from slurm_asrpt.predict.table import Entry, render_table
 from slurm_asrpt.slurm.records import PENDING, JobRecord
-from slurm_asrpt.status import read_status
+from slurm_asrpt.status.document import read_status
 from tests.e2e.conftest import wait_for
 from tests.faults.arena import LEASE_S, TIMEOUT_S, Arena
 from tests.faults.invariants import SLACK_S, Wish

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
-from slurm_asrpt.slurm.tag import parse_tag
 
 SLACK_S = 5.0
 """Between Slurm's whole seconds, our clock and the time that a read takes on a busy machine."""

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.records import PENDING, Update
-from tests.daemon_bench import Bench
-from tests.fake_slurm import FakeSlurm
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import FakeSlurm
 
 MOST_CYCLES = 900
 """More than enough for every backoff and a lease."""

@@ -182,7 +182,7 @@ def test_what_the_loss_keeps_counts() -> None:
 def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
     from slurm_asrpt.profile.measure import _materialised
     from slurm_asrpt.profile.rounds import How
-    from slurm_asrpt.profile.torchblocks import trace
+    from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt.profile.analytic import uncut
 from slurm_asrpt.profile.documents import load_uncut, parse_document
-from slurm_asrpt.profile.models import MODELS as TABLE1
-from slurm_asrpt.profile.models import Model
-from slurm_asrpt.profile.today import MODELS as TODAY
+from slurm_asrpt.profile.library_tools.analytic import uncut
+from slurm_asrpt.profile.library_tools.models import MODELS as TABLE1
+from slurm_asrpt.profile.library_tools.models import Model
+from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
 
 torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
 
-from slurm_asrpt.profile import measured  # noqa: E402
 from slurm_asrpt.profile.blocks import format_uncut  # noqa: E402
-from slurm_asrpt.profile.torchblocks import trace  # noqa: E402
+from slurm_asrpt.profile.library_tools import measured  # noqa: E402
+from slurm_asrpt.profile.torch_blocks import trace  # noqa: E402
 from tests.integration.fake_cuda import FakeGpu, gpu  # noqa: E402
 
 __all__ = ["gpu"]

@@ -1,4 +1,4 @@
-"""`asrpt` against Algorithm 1 written once more (tests/algorithm1.py), job by job, start and end exactly."""
+"""`asrpt` against Algorithm 1 written once more (tests/reference/algorithm1.py), job by job, start and end exactly."""
 
 from fractions import Fraction
 
@@ -11,8 +11,8 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.engine import simulate
-from slurm_asrpt.sim.jobtable import JobTable
-from tests import algorithm1
+from slurm_asrpt.sim.job_table import JobTable
+from tests.reference import algorithm1
 
 PLAIN = ((1, 1, 0), (2, 1, 0), (3, 2, 0), (4, 1, 0))
 HEAVY = ((1, 1, 0), (1, 2, 0), (2, 1, 4), (2, 1, 16), (3, 1, 1), (4, 2, 8))

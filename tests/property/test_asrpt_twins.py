@@ -1,4 +1,4 @@
-"""The quick A-SRPT decides as the plain one does (tests/plain_asrpt.py), whatever happens to both.
+"""The quick A-SRPT decides as the plain one does (tests/reference/plain_asrpt.py), whatever happens to both.
 
 All figures are sums of powers of two and the GPUs of each cluster a power of two, so that both compute without
 rounding and every difference is one of meaning.
@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from tests.plain_asrpt import PlainASrpt
+from tests.reference.plain_asrpt import PlainASrpt
 
 FABRIC = Fabric(2.0**30, 2.0**38)
 CLUSTERS = [*[(4, 4, 4, 4)] * 4, (4,) * 8, (8, 8), (2, 2, 4, 4, 4), (1, 1, 2, 4, 8), (4, 4), (2,)]

@@ -20,7 +20,7 @@ from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contended import runner_of, sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.recorder import Recorder, play
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster

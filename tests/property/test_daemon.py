@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
-from tests.daemon_bench import Bench
-from tests.fake_slurm import FakeSlurm
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import FakeSlurm
 
 SIZES = (4, 4, 2)
 CHOICES = {

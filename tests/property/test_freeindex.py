@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.freeindex import Plan, quick_place
+from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage
 from slurm_asrpt.core.placement.selection import Strategy, has_room, place
 

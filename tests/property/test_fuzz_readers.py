@@ -14,25 +14,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.config import GroupSettings, load_settings
+from slurm_asrpt.config.settings import GroupSettings, load_settings
 from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.predict import hookconf, table
-from slurm_asrpt.predict.attachments import parse_attachments
-from slurm_asrpt.predict.history import FILE_NAME, History, Run
-from slurm_asrpt.predict.historycare import open_or_set_aside
+from slurm_asrpt.history.maintenance import open_or_set_aside
+from slurm_asrpt.history.store import FILE_NAME, History, Run
+from slurm_asrpt.hook import hook_conf, table
+from slurm_asrpt.hook.attachments import parse_attachments
+from slurm_asrpt.hook.table import Entry
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.predict.model import ModelInfo, load_model, save_model
-from slurm_asrpt.predict.table import Entry
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
-from slurm_asrpt.sim.slurmdata import parse_sinfo
 from slurm_asrpt.slurm import glance, parse
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
-from slurm_asrpt.slurm.tag import parse_tag
 from slurm_asrpt.spool import parse_progress
-from slurm_asrpt.status import JobStatus, Status, read_screenful, read_status, write_status
+from slurm_asrpt.status.document import JobStatus, Status, read_screenful, read_status, write_status
+from slurm_asrpt.traces.accounting import parse_sinfo
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "recorded"
@@ -228,7 +228,7 @@ def test_attachments(data: bytes) -> None:
     or_our_error(lambda: parse_attachments(text_of(data), "test"))
 
 
-HOOK_CONF = hookconf.render_hook_conf(["gpu"], 600, 2e9, GroupSettings())
+HOOK_CONF = hook_conf.render_hook_conf(["gpu"], 600, 2e9, GroupSettings())
 TABLE = table.render_table({f"{number:016x}": Entry.plain(5.0) for number in range(9)})
 
 
@@ -237,7 +237,7 @@ TABLE = table.render_table({f"{number:016x}": Entry.plain(5.0) for number in ran
 def test_hook_conf(data: bytes) -> None:
     """What is not wholly right is refused: the hook goes by it for every job."""
     try:
-        hookconf.valid_until(data)
+        hook_conf.valid_until(data)
     except ValueError:
         return
     assert data == HOOK_CONF

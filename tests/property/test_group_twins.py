@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import job_scripts
-from lua_hook import INTERPRETERS, LuaHook
-
-from slurm_asrpt.config import GroupSettings
-from slurm_asrpt.predict import table
-from slurm_asrpt.predict.attachments import GROUP, JOB_NAME, Attachments, attach, attached
-from slurm_asrpt.predict.features import render_features
-from slurm_asrpt.predict.group import Identity, describe, parse_comment
-from slurm_asrpt.predict.hookconf import render_hook_conf
-from slurm_asrpt.predict.keys import keys_of
-from slurm_asrpt.predict.sizes import NO_SIZES
-from slurm_asrpt.predict.table import Answer, Entry
-from slurm_asrpt.predict.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
+from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.hook import table
+from slurm_asrpt.hook.attachments import GROUP, JOB_NAME, Attachments, attach, attached
+from slurm_asrpt.hook.features import render_features
+from slurm_asrpt.hook.group import Identity, describe, parse_comment
+from slurm_asrpt.hook.hook_conf import render_hook_conf
+from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.table import Answer, Entry
+from slurm_asrpt.hook.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
+from slurm_asrpt.profile.sizes import NO_SIZES
+from tests.benches import job_scripts
+from tests.benches.lua_hook import INTERPRETERS, LuaHook
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 

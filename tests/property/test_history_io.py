@@ -10,9 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.predict.history import History, Origin, Run, Source
-from slurm_asrpt.predict.historyimport import Import, take_all
-from slurm_asrpt.predict.historyio import (
+from slurm_asrpt.history.exchange import (
     NAMES,
     Skipped,
     read_csv,
@@ -21,6 +19,8 @@ from slurm_asrpt.predict.historyio import (
     write_csv,
     write_json_lines,
 )
+from slurm_asrpt.history.importing import Import, take_all
+from slurm_asrpt.history.store import History, Origin, Run, Source
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hlas_bench import HlasBench, life
+from tests.benches.hlas import HlasBench, life
 
 JOBS = st.lists(
     st.tuples(st.integers(1, 6), st.integers(1, 60), st.integers(0, 40), st.booleans()), min_size=1, max_size=14

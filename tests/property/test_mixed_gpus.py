@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, all_alike
-from slurm_asrpt.core.freeindex import quick_place
+from slurm_asrpt.core.free_index import quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, placement_on
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.speed import at_speed
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 
 FABRIC = Fabric(1.25e9, 300e9)
 KINDS = (("h100", 2.28), ("a100", 1.0), ("v100", 0.42))

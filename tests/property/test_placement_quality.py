@@ -12,7 +12,7 @@ from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.oracle import RELATIVE_GAP, optimal_placement
 from slurm_asrpt.core.placement.refine import heavy_edge_plus
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from tests.placements import least_alpha
+from tests.reference.placements import least_alpha
 
 FABRIC = Fabric(1.25e9, 300e9)
 seconds = st.floats(0.001, 1)

@@ -18,7 +18,7 @@ from slurm_asrpt.profile import planner
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import Cut, divisors, memory_bytes, micro_batches
 from slurm_asrpt.profile.head import Head, Provenance
-from slurm_asrpt.profile.plancosts import Costs, Machines
+from slurm_asrpt.profile.plan_costs import Costs, Machines
 from slurm_asrpt.profile.planner import judge, plans
 
 SECONDS, BYTES = st.sampled_from([0.0, 0.25, 1.0, 3.0]), st.sampled_from([0.0, 1e9, 4e9])

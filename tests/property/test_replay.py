@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.audit.inputs import canonical, from_document
 from slurm_asrpt.audit.snapshot import difference, from_bytes, replay, to_bytes
-from tests.daemon_bench import Bench
-from tests.fake_slurm import FakeSlurm
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import FakeSlurm
 
 SIZES = (4, 4, 2, 8)
 PAUSES = st.sampled_from([0.0, 1.0, 1.0, 7.0, 30.0, 400.0, 7 * 86400.0, 0.123])

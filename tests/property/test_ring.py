@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.contention import Crossing
+from slurm_asrpt.core.timing.contention import Crossing
 from slurm_asrpt.core.timing.ring import (
     Linear,
     Links,

@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import JobProfile, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.bound import sound_bound
 from slurm_asrpt.sim.engine import simulate, simulate_named
-from slurm_asrpt.sim.jobtable import JobTable
+from slurm_asrpt.sim.job_table import JobTable
 
 FABRIC = Fabric(1.25e9, 300e9)
 POLICIES = [

@@ -15,7 +15,7 @@ from slurm_asrpt.core.batch.plan import Plan, Servers, evaluate
 from slurm_asrpt.core.batch.planners import at_random, first_fit, list_scheduling, sjf_bco, thresholds
 from slurm_asrpt.core.batch.present import Present
 from slurm_asrpt.core.cluster import Node
-from tests.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
+from tests.reference.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
 
 toys = st.builds(
     toy,

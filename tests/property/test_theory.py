@@ -1,6 +1,6 @@
 """The paper's Lemmas 1-3 and Theorem 1 on random small instances, with the schedule that `asrpt` really makes.
 
-OPT_A is exact (tests/exact.py), and so are α_i^min and ρ. docs/theory.md says in words what is tested here.
+OPT_A is exact (tests/reference/exact.py), and so are α_i^min and ρ. docs/theory.md says in words what is tested here.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from slurm_asrpt.core.placement.selection import worst_alpha
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.sim.bound import srpt
 from slurm_asrpt.sim.engine import simulate, simulate_named
-from slurm_asrpt.sim.jobtable import JobTable
-from tests.exact import optimum, true_best_alpha
+from slurm_asrpt.sim.job_table import JobTable
+from tests.reference.exact import optimum, true_best_alpha
 
 SLACK = 1 + 1e-9
 FABRIC = Fabric(inter=2.0, intra=16.0)

@@ -10,7 +10,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, within_each
 from slurm_asrpt.core.policies import policy_names
-from tests.gated_bench import Bench, job
+from tests.benches.gated import Bench, job
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["n0", "n1", "n2", "n3", "gone"]

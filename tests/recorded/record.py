@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.config import GroupSettings
+from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.lab.cluster import Lab, up
 from slurm_asrpt.lab.root import enter
 from slurm_asrpt.lab.spec import LabSpec
-from slurm_asrpt.predict.hookconf import write_hook_conf
 from slurm_asrpt.slurm.parse import json_option
 
 NODES = "3x8:h100,1x4:t4"

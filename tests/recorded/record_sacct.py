@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.sim.traces.sacct import SACCT_FIELDS
+from slurm_asrpt.traces.sacct import SACCT_FIELDS
 from tests.recorded.record import Recorder, hook_conf, main
 
 LOCAL_FIELDS = (

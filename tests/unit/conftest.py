@@ -10,10 +10,10 @@ import pytest
 
 from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES, Reporter
-from tests.browser import chromium, missing
-from tests.daemon_bench import Bench
-from tests.fake_slurm import FakeSlurm
-from tests.progress_bench import Clock
+from tests.benches.browser import chromium, missing
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import FakeSlurm
+from tests.benches.progress import Clock
 
 MakeBench = Callable[..., Bench]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from slurm_asrpt.core.contention import Crossing
+from slurm_asrpt.core.timing.contention import Crossing
 
 IterationTime = Callable[[tuple[int, ...], tuple[int, ...]], float]
 """Time per iteration, given the GPUs on each of its servers and how many jobs leave each; the latter () on a single."""

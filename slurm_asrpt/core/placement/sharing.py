@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from slurm_asrpt.core.cluster import Fabric, Placement
-from slurm_asrpt.core.contention import Pace
 from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.timing.contention import Pace
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.core.timing.ring import Degradation
 from slurm_asrpt.core.timing.speed import at_speed

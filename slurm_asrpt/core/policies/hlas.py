@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
-from slurm_asrpt.core.freeindex import Plan
+from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies.base import Decision, Interrupt, Phase, Reason, Run, Start, Wait, reason, register
 from slurm_asrpt.core.policies.baselines import Key, Ordered, no_room

@@ -21,7 +21,7 @@ from slurm_asrpt.core.batch.ledger import Ledger
 from slurm_asrpt.core.batch.plan import BatchJob, Servers
 from slurm_asrpt.core.batch.present import FOREIGN_S, Present
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.freeindex import Plan
+from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, place, within_each
 from slurm_asrpt.core.placement.sharing import SharedTimes

@@ -1,6 +1,6 @@
 """Predictors by name, and the one that fits them to a history."""
 
-from slurm_asrpt.predict.history import TEACHING
+from slurm_asrpt.history.store import TEACHING
 from slurm_asrpt.predict.predictors import backoff, plain  # noqa: F401  (they register themselves)
 from slurm_asrpt.predict.predictors.base import (
     Chain,

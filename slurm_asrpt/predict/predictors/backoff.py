@@ -20,8 +20,8 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import Self
 
+from slurm_asrpt.hook.table import UNIT_FEATURES, Entry, unit_factor
 from slurm_asrpt.predict.predictors.base import Chain, Features, register
-from slurm_asrpt.predict.table import UNIT_FEATURES, Entry, unit_factor
 
 LONG, SHORT = 1000, 200
 """Of how many runs the mean is made, and the median."""

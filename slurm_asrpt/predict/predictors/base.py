@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from slurm_asrpt.core.registry import Registry
-from slurm_asrpt.predict.table import Entry
+from slurm_asrpt.hook.table import Entry
 
 Chain = Sequence[tuple[str, str]]
 """(level, key), narrow to wide."""

@@ -7,8 +7,8 @@ from functools import partial
 from statistics import fmean, median
 from typing import Self
 
+from slurm_asrpt.hook.table import Entry
 from slurm_asrpt.predict.predictors.base import Chain, Features, register
-from slurm_asrpt.predict.table import Entry
 
 
 class ByGroup:

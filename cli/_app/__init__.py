@@ -1,0 +1,1 @@
+"""What all commands share: start-up, errors, help, completion, tables, manuals."""

@@ -1,0 +1,142 @@
+"""How help is laid out: a screenful by --help, with what is used most, and the rest by --help-all."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+from slurm_asrpt_cli._app.completers import BY_METAVAR
+from typer.core import TyperCommand
+
+from slurm_asrpt import __version__
+
+SELDOM = "Seldom used options"
+
+_SHOW_ALL = "slurm_asrpt_cli._app.help"
+
+seldom: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel=SELDOM)
+"""An option that --help leaves to --help-all."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Command(TyperCommand):
+    """Shows names as manuals do, and seldom used options only when all are asked for."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the command's name in its first line."""
+        arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
+        return [self.options_metavar or "", *(_in_usage(argument) for argument in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options; the seldom used ones in a part of their own, or not at all."""
+        parts: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SELDOM: []}
+        for part, row in _rows(self.get_params(ctx), ctx):
+            parts[part].append(row)
+        if not everything_asked_for(ctx):
+            parts[SELDOM] = []
+        for title, rows in parts.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def everything_asked_for(ctx: Any) -> bool:
+    """Whether this help is for --help-all."""
+    return bool(ctx.meta.pop(_SHOW_ALL, False))
+
+
+class App(typer.Typer):
+    """A Typer as all commands of the project are. versioned: its command is a tool, and has --version."""
+
+    versioned = False
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **given)
+
+    def command(self, name: str | None = None, **given: Any) -> Callable[[F], F]:
+        """As Typer's, with --help-all where an option is seldom used."""
+        register = super().command(name, cls=Command, **given)
+
+        def decorate(function: F) -> F:
+            register(_furnished(function, self.versioned))
+            return function
+
+        return decorate
+
+
+class Tool(App):
+    """A tool of one command."""
+
+    versioned = True
+
+
+def _show_version(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        print(f"slurm-asrpt {__version__}")
+        raise typer.Exit
+
+
+_VERSION: dict[str, Any] = {"is_eager": True, "callback": _show_version, "help": "Show the version."}
+Version = Annotated[bool, typer.Option("--version", "-V", **_VERSION)]
+_SeldomVersion = Annotated[bool, seldom("--version", "-V", **_VERSION)]
+
+
+def _in_usage(argument: Any) -> str:
+    name = f"{argument.metavar or argument.name.upper()}{'' if argument.nargs == 1 else '...'}"
+    return name if argument.required else f"[{name}]"
+
+
+def _rows(parameters: list[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The part that each parameter goes to, and how it is shown there."""
+    for parameter in parameters:
+        row = parameter.get_help_record(ctx)
+        if row is None:
+            continue
+        if parameter.param_type_name == "argument":
+            yield "Arguments", (row[0].partition(" <")[0], parameter.help or "")
+        else:
+            yield getattr(parameter, "rich_help_panel", None) or "Options", row
+
+
+def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., Any]:
+    """The same command, with --help-all where an option is seldom used, and with values that the shell completes."""
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    told = [each for parameter in parameters for each in getattr(parameter.annotation, "__metadata__", ())]
+    for each in told:
+        each.autocompletion = BY_METAVAR.get(each.metavar)
+    count = sum(each.rich_help_panel == SELDOM for each in told)
+
+    def run(*, help_all: bool = False, version: bool = False, **values: Any) -> Any:
+        return function(**values)
+
+    if versioned:
+        parameters.append(_flag("version", _SeldomVersion if count else Version))
+    if count:
+        parameters.append(_flag("help_all", Annotated[bool, help_all_option(f"{count + versioned} more options")]))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    return run
+
+
+def help_all_option(more: str) -> Any:
+    """--help-all, which shows so much more."""
+    return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {more}.")
+
+
+def _flag(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+
+
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[_SHOW_ALL] = True
+        print(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[bool, help_all_option("the seldom used commands")]

@@ -1,0 +1,175 @@
+"""Writes the manuals of the commands into man/: ``python -m slurm_asrpt_cli._app.mandoc``.
+
+What the programs know themselves (commands, arguments, options, defaults, help) comes from them, so that it cannot
+drift. The rest is prose, in man/prose, as mdoc(7) with lines of these kinds in it:
+
+    @synopsis                   what can be typed, for each command
+    @command NAME               a sub-section for this command, with its help
+    @options NAME               its arguments and options, without those under @common
+    @common FLAG FLAG ...       options that are the same in several commands, told once
+    @more FLAG                  after one of these two: prose that follows the help of this option
+    @end                        prose again
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt_cli import lab, report
+from slurm_asrpt_cli._app.completion import TOOLS
+from slurm_asrpt_cli._app.mandoc_entries import Described, Entry, of_argparse, of_typer
+
+from slurm_asrpt.config.reference import roff, tidy
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab import train
+
+HEAD = '.\\" Written by python -m slurm_asrpt_cli._app.mandoc from man/prose/{name} and --help; change those.\n'
+
+
+@dataclass(frozen=True)
+class Part:
+    """A directive, what it names, and the prose up to the next one."""
+
+    word: str
+    names: tuple[str, ...]
+    prose: str
+
+
+def described() -> dict[str, tuple[Described, ...]]:
+    """The commands of each tool."""
+    found = {name: tuple(of_typer(tool.app)) for name, tool in TOOLS.items()}
+    found["asrpt-lab"] = tuple(
+        of_argparse("train", train.parser()) if command.name == "train" else command for command in of_typer(lab.app)
+    )
+    found["asrpt-report"] = (of_argparse("", report.parser()),)
+    return found
+
+
+def render(name: str, prose: str, commands: Sequence[Described]) -> str:
+    """The manual ``name``. Raises InputError for prose that does not fit the program."""
+    page = _Page(Path(name).stem, commands, list(_parts(prose)))
+    return tidy(HEAD.format(name=name) + "".join(page.lines()))
+
+
+def _parts(prose: str) -> Iterator[Part]:
+    word, names, lines = "end", tuple[str, ...](), list[str]()
+    for line in prose.splitlines(keepends=True):
+        if line.startswith("@"):
+            yield Part(word, names, "".join(lines))
+            (word, *rest), lines = line[1:].split(), []
+            names = tuple(rest)
+        else:
+            lines.append(line)
+    yield Part(word, names, "".join(lines))
+
+
+class _Page:
+    """One manual while it is made."""
+
+    def __init__(self, tool: str, commands: Sequence[Described], parts: Sequence[Part]) -> None:
+        self.tool, self.parts = tool, parts
+        self.commands = {command.name: command for command in commands}
+        flags = [flag for part in parts if part.word == "common" for flag in part.names]
+        self.common = {flag: self._first(flag) for flag in flags}
+        missing = self.commands.keys() - {" ".join(part.names) for part in parts if part.word == "options"}
+        if missing:
+            raise InputError(f"man/prose of {tool}: no @options for {', '.join(sorted(missing))}")
+
+    def lines(self) -> Iterator[str]:
+        parts = list(self.parts)
+        while parts:
+            part = parts.pop(0)
+            if part.word in ("options", "common"):
+                more = dict[str, str]()
+                while parts and parts[0].word == "more":
+                    following = parts.pop(0)
+                    more[following.names[0]] = following.prose
+                yield from self._list(part, more)
+            elif part.word == "synopsis":
+                yield from (_synopsis(self.tool, command) for command in self.commands.values())
+            elif part.word == "command":
+                yield from self._command(" ".join(part.names))
+            elif part.word != "end":
+                raise InputError(f"man/prose of {self.tool}: @{part.word} is unknown here")
+            yield part.prose
+
+    def _command(self, name: str) -> Iterator[str]:
+        yield f".Ss {name}\n{roff(self._known(name).text)}\n"
+
+    def _list(self, part: Part, more: Mapping[str, str]) -> Iterator[str]:
+        """Entries as a tagged list, each with the prose that it has beside its help."""
+        entries = [self.common[flag] for flag in part.names] if part.word == "common" else self._own(part.names)
+        unknown = more.keys() - {entry.name for entry in entries}
+        if unknown:
+            raise InputError(f"man/prose of {self.tool}: @more for {', '.join(sorted(unknown))}, which is not there")
+        if entries:
+            yield ".Bl -tag -width Ds\n"
+            for entry in entries:
+                yield _item(entry) + more.get(entry.name, "")
+            yield ".El\n"
+
+    def _own(self, names: Sequence[str]) -> list[Entry]:
+        return [entry for entry in self._known(" ".join(names)).entries if entry != self.common.get(entry.name)]
+
+    def _known(self, name: str) -> Described:
+        if name not in self.commands:
+            raise InputError(f"man/prose of {self.tool}: there is no command {name!r}")
+        return self.commands[name]
+
+    def _first(self, flag: str) -> Entry:
+        """That option, of the first command that has it."""
+        for command in self.commands.values():
+            for entry in command.entries:
+                if entry.name == flag:
+                    return entry
+        raise InputError(f"man/prose of {self.tool}: no command has {flag}")
+
+
+def _synopsis(tool: str, command: Described) -> str:
+    """Its form: what is used most, as --help has it."""
+    lines = [".Nm", *([f".Cm {command.name}"] if command.name else [])]
+    options = [entry for entry in command.entries if entry.flags and not entry.name.startswith("--help")]
+    for entry in options:
+        if not entry.seldom:
+            form = " | ".join(_flag(flag) for flag in _shortest(entry)) + (
+                f" Ar {roff(entry.value)}" * bool(entry.value)
+            )
+            lines.append(f".{form}" if entry.required else f".Op {form}")
+    if any(entry.seldom for entry in options):
+        lines.append(".Op Ar options")
+    for entry in command.entries:
+        if not entry.flags:
+            form = f"Ar {roff(entry.value)}{' ...' * entry.many}"
+            lines.append(f".{form}" if entry.required else f".Op {form}")
+    return "\n".join(lines) + "\n"
+
+
+def _shortest(entry: Entry) -> tuple[str, ...]:
+    """The short flag where there is one."""
+    return entry.flags[:1]
+
+
+def _flag(flag: str) -> str:
+    return f"Fl {roff(flag.removeprefix('-'))}"
+
+
+def _item(entry: Entry) -> str:
+    value = f" Ar {roff(entry.value)}" if entry.value else ""
+    title = " , ".join(_flag(flag) for flag in entry.flags) + value if entry.flags else value.strip()
+    text = " ".join(filter(None, (entry.text, entry.notes)))
+    return f".It {title}\n{roff(text)}\n"
+
+
+def write(root: Path) -> None:
+    """Write all manuals of the tree at ``root``."""
+    commands = described()
+    for path in sorted((root / "man" / "prose").iterdir()):
+        made = render(path.name, path.read_text(encoding="utf-8"), commands[path.stem])
+        (root / "man" / path.name).write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2])

@@ -1,0 +1,53 @@
+"""A job script as the hook would see it: what the commands share that are given one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt_cli.admin.common import find_user, read_file
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.hook.attachments import attached, read_attachments
+from slurm_asrpt.hook.group import Hints, describe, parse_comment
+from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
+from slurm_asrpt.predict.evidence import Subject
+from slurm_asrpt.profile.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class AsSbatch:
+    """What of a submission is not in its script; None and 0: as the script says."""
+
+    args: Sequence[str] = ()
+    name: str | None = None
+    user: str | None = None
+    comment: str | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job script as it would be submitted. profile: that the user names, else one that is attached; "" for none."""
+
+    subject: Subject
+    job_name: str
+    user: str
+    hints: Hints
+    profile: str
+    sizes: Sizes
+
+
+def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submission:
+    """Raises InputError."""
+    text = read_file(script)
+    hints = parse_comment(os.fsencode(directives(text).get("comment", "") if given.comment is None else given.comment))
+    uid, user_name = find_user(given.user)
+    name = given.name or job_name(text, script)
+    words = [os.fsencode(arg) for arg in given.args]
+    job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
+    profile, _ = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
+    subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
+    return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)

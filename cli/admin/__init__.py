@@ -1,0 +1,44 @@
+"""asrpt-admin: the administrator's tools."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from slurm_asrpt_cli._app.loading import Tools
+from slurm_asrpt_cli._app.options import run_app
+
+MODULES = {
+    "doctor": "admin.doctor",
+    "install": "admin.install",
+    "disable": "admin.switch",
+    "enable": "admin.switch",
+    "audit": "admin.audit",
+    "snapshot": "admin.replay",
+    "replay": "admin.replay",
+    "shadow-report": "admin.shadow",
+    "calibrate": "admin.calibrate",
+    "calibration": "admin.calibration",
+    "retrain": "admin.models",
+    "predict": "admin.predict",
+    "explain-prediction": "admin.predict",
+    "evaluate": "admin.evaluate",
+    "group": "admin.group",
+    "models": "admin.models",
+    "history": "admin.history",
+}
+
+SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "predict", "evaluate", "group", "models"))
+
+app = Tools(
+    MODULES,
+    SELDOM,
+    help="Administrate slurm-asrpt: find trouble, see what it did and why.",
+    epilog="""\b
+Examples:
+  asrpt-admin doctor
+  asrpt-admin COMMAND --help""",
+)
+
+
+def main() -> NoReturn:
+    run_app(app)

@@ -1,0 +1,305 @@
+"""asrpt-admin audit: what asrptd decided, from what, and what Slurm did."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe
+from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli.status.columns import gpu_hours
+
+from slurm_asrpt.audit.trail import Entry, entries, size
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.core.reasons import in_words
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.reporting import audit
+from slurm_asrpt.slurm.times import slurm_time as read_time
+from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+
+SCHEMA = 1
+BIG = 32 << 20
+"""From which on reading takes so long that it shows how far it is."""
+LEAST_TEXT = 30
+"""Columns for what happened, however narrow the terminal."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of the trail. Times are seconds since the epoch."""
+
+    settings: Settings
+    since: float
+    until: float
+    jobs: Sequence[str]
+    users: Sequence[str]
+
+    def wants_job(self, entry: Entry) -> bool:
+        """Whether it is one of these jobs, or of none."""
+        job = str(entry.get("job", ""))
+        return not (self.jobs and job) or any(name in (job, job.partition("_")[0]) for name in self.jobs)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put audit into asrpt-admin."""
+    app.command("audit")(audit_command)
+
+
+def audit_command(
+    job: Annotated[
+        str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")
+    ] = "",
+    user: Annotated[str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users.")] = "",
+    since: Annotated[
+        str, typer.Option("--since", "-S", metavar="TIME", help="From then on; else today, with --job all.")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", "-E", metavar="TIME", help="Up to then.")] = "now",
+    cycles: Annotated[bool, typer.Option("--cycles", help="Also a line for each cycle.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what asrptd decided, why, and what came of it.
+
+    A line for each decision and each answer of Slurm:
+    where a job starts, by which key it was its turn, the
+    runner-up, why another one waits, what really ran.
+
+    \b
+    Examples:
+      asrpt-admin audit --job 4711
+      asrpt-admin audit --user ann --since now-2hours
+      asrpt-admin audit --since 11/20 --html audit.html
+    """
+    now = time.time()
+    begin = read_time(since or "today", now) if since or not job else 0.0
+    asked = Asked(of_asrptd(config), begin, read_time(until, now), _split(job), _split(user))
+    if asked.until <= asked.since:
+        raise InputError(f"--until {until} is not after --since {since}")
+    if html and not html.resolve().parent.is_dir():
+        raise InputError(f"--html {html}: name a file in a folder that is there")
+    everything = as_json and not (job or user)
+    found = list(_read(asked, cycles or html is not None or everything))
+    if html:
+        text = audit.page(found, begin or _first(found, now), min(asked.until, now), _what(asked))
+        replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)
+        print(f"{safe(str(html))}: open it in a browser; it loads nothing, and holds users' names")
+    elif as_json:
+        print(json.dumps({"kind": "asrpt-admin audit", "schema": SCHEMA, "entries": found}, indent=2))
+    else:
+        _show(found, NOTHING_OF_IT if job and not since else NOTHING_THEN)
+
+
+def _first(found: Sequence[Entry], now: float) -> float:
+    return float(found[0]["time"]) if found else now
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _what(asked: Asked) -> str:
+    parts = [f"job {', '.join(asked.jobs)}" if asked.jobs else "", f"user {', '.join(asked.users)}" * bool(asked.users)]
+    return "; ".join(part for part in parts if part) or "all jobs"
+
+
+def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
+    """Users are told with some events of a job only, and are those of its others. Raises AsrptError."""
+    state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
+    with progress("reading the audit trail") if size(state) > BIG else nullcontext() as told:
+        tell = None if told is None else lambda done, whole: told(done, "", whole)
+        numbers = {job.partition("_")[0] for job in asked.jobs}
+        for entry in entries(state, asked.since, asked.until, tell, numbers):
+            if asked.wants_job(entry):
+                found.append(entry)
+                if entry.get("user"):
+                    owners[str(entry.get("job", ""))] = str(entry["user"])
+    for entry in found:
+        owner = owners.get(str(entry.get("job", "")), "")
+        if not entry.get("job"):
+            wanted = cycles if entry["event"] == "cycle" else not (asked.jobs or asked.users)
+        else:
+            wanted = not asked.users or owner in asked.users
+        if wanted:
+            yield {**entry, "user": owner} if owner else entry
+
+
+# for people
+
+
+TITLES = ("TIME", "JOBID", "USER", "EVENT", "WHAT")
+
+
+NOTHING_THEN = "nothing was recorded in that time: asrptd writes when something changes; try --since yesterday"
+NOTHING_OF_IT = "nothing is recorded of such a job: it was not asrptd's, or is longer ago than the audit trail goes"
+
+
+def _show(found: Sequence[Entry], nothing: str) -> None:
+    """nothing: what to say where there is nothing."""
+    if not found:
+        print_prose(nothing)
+        return
+    days = {_day(entry) for entry in found}
+    rows = [_row(entry, len(days) > 1) for entry in found]
+    cells = zip(*_wrapped(rows, Console().width if sys.stdout.isatty() else 0), strict=True)
+    show_table([Column(title, column) for title, column in zip(TITLES, cells, strict=True)])
+
+
+def _wrapped(rows: Sequence[Sequence[str]], width: int) -> Iterator[Sequence[str]]:
+    """On a terminal a long text goes on below."""
+    before = sum(max(len(row[at]) for row in (TITLES, *rows)) + len(GAP) for at in range(4))
+    room = max(LEAST_TEXT, width - before)
+    for *head, text in rows:
+        first, *more = textwrap.wrap(text, room) if width and text else [text]
+        yield (*head, first)
+        yield from (("", "", "", "", line) for line in more)
+
+
+def _day(entry: Entry) -> str:
+    return datetime.fromtimestamp(entry["time"]).strftime("%m-%d")
+
+
+def _row(entry: Entry, dated: bool) -> list[str]:
+    form = "%m-%dT%H:%M:%S" if dated else "%H:%M:%S"
+    when = datetime.fromtimestamp(entry["time"]).strftime(form)
+    job, user = safe(str(entry.get("job", ""))), safe(str(entry.get("user", "")))
+    return [when, job, user, safe(entry["event"]), safe(what(entry))]
+
+
+def what(entry: Entry) -> str:
+    """An entry in words; the bare facts where it is not as this release writes it."""
+    try:
+        told = _WHAT.get(entry["event"])
+        if told is not None:
+            return told(entry)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+        pass
+    facts = {name: fact for name, fact in entry.items() if name not in ("time", "event", "job", "user")}
+    return json.dumps(facts)
+
+
+def _queued(entry: Entry) -> str:
+    predicted = (
+        f"{counted(round(entry['iterations']), 'iteration')} predicted" if entry["iterations"] else "no prediction"
+    )
+    return f"{entry.get('name', '')}: {counted(entry['gpus'], 'GPU')}, {predicted}"
+
+
+def _wait(entry: Entry) -> str:
+    return in_words(entry["reason"], entry)
+
+
+def _start(entry: Entry) -> str:
+    best, parts = entry.get("alpha_min"), [fold_nodes(entry["gpus"])]
+    parts[0] += _slower(entry["alpha"], best)
+    if entry.get("runner_up"):
+        other = entry["runner_up"]
+        parts.append(f"runner-up {fold_nodes(other['gpus'])}{_slower(other['alpha'], best) or ' (as quick)'}")
+    elif "runner_up" in entry:
+        parts.append("no runner-up")
+    parts += [_KEYS[name](part) for name, part in entry.get("key", {}).items() if name in _KEYS and part]
+    return "; ".join(parts)
+
+
+_KEYS: Mapping[str, Callable[[float], str]] = {
+    "rank": lambda rank: f"band {rank + 1}" if rank > 0 else "first in line: its last start was taken back",
+    "gpu_seconds": lambda work: f"predicted work {work:.0f} GPU-seconds",
+    "seconds": lambda length: f"predicted to run {slurm_time(length)}",
+    "submitted": lambda time: f"submitted {datetime.fromtimestamp(time):%m-%dT%H:%M:%S}",
+    "queue": lambda queue: f"queue {queue + 1:.0f} by attained service",
+    "place_in_fifo": lambda place: f"{place} ahead of it",
+    "place_in_queue": lambda place: f"place {place} in the queue",
+}
+
+
+def _slower(alpha: float | None, best: float | None) -> str:
+    """How much slower it is there than in the best placement; empty where it is as quick."""
+    return f" ({alpha / best:.2f} x alpha~min)" if alpha and best and alpha > 1.005 * best else ""
+
+
+def _running(entry: Entry) -> str:
+    planned = "" if "as_planned" not in entry else ", as planned" if entry["as_planned"] else ", not as planned"
+    where = f"{fold_nodes(entry['gpus'])}{planned}{_slower(entry['alpha'], entry.get('alpha_min'))}"
+    waited = f", {slurm_time(entry['began'] - entry['submitted'])} after it was submitted" if "began" in entry else ""
+    return where + waited
+
+
+def _ended(entry: Entry) -> str:
+    ran = entry["ended"] - entry["began"]
+    if not (entry["predicted"] and entry["iterations"]):
+        return f"{entry['state']} after {slurm_time(ran)}"
+    predicted = ran * entry["predicted"] / entry["iterations"]
+    return f"{entry['state']} after {slurm_time(ran)}, {slurm_time(predicted)} predicted"
+
+
+def _gone(entry: Entry) -> str:
+    if not entry["gpus"]:
+        return f"{entry['state']} before it started"
+    return f"{entry['state']} after {slurm_time(entry['ended'] - entry['began'])}; it teaches nothing"
+
+
+def _cycle(entry: Entry) -> str:
+    phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in entry["phases"].items())
+    free = sum(int(gpus) * servers for gpus, servers in entry["free"].items())
+    jobs = f"{entry['queued']} queued, {entry['running']} running, {free} of {counted(entry['gpus'], 'GPU')} free"
+    return f"inputs {entry['inputs']}: {jobs}; {entry['mode']}, {entry['policy']}; seconds: {phases}"
+
+
+def _not_started(entry: Entry) -> str:
+    again = round(max(0.0, entry["retry_at"] - entry["time"]))
+    return f"Slurm did not start it ({entry['why']}); planned again " + (f"in {again} s" if again else "at once")
+
+
+def _left(entry: Entry) -> str:
+    return f"left to Slurm: {LEFT_WORDS.get(entry['why'], entry['why'])}"
+
+
+def _had(entry: Entry) -> str:
+    return f", after {gpu_hours(entry['gpu_s'])} GPU-hours"
+
+
+def _refused(entry: Entry) -> str:
+    return f"Slurm refused: {entry['error']}"
+
+
+_WHAT: Mapping[str, Callable[[Any], str]] = {
+    "queued": _queued,
+    "wait": _wait,
+    "start": _start,
+    "running": _running,
+    "ended": _ended,
+    "gone": _gone,
+    "interrupt": lambda entry: f"makes room for job {entry['head']}: interruption {entry['nth']}{_had(entry)}",
+    "signalled": lambda entry: f"told by {entry['signal']} to write a checkpoint",
+    "requeued": lambda entry: (
+        "its checkpoint is written" if entry["reported"] else "it has had its time for a checkpoint"
+    ),
+    "requeued-again": lambda _: "Slurm had forgotten the requeue and showed the run that is over",
+    "interrupt-refused": _refused,
+    "cut": lambda entry: f"cut off by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
+    "cycle": _cycle,
+    "not-started": _not_started,
+    "left": _left,
+    "pin-failed": lambda entry: f"Slurm ended it, its node {entry['nodes']} is gone: {entry['remedy']}",
+    "cluster": lambda entry: f"{counted(entry['gpus'], 'GPU')} on {counted(entry['nodes'], 'node')} may serve jobs",
+    "lease-refused": _refused,
+    "fence-refused": _refused,
+    "hand-back-refused": _refused,
+    "handed-back": lambda entry: "what asrptd had written is taken off: it is Slurm's again",
+    "vanished": lambda entry: f"Slurm does not know it any more; it was {entry['place']}",
+    "clock-step": lambda entry: f"the clock stepped by {entry['seconds']:+.0f} s",
+}

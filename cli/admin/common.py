@@ -1,0 +1,99 @@
+"""What the commands of asrpt-admin share, and some of it with asrpt-profile.
+
+Settings, history and Slurm are imported where they are needed: asrpt-profile run does without, where little is there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from slurm_asrpt_cli._app.progress import patience
+from slurm_asrpt_cli._app.tables import Column, print_table, terminal_width
+
+from slurm_asrpt.errors import AsrptError, InputError
+
+if TYPE_CHECKING:
+    from slurm_asrpt.config.settings import Settings
+    from slurm_asrpt.history.store import History
+    from slurm_asrpt.slurm.cli import CliClient
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file; else $ASRPT_CONFIG."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def history_path(settings: Settings) -> Path:
+    from slurm_asrpt.history.store import FILE_NAME
+
+    return settings.paths.state / FILE_NAME
+
+
+@contextmanager
+def read_history(settings: Settings) -> Iterator[History]:
+    """The history as it is; nothing is made or mended. Raises HistoryError."""
+    from slurm_asrpt.history.store import History, HistoryError
+
+    path = history_path(settings)
+    if not path.exists():
+        raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
+    with History(path, read_only=True) as history:
+        yield history
+
+
+def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
+    """The settings, for what works with asrptd's own files. Raises AsrptError for who may not see those."""
+    from slurm_asrpt.config.settings import load_settings
+
+    settings = load_settings(config, trusted=trusted)
+    state = settings.paths.state
+    if os.path.exists(state) and not os.access(state, os.R_OK | os.X_OK):
+        raise AsrptError(f"{state} is for root and asrptd's user alone; use sudo")
+    return settings
+
+
+@contextmanager
+def asking_slurm(settings: Settings) -> Iterator[CliClient]:
+    """Slurm's answers; a terminal hears what is waited for where they do not come at once."""
+    from slurm_asrpt.slurm.cli import CliClient
+
+    with patience("waiting for Slurm"):
+        yield CliClient(settings.slurm)
+
+
+def read_file(path: Path) -> bytes:
+    """A job script. Raises InputError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
+
+
+def find_user(user: str | None) -> tuple[int, str]:
+    """User id and name. Raises InputError for a user that this machine does not know."""
+    try:
+        if user is None or (user.isascii() and user.isdigit()):
+            uid = os.getuid() if user is None else int(user)
+            return uid, _name_of(uid)
+        return pwd.getpwnam(user).pw_uid, user
+    except (KeyError, ValueError):
+        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def show_table(columns: Sequence[Column]) -> None:
+    """A table with titles; the last column gives way on a narrow terminal."""
+    print_table(columns, True, terminal_width())

@@ -1,0 +1,49 @@
+"""asrpt-admin doctor."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+import typer
+from slurm_asrpt_cli._app.progress import patience
+from slurm_asrpt_cli._app.tables import print_prose
+from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption
+
+from slurm_asrpt.config.settings import load_settings
+from slurm_asrpt.doctor import State, examine, look_at_slurm
+from slurm_asrpt.errors import EXIT_FAILURE, printable
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put doctor into asrpt-admin."""
+    app.command("doctor")(doctor_command)
+
+
+def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Look for trouble, and say what to do about it.
+
+    Hook, leases, clocks, Slurm's settings, permissions, table
+    and predictions; best run as root on the controller. Reads
+    only. Exit status 1 if something has failed, 0 with
+    warnings.
+
+    \b
+    Examples:
+      asrpt-admin doctor
+      asrpt-admin doctor --json
+    """
+    settings = load_settings(config)
+    with patience("waiting for Slurm"):
+        look = look_at_slurm(settings)
+    found = examine(settings, time.time(), look)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    else:
+        for finding in found:
+            print_prose(f"{finding.state:<8} {finding.check}: {finding.text}", indent=9)
+            if finding.remedy:
+                print(printable(f"{'':<8} -> {finding.remedy}"))
+    if any(finding.state is State.FAILURE for finding in found):
+        raise typer.Exit(EXIT_FAILURE)

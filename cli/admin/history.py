@@ -1,0 +1,403 @@
+"""asrpt-admin history: what ran, in and out, in figures, and forgotten."""
+
+from __future__ import annotations
+
+import io
+import json
+import pwd
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from slurm_asrpt_cli._app.help import App, seldom
+from slurm_asrpt_cli._app.progress import Told, progress
+from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, history_path, of_asrptd, read_history
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
+from slurm_asrpt.files import replacing
+from slurm_asrpt.history import maintenance
+from slurm_asrpt.history.store import FILE_NAME, History, HistoryError, Run
+
+if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
+    from slurm_asrpt.history.exchange import Output, Row
+    from slurm_asrpt.history.importing import Counts, Import
+
+app = App(
+    help="The history of runs that predictions are learned from.",
+    epilog="""\b
+Examples:
+  asrpt-admin history import --sacct --since 90days
+  asrpt-admin history stats""",
+    no_args_is_help=True,
+)
+
+
+def add_commands(tool: typer.Typer) -> None:
+    """Put history into asrpt-admin."""
+    tool.add_typer(app, name="history")
+
+
+class Form(StrEnum):
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@contextmanager
+def _writing(settings: Settings) -> Iterator[History]:
+    try:
+        settings.paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HistoryError(f"{settings.paths.state}: {error.strerror}; run as the daemon's user") from error
+    with History(history_path(settings)) as history:
+        yield history
+
+
+@app.command("import")
+def import_(
+    sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct on this machine.")] = False,
+    since: Annotated[
+        str,
+        typer.Option(metavar="WHEN", help="How far back: 90days or a date; else from the last on."),
+    ] = "",
+    partition: Annotated[
+        str, seldom(metavar="PARTITIONS", help="With --sacct: only these; else slurm.partitions.")
+    ] = "",
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="What sacct printed.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV with a line of titles.")] = None,
+    column: Annotated[
+        list[str] | None, seldom(metavar="NAME=TITLE", help="Where the CSV has what, e.g. job_id=JobNumber.")
+    ] = None,
+    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines, as export writes them.")] = None,
+    trace: Annotated[
+        str, typer.Option(metavar="WHAT", help="A trace that asrpt-sim reads, or a sample of it, e.g. philly.")
+    ] = "",
+    fmt: Annotated[
+        str, seldom("--format", metavar="NAME", help="Kind of the trace; asrpt-sim formats lists them.")
+    ] = "auto",
+    processors_as_gpus: Annotated[
+        bool, seldom("--processors-as-gpus", help="Take a CPU trace's processors as GPUs.")
+    ] = False,
+    begin: Annotated[str, seldom(metavar="DATE", help="When the trace's first job was submitted.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add runs from elsewhere: sacct, CSV, JSON lines, traces.
+
+    Repeatable: what is there already is not added again.
+
+    \b
+    Examples:
+      asrpt-admin history import --sacct --since 90days
+      asrpt-admin history import --csv jobs.csv.gz \\
+        --column job_id=Id --column elapsed=Seconds
+    """
+    from slurm_asrpt.history.importing import Import
+
+    settings = of_asrptd(config, trusted=True)
+    _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
+    _only_with("--sacct", sacct, since=since, partition=partition)
+    _only_with("--csv", csv, column=column)
+    _only_with("--trace", trace, begin=begin, processors_as_gpus=processors_as_gpus)
+    rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
+    now, interrupted = time.time(), False
+    with _target(settings, dry_run) as history:
+        into = Import(history, maintenance.oldest_kept(settings.predict.keep_days, now), not dry_run, now)
+        try:
+            if sacct:
+                _from_sacct(into, settings, since, partition, now)
+            else:
+                _take(into, rows)
+        except KeyboardInterrupt:
+            interrupted = True
+    _tell_counts(into.counts, dry_run, interrupted, as_json)
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _rows(
+    dump: Path | None,
+    csv: Path | None,
+    jsonl: Path | None,
+    trace: str,
+    columns: dict[str, str],
+    fmt: str,
+    processors_as_gpus: bool,
+    begin: int,
+) -> Iterable[Row]:
+    """The rows of the file that was named; it is opened when they are taken."""
+    from slurm_asrpt.history import exchange, importing
+    from slurm_asrpt.traces.sources import path_of
+
+    if dump:
+        return importing.dumped_rows(dump)
+    if csv:
+        return exchange.read_csv(csv, columns)
+    if jsonl:
+        return exchange.read_json_lines(jsonl)
+    return importing.traced_rows(path_of(trace), fmt, processors_as_gpus, begin) if trace else ()
+
+
+def _one_of(**sources: Any) -> None:
+    given = [name for name, value in sources.items() if value]
+    if len(given) != 1:
+        raise InputError(f"name one of {', '.join(f'--{name}' for name in sources)}")
+
+
+def _only_with(option: str, given: Any, **others: Any) -> None:
+    """Raises InputError for an option that would be ignored."""
+    for name, value in others.items():
+        if value and not given:
+            raise InputError(f"--{name.replace('_', '-')} goes with {option} only")
+
+
+@contextmanager
+def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
+    """Where to; None where nothing is there yet and nothing may be made."""
+    if dry_run and not history_path(settings).exists():
+        yield None
+        return
+    with read_history(settings) if dry_run else _writing(settings) as history:
+        yield history
+
+
+def _from_sacct(into: Import, settings: Settings, since: str, partition: str, now: float) -> None:
+    from slurm_asrpt.history.importing import import_sacct
+    from slurm_asrpt.traces.accounting import partition_argument, since_time
+
+    partitions = partition_argument(partition or ",".join(settings.slurm.partitions))
+    begin = since_time(since, now) if since else None
+    with progress("asking sacct") as bar:
+        import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
+
+
+def _take(into: Import, rows: Iterable[Row]) -> None:
+    from slurm_asrpt.history.importing import take_all
+
+    with progress("reading runs") as bar:
+        take_all(rows, into, lambda read: bar(read, f"({read:,})"))
+
+
+def _columns(words: list[str]) -> dict[str, str]:
+    """``NAME=TITLE`` as a mapping. Raises InputError."""
+    pairs = [word.partition("=") for word in words]
+    for (name, sign, title), word in zip(pairs, words, strict=True):
+        if not (name and sign and title):
+            raise InputError(f"--column {printable(word)[:60]}: write NAME=TITLE, e.g. job_id=JobNumber")
+    return {name: title for name, _, title in pairs}
+
+
+def _instant(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) if text else 0
+    except (ValueError, OverflowError):
+        raise InputError(f"--begin {printable(text)[:40]}: write a date, such as 2017-10-01") from None
+
+
+def _tell_counts(counts: Counts, dry_run: bool, interrupted: bool, as_json: bool) -> None:
+    if as_json:
+        skipped = dict(counts.skipped.most_common())
+        figures = asdict(counts) | {"skipped": skipped, "dry_run": dry_run, "interrupted": interrupted}
+        print(json.dumps(figures))
+        return
+    would = "would be " if dry_run else ""
+    print(
+        f"{counted(counts.read, 'row', ',')} read: {counts.added:,} {would}added, {counts.updated:,} {would}updated, ",
+        end="",
+    )
+    print(f"{counts.there:,} there already, {counts.skipped.total():,} skipped")
+    for reason, count in counts.skipped.most_common():
+        print(f"  {count:,} {printable(reason)}")
+    if interrupted:
+        print("interrupted; what was read so far is kept, run it again for the rest", file=sys.stderr)
+
+
+@app.command()
+def export(
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Else standard output.")] = None,
+    form: Annotated[Form, typer.Option("--format", help="csv, or jsonl: a JSON object a run and line.")] = Form.CSV,
+    config: ConfigOption = None,
+) -> None:
+    """Write all runs, as import reads them.
+
+    In CSV a text that a spreadsheet would take for a formula
+    gets an apostrophe in front; import takes it off.
+
+    \b
+    Examples:
+      asrpt-admin history export -o runs.csv
+      asrpt-admin history export --format jsonl | head -3
+    """
+    from slurm_asrpt.history.exchange import write_csv, write_json_lines
+
+    write = write_csv if form is Form.CSV else write_json_lines
+    with read_history(of_asrptd(config)) as history, _output(output) as file:
+        total = history.count("1", ())
+        with progress("writing runs", total if output else None) as bar:
+            write(file, _counted(history.all_runs(), bar))
+    if output:
+        print(printable(f"{output}: {counted(total, 'run', ',')}"))
+
+
+def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
+    for number, run in enumerate(runs):
+        if number % 1000 == 0:
+            told(number, f"({number:,})")
+        yield run
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[Output]:
+    """A file for its owner alone, there as a whole or not at all; else standard output."""
+    if path is None and sys.stdout.isatty():
+        yield _Terminal()
+    elif path is None:
+        sys.stdout.flush()
+        text = io.TextIOWrapper(sys.stdout.buffer, "utf-8", newline="", write_through=True)
+        try:
+            yield text
+        finally:
+            text.detach()
+    elif path.is_dir() or not path.resolve().parent.is_dir():
+        raise InputError(f"--output {path}: name a file in a folder that is there")
+    else:
+        with replacing(path, 0o600) as file:
+            text = io.TextIOWrapper(file, "utf-8", newline="")
+            yield text
+            text.flush()
+            text.detach()
+
+
+class _Terminal:
+    """The terminal, which job names must not steer."""
+
+    def write(self, text: str, /) -> None:
+        sys.stdout.write(printable(text.removesuffix("\n").removesuffix("\r")) + "\n")
+
+
+@app.command()
+def stats(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Tell what the history holds.
+
+    \b
+    Example:
+      asrpt-admin history stats --json
+    """
+    with read_history(of_asrptd(config)) as history:
+        found = maintenance.statistics(history)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    rows = {
+        "runs": f"{found.runs:,}",
+        "learned from": f"{found.learnable:,}",
+        "groups": f"{found.groups:,}",
+        "users": f"{found.users:,}",
+        "recurrent": f"{100 * found.recurrent_share:.1f}% of the runs of a group are not its first",
+        "first end": _date(found.first_end),
+        "last end": _date(found.last_end),
+        "size": f"{found.bytes / 2**20:.1f} MiB",
+        "by state": _shares(found.states),
+        "by origin": _shares(found.origins),
+        "by iterations": _shares(found.iterations_sources),
+    }
+    for label, text in rows.items():
+        print(f"{label:<13}  {text}")
+
+
+def _date(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds).isoformat(" ") if 0 < seconds < 1e11 else "-"
+
+
+def _shares(counts: dict[str, int]) -> str:
+    return ", ".join(f"{printable(name) or '-'} {count:,}" for name, count in counts.items()) or "-"
+
+
+@app.command()
+def forget(
+    user: Annotated[str, typer.Argument(metavar="USER", help="A name, or a number for runs of that id.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a user's runs, so that nothing of them is left.
+
+    The file is written anew without them. What was learned
+    from them goes with the next asrpt-admin retrain. An import brings back
+    what sacct still knows of them.
+
+    \b
+    Examples:
+      asrpt-admin history forget alice
+      asrpt-admin history forget --yes 1001
+    """
+    settings = of_asrptd(config, trusted=True)
+    name, uid = _whose(user)
+    with read_history(settings) as history:
+        count = maintenance.count_of(history, name, uid)
+    if not count and not yes:
+        raise InputError(f"{printable(user)[:60]}: the history has no run of that user")
+    if not yes:
+        typer.confirm(f"Remove {counted(count, 'run', ',')} of {printable(user)}?", abort=True, err=True)
+    with _writing(settings) as history:
+        gone = maintenance.forget(history, name, uid)
+    aside = sorted(str(path) for path in settings.paths.state.glob(f"{FILE_NAME}{maintenance.DAMAGED}*"))
+    if as_json:
+        print(json.dumps({"removed": gone, "damaged_copies": aside}))
+        return
+    print(f"{counted(gone, 'run', ',')} removed; predictions that rest on them go with the next asrpt-admin retrain")
+    for path in aside:
+        print(f"a damaged copy may still hold some: {path}; delete it when you no longer need it")
+
+
+def _whose(user: str) -> tuple[str, int | None]:
+    """Name and number for ``historycare.forget``."""
+    if user.isascii() and user.isdigit() and len(user) < 19:
+        return "", int(user)
+    try:
+        return user, pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return user, None
+
+
+@app.command()
+def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Look for damage in the history.
+
+    Only asrptd, at its start, moves a damaged file aside.
+
+    \b
+    Example:
+      asrpt-admin history check
+    """
+    settings = of_asrptd(config)
+    with read_history(settings) as history:
+        problems = history.problems()
+        runs = 0 if problems else history.count("1", ())
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "ok": not problems,
+                    "problems": problems,
+                    "runs": None if problems else runs,
+                    "path": str(history_path(settings)),
+                }
+            )
+        )
+    elif not problems:
+        print(f"{history_path(settings)}: sound, {counted(runs, 'run', ',')}")
+    if problems:
+        raise AsrptError(
+            f"{history_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd, which moves it aside and "
+            "begins a new one; asrpt-admin history import --sacct fills it again"
+        )

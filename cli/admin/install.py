@@ -1,0 +1,185 @@
+"""asrpt-admin install: what is to be put where on the controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import Column, safe
+from slurm_asrpt_cli.admin.common import ConfigOption, asking_slurm, show_table
+from slurm_asrpt_cli.admin.switch import tell_of
+
+from slurm_asrpt import switch
+from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
+from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.daemon.disabling import disable
+from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.install import Step, apply, check, lines, remove
+from slurm_asrpt.install.site import DEFAULT_SLURM, DEFAULT_UNITS, Site
+from slurm_asrpt.install.slurmlines import Line, State
+from slurm_asrpt.slurm.cli import CliClient
+
+SERVICES = "asrptd asrpt-retrain.timer"
+GUESSED = (
+    "nothing was written: only Slurm knows where its files are and who SlurmUser is; "
+    "start slurmctld, or give both --slurm-dir and --user"
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put install into asrpt-admin."""
+    app.command("install", short_help="Install on the controller, or take it away.")(install_command)
+
+
+def install_command(
+    look: Annotated[bool, typer.Option("--check", help="Only show what is there and what is missing.")] = False,
+    put: Annotated[bool, typer.Option("--apply", help="Put there what is missing.")] = False,
+    take: Annotated[bool, typer.Option("--remove", help="Hand back what waits and take everything away.")] = False,
+    root: Annotated[
+        Path, seldom(metavar="DIR", help="Work below this folder, on an image; Slurm is not asked.")
+    ] = Path("/"),
+    slurm_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of slurm.conf; else as Slurm says.")] = None,
+    units: Annotated[Path, seldom(metavar="DIR", help="Folder of the systemd units.")] = DEFAULT_UNITS,
+    user: Annotated[str, seldom(metavar="USER", help="Who asrptd runs as; else SlurmUser.")] = "",
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Install on the controller: hook, prologs, units, folders.
+
+    What is the site's own stays: job_submit.lua gets marked
+    lines, slurm.conf is never written, running jobs are not
+    touched. --check exits with 0 if all is there, else 1.
+
+    \b
+    Examples:
+      asrpt-admin install --check
+      asrpt-admin install --apply
+      asrpt-admin install --remove
+    """
+    if look + put + take != 1:
+        raise InputError("give one of --check, --apply and --remove")
+    site = _site(root, slurm_dir, units, user, config)
+    if put and root == Path("/") and not site.config and not (slurm_dir and user):
+        raise AsrptError(GUESSED)
+    if take:
+        _hand_back(site, as_json)
+    steps = (check if look else apply if put else remove)(site)
+    if take:
+        _forget_the_switch(site)
+    if as_json:
+        _print_json(steps, lines(site))
+    else:
+        _show(steps, lines(site), take, root, site)
+    if look and not _complete(steps, lines(site)):
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Path | None) -> Site:
+    root = root.absolute()
+    path = config or Path(os.environ.get(ENVIRONMENT_VARIABLE, DEFAULT_PATH))
+    there = root / path.absolute().relative_to("/")
+    settings = load_settings(there) if there.exists() else Settings()
+    answers = _ask(settings) if root == Path("/") else {}
+    told = _folder(answers.get("SLURM_CONF", ""), settings.slurm.conf if root == Path("/") else "")
+    who = user or answers.get("SlurmUser", "").partition("(")[0] or "slurm"
+    programs = Path(sys.argv[0]).absolute().parent
+    return Site(settings, path.absolute(), slurm_dir or told, units.absolute(), programs, who, root, answers)
+
+
+def _folder(*files: str) -> Path:
+    """Of the first slurm.conf that is named."""
+    return next((Path(file).parent for file in files if file.startswith("/")), DEFAULT_SLURM)
+
+
+def _ask(settings: Settings) -> dict[str, str]:
+    """What Slurm says of itself; nothing, and a remark, where it does not answer."""
+    try:
+        with asking_slurm(settings) as client:
+            client.check_conf()
+            return client.settings_of_slurm()
+    except SlurmError as error:
+        print(f"asrpt-admin: Slurm was not asked: {one_line(error)}", file=sys.stderr)
+        return {}
+
+
+def _hand_back(site: Site, quiet: bool) -> None:
+    """Raises AsrptError while asrptd runs: it would miss its files."""
+    settings = site.settings
+    if site.root != Path("/") or not settings.paths.state.is_dir():
+        return
+    with progress("handing back what waits") as tell:
+        done = disable(settings, CliClient(settings.slurm), tell)
+    if not quiet:
+        tell_of(done)
+    if held(settings.paths.state):
+        raise AsrptError(f"asrptd still runs: systemctl disable --now {SERVICES}, then run this again")
+
+
+def _forget_the_switch(site: Site) -> None:
+    """Whoever installs it again does not find it disabled."""
+    if site.root == Path("/") and site.settings.paths.state.is_dir():
+        switch.turn_on(site.settings.paths.state)
+
+
+def _complete(steps: Sequence[Step], wanted: Sequence[Line]) -> bool:
+    return {*(step.state for step in steps), *(line.state for line in wanted)} <= {State.PRESENT}
+
+
+def _print_json(steps: Sequence[Step], wanted: Sequence[Line]) -> None:
+    document = {"steps": [asdict(step) for step in steps], "slurm_conf": [asdict(line) for line in wanted]}
+    print(json.dumps(document, indent=2))
+
+
+def _show(steps: Sequence[Step], wanted: Sequence[Line], take: bool, root: Path, site: Site) -> None:
+    done = {True: "removed" if take else "written", False: ""}
+    show_table(
+        [
+            Column("WHAT", [step.what for step in steps]),
+            Column("STATE", [done[step.changed] or step.state for step in steps]),
+            Column("WHERE", [safe(step.where) for step in steps]),
+        ]
+    )
+    for step in steps:
+        if step.note:
+            print(printable(f"{step.where}: {step.note}"))
+    _show_lines(wanted, take, site)
+    if not take and root == Path("/"):
+        _show_next(steps, wanted, site)
+
+
+def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
+    conf = site.slurm / "slurm.conf"
+    if not site.config:
+        snippet = "etc/slurm.conf.snippet of the source"
+        todo = f"take the lines of {snippet} out of {conf}" if take else f"{snippet} has the lines that {conf} needs"
+        print(f"\nSlurm was not asked; {todo}.")
+        return
+    shown = [line for line in wanted if (line.state is State.PRESENT) == take]
+    ours = [line for line in shown if not take or str(site.settings.paths.scripts) in line.text]
+    if not ours:
+        return
+    print(f"\nTo be {'taken out of' if take else 'put into'} {conf} by hand, which is never written here:")
+    for line in ours:
+        note = "" if take else f"   # {'differs: ' if line.state is State.DIFFERS else ''}{line.why}"
+        print(printable(f"  {line.text}{note}"))
+
+
+def _show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
+    """What remains to be done by hand; enable --now would leave an asrptd of an older release running."""
+    if any(step.state is not State.PRESENT for step in steps):
+        print("\nNext: asrpt-admin install --apply")
+    elif not _complete([], wanted):
+        print("\nNext: put these lines in, copy prolog, epilog and task prolog to all nodes, restart slurmctld,")
+        print("scontrol reconfigure, then asrpt-admin install --check")
+    else:
+        how = "restart asrptd" if held(site.settings.paths.state) else f"enable --now {SERVICES}"
+        print(f"\nNext: systemctl daemon-reload; systemctl {how}; asrpt-admin doctor")

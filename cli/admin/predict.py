@@ -1,0 +1,336 @@
+"""asrpt-admin predict and explain-prediction."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.options import with_options
+from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
+from slurm_asrpt_cli._app.tables import Column, safe
+from slurm_asrpt_cli.admin.common import (
+    ConfigOption,
+    JsonOption,
+    asking_slurm,
+    history_path,
+    of_asrptd,
+    read_history,
+    show_table,
+)
+
+from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.errors import AsrptError, InputError, printable
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.hook import table
+from slurm_asrpt.hook.features import render_features
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
+from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.request import gpus_of
+from slurm_asrpt.spool import read_losses, read_progress
+
+
+def _as_sbatch(
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or id; else yours.")] = None,
+    comment: Annotated[
+        str | None, typer.Option("--comment", metavar="TEXT", help="As sbatch's; else as in the script.")
+    ] = None,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, metavar="N", help="GPUs in all; else as the script asks.")] = 0,
+) -> AsSbatch:
+    return AsSbatch(args or [], name, user, comment, gpus)
+
+
+_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+SHOWN_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the hook would find out about a submission. predicted_iterations 0: unseen."""
+
+    group: str
+    predicted_iterations: int
+    predicted_low: int
+    predicted_high: int
+    predicted_mean: int
+    predicted_by: str
+    features: dict[str, float]
+    gpus: int
+    job_name: str
+    user: str
+    uid: int
+    profile: str
+    dataset: str
+    off: bool
+    ignored_hints: list[str]
+    table: str
+
+
+# Options end at the script, as with sbatch: what follows belongs to the script.
+UP_TO_SCRIPT = {"allow_interspersed_args": False}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put predict and explain-prediction into asrpt-admin."""
+    app.command("predict", context_settings=UP_TO_SCRIPT)(predict_command)
+    app.command("explain-prediction", context_settings=UP_TO_SCRIPT)(explain_command)
+
+
+@with_options(_as_sbatch)
+def predict_command(
+    given: AsSbatch,
+    jobscript: Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="The script, as it would be given to sbatch.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would be predicted for a job script.
+
+    That is: the recurrence group of the submission and its predicted iterations.
+
+    \b
+    Examples:
+      asrpt-admin predict train.sh
+      asrpt-admin predict --user alice --job-name bert \\
+        train.sh --lr 0.1
+    """
+    settings = load_settings(config)
+    submission = as_submitted(settings, jobscript, given)
+    target = settings.paths.hook / table.FILE_NAME
+    found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
+    _show(_prediction(submission, found, target), as_json)
+    if trouble:
+        raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
+
+
+def _prediction(submission: Submission, found: table.Answer, target: Path) -> Prediction:
+    subject, hints = submission.subject, submission.hints
+    return Prediction(
+        group=subject.group,
+        predicted_iterations=found.iterations,
+        predicted_low=found.low,
+        predicted_high=found.high,
+        predicted_mean=found.order,
+        predicted_by=found.level,
+        features=dict(subject.features),
+        gpus=subject.gpus,
+        job_name=submission.job_name,
+        user=submission.user,
+        uid=subject.uid,
+        profile=submission.profile,
+        dataset=hints.dataset,
+        off=hints.off,
+        ignored_hints=[os.fsdecode(item) for item in hints.complaints],
+        table=str(target),
+    )
+
+
+def _show(prediction: Prediction, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(prediction)))
+        return
+    rows = {
+        "group": prediction.group,
+        "predicted iterations": _iterations(prediction.predicted_iterations),
+        "10-90% interval": _interval(prediction.predicted_low, prediction.predicted_high),
+        "learned from": prediction.predicted_by,
+        "features": render_features(prediction.features),
+        "job name": prediction.job_name,
+        "user": f"{prediction.user} ({prediction.uid})",
+        "profile": prediction.profile,
+        "dataset": prediction.dataset,
+        "left to Slurm": "asrpt:off" if prediction.off else "",
+        "ignored hints": ", ".join(prediction.ignored_hints),
+    }
+    for key, value in rows.items():
+        if value:
+            print(f"{key + ':':<22}{printable(value)}")
+
+
+def _iterations(predicted: int) -> str:
+    return str(predicted) if predicted else "0 (unseen)"
+
+
+def _interval(low: int, high: int) -> str:
+    return f"{low} to {high}" if high else ""
+
+
+@with_options(_as_sbatch)
+def explain_command(
+    given: AsSbatch,
+    job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job id, or a script as given to sbatch.")],
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the past runs that a prediction rests on.
+
+    Options go before a script; what follows it is the script's own.
+
+    \b
+    Examples:
+      asrpt-admin explain-prediction 4711
+      asrpt-admin explain-prediction --plot run.png train.sh
+    """
+    settings = of_asrptd(config)
+    if _JOB_ID.fullmatch(job) and not Path(job).exists():
+        _nothing_of_a_script(given)
+        subject = _of_job(settings, job)
+    else:
+        subject = as_submitted(settings, Path(job), given).subject
+        _note_misplaced(given)
+    entries = _entries(settings)
+    with read_history(settings) as history:
+        found = evidence(subject, entries, history, Misses.of_history(history, time.time()))
+    loss = _reported(settings, job, found)
+    if plot is not None:
+        from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to come
+
+        prediction_plot.draw(f"{job}: {_iterations(found.answer.iterations)} iterations predicted", found, loss, plot)
+    if as_json:
+        print(json.dumps({**asdict(found), "loss": None if loss is None else asdict(loss)}))
+    else:
+        _show_evidence(subject, found)
+        if loss is not None:
+            _show_loss(loss)
+
+
+def _note_misplaced(given: AsSbatch) -> None:
+    for word in given.args:
+        if word.partition("=")[0] in ("--plot", "--json"):
+            print(f"note: {safe(word)} follows the script, so it is the script's; put it before", file=sys.stderr)
+
+
+def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
+    """What the job's losses say, where it has reported some that we may read."""
+    if not _JOB_ID.fullmatch(job):
+        return None
+    number = _number(settings, job)
+    progress, losses = read_progress(settings.paths.spool, number), read_losses(settings.paths.spool, number)
+    return convergence(losses, progress.done if progress else 0, [run.iterations for run in found.runs])
+
+
+def _number(settings: Settings, job_id: str) -> str:
+    """What Slurm calls the job inside: a task of an array has a number of its own."""
+    record = _record(settings, job_id) if "_" in job_id else None
+    return str(record.number) if record else job_id
+
+
+def _show_loss(loss: Convergence) -> None:
+    (first, began), (last, now) = loss.points[0], loss.points[-1]
+    print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({counted(len(loss.points), 'report')})")
+    if loss.curve is None or loss.ends is None:
+        print("no falling curve fits it yet")
+        return
+    print(
+        f"the fitted curve falls to {loss.curve.floor:.4g} and is near it ({STOP_SHARE:.0%}) at iteration {loss.ends}"
+    )
+    print(f"counted on, with the past runs: {counted(round(loss.expected), 'iteration')} more")
+
+
+def _nothing_of_a_script(given: AsSbatch) -> None:
+    """Raises InputError for what would be ignored with a job id."""
+    if given.args:
+        raise InputError(f"{given.args[0]}: options go before the job id, and nothing after it")
+    if given.gpus or any(value is not None for value in (given.name, given.user, given.comment)):
+        raise InputError("--user, --job-name, --comment and --gpus go with a script only")
+
+
+def _entries(settings: Settings) -> dict[str, table.Entry]:
+    """Raises AsrptError."""
+    try:
+        return table.read_table(settings.paths.hook / table.FILE_NAME)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise AsrptError(f"no table to explain from ({why}); asrpt-admin retrain makes one") from None
+
+
+def _of_job(settings: Settings, job_id: str) -> Subject:
+    """Raises InputError for a job that neither the history nor Slurm knows, or that the hook did not tag."""
+    runs: list[Run] = []
+    if history_path(settings).exists():
+        with read_history(settings) as history:
+            runs = history.runs_where("job_id = ?", (job_id,), 1)
+    if runs:
+        return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
+    record = _record(settings, job_id)
+    tag = parse_tag(record.admin_comment) if record else None
+    if record is None or tag is None:
+        why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
+        raise InputError(f"job {job_id}: {why}; name its script instead")
+    return Subject(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
+
+
+def _record(settings: Settings, job_id: str) -> JobRecord | None:
+    with asking_slurm(settings) as slurm:
+        return next((record for record in slurm.jobs() if record.job_id == job_id), None)
+
+
+def _show_evidence(subject: Subject, found: Evidence) -> None:
+    print(f"predicted iterations: {_iterations(found.answer.iterations)}")
+    if found.answer.mean:
+        print(f"expected, for order:  {found.answer.mean}")
+    if found.answer.high:
+        print(f"10-90% interval:      {_interval(*found.told)}{_moved_from(found)}")
+    if subject.features:
+        print(f"features:             {printable(render_features(subject.features))}")
+    print()
+    show_table(
+        [
+            Column("KEY", [level.name for level in found.levels]),
+            Column("ID", [level.key for level in found.levels]),
+            Column("RUNS", [str(level.runs) for level in found.levels], right=True),
+            Column("PREDICTS", [_entry(level.entry) for level in found.levels], right=True),
+            Column("", ["<- answers" if level.answers else "" for level in found.levels]),
+        ]
+    )
+    runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
+    count = next(level.runs for level in found.levels if level.name == where)
+    print(f"\n{counted(count, 'past run')} of this {where} key in the history" + (", the latest:" if runs else ""))
+    if runs:
+        _show_runs(runs)
+
+
+def _moved_from(found: Evidence) -> str:
+    """What the table has, where that is another."""
+    before = found.answer.low, found.answer.high
+    return "" if found.told == before else f"; the table's {_interval(*before)}, moved by what the latest runs missed"
+
+
+def _entry(entry: table.Entry | None) -> str:
+    if entry is None:
+        return UNKNOWN
+    unit = {"e": " an epoch", "s": " a step"}.get(entry.unit, "")
+    return f"{math.floor(entry.iterations + 0.5)}{unit}"  # halves go up, as where the hook rounds
+
+
+def _show_runs(runs: tuple[Run, ...]) -> None:
+    show_table(
+        [
+            Column("JOBID", [safe(run.job_id) for run in runs]),
+            Column("USER", [safe(run.user) for run in runs]),
+            Column("GPUS", [str(run.gpus) for run in runs], right=True),
+            Column("ITERATIONS", [str(run.iterations) for run in runs], right=True),
+            Column("PREDICTED", [str(run.predicted_iterations) for run in runs], right=True),
+            Column("ELAPSED", [slurm_time(run.end_time - run.start_time) for run in runs], right=True),
+            Column("SOURCE", [run.iterations_source.value for run in runs]),
+            Column("FEATURES", [safe(render_features(run.features)) for run in runs]),
+        ]
+    )

@@ -1,0 +1,128 @@
+"""asrpt-admin shadow-report: what enforce would have done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe
+from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm, of_asrptd, read_history, show_table
+
+from slurm_asrpt.audit.trail import jobs_of
+from slurm_asrpt.config.settings import Mode, Settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.reporting import shadow as shadow_page
+from slurm_asrpt.reporting.what_if import COLUMNS, cell
+from slurm_asrpt.sim import shadow, what_if
+from slurm_asrpt.traces.accounting import since_time
+
+MOST_USERS = 20
+"""On a terminal: half of them those who win most, half those who lose most."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put shadow-report into asrpt-admin."""
+    app.command("shadow-report")(shadow_command)
+
+
+def shadow_command(
+    since: Annotated[str, typer.Option(metavar="WHEN", help="How far back: 7days, 2weeks or a date.")] = "7days",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report, with all users.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what mode enforce would have done last week.
+
+    The jobs that asrptd has recorded, in mode shadow, are
+    replayed under the policy of the settings with the
+    predictions that they really had: waits and completion
+    times beside the real ones, who wins and who loses, by
+    user and by size. It says what it leaves out.
+
+    \b
+    Examples:
+      asrpt-admin shadow-report
+      asrpt-admin shadow-report --since 30days --html w.html
+    """
+    settings = of_asrptd(config)
+    if html and not html.resolve().parent.is_dir():
+        raise InputError(f"--html {html}: name a file in a folder that is there")
+    begin = since_time(since, time.time())
+    runs, servers = _runs(settings, begin), _servers(settings)
+    with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
+        found = shadow.report(runs, servers, settings.policy, lambda done, jobs, clock: tell(done))
+    notes = _notes(settings, found, begin)
+    if html:
+        replace_file(html, shadow_page.page(found, notes).encode("utf-8", "backslashreplace"), mode=None)
+    if as_json:
+        print(json.dumps(shadow.document(found, notes), indent=2))
+    else:
+        _show(found, [*notes, *shadow.LIMITS])
+    if found.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _runs(settings: Settings, begin: int) -> list[Run]:
+    """Those that were submitted since then."""
+    with read_history(settings) as history:
+        return [run for run in history.runs(since=begin) if run.submit_time >= begin]
+
+
+def _servers(settings: Settings) -> shadow.Servers:
+    """The servers that asrptd manages, whatever their state today. Raises SlurmError, InputError."""
+    managed = set(settings.slurm.partitions)
+    with asking_slurm(settings) as slurm:
+        nodes = [node for node in slurm.nodes() if node.partitions & managed and node.gpus]
+    if not nodes:
+        raise InputError(f"no node of partition {', '.join(managed)} has GPUs; mend slurm.partitions of asrpt.toml")
+    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+    return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
+
+
+def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:
+    replayed = {job.partition("@")[0] for job in found.past.jobs["job_id"]}
+    events = Counter[str]()
+    for event, jobs in jobs_of(settings.paths.state, ("left", "vanished"), begin).items():
+        events[event] = len(jobs & replayed) if event == "left" else len(jobs)
+    notes = shadow.remarks(found, events["left"], events["vanished"])
+    if settings.daemon.mode is not Mode.SHADOW:
+        notes.append(f"asrptd is in mode {settings.daemon.mode}: where it was then too, the real waits are its doing.")
+    return notes
+
+
+def _show(found: shadow.Report, notes: Sequence[str]) -> None:
+    real, then = found.outcomes
+    titles = [Column("", list(COLUMNS.values()))]
+    show_table([*titles, *(Column(safe(each.name), _figures(each), right=True) for each in (real, then))])
+    users = found.users
+    if len(users) > MOST_USERS:
+        users = [*users[: MOST_USERS // 2], *users[-MOST_USERS // 2 :]]
+    for what, shares in (("USER", users), ("SIZE", found.sizes)):
+        print()
+        show_table(_columns(what, shares))
+    print()
+    for note in notes:
+        print_prose(note)
+
+
+def _figures(outcome: what_if.Outcome) -> list[str]:
+    return [cell(name, outcome.figures[name]) for name in COLUMNS]
+
+
+def _columns(what: str, shares: Sequence[shadow.Share]) -> list[Column]:
+    titles = ("JOBS", "GPU_HOURS", "WAIT_SLURM", "WAIT_ENFORCE", "RATIO", "LATER", "VERDICT")
+    rows = [shadow_page.cells(share) for share in shares]
+    columns = [Column(title, [row[at] for row in rows], right=True) for at, title in enumerate(titles)]
+    return [Column(what, [safe(share.name) for share in shares], cap=20), *columns]

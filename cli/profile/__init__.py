@@ -1,0 +1,32 @@
+"""asrpt-profile: from a model to its blocks, figures, stages and plan."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from slurm_asrpt_cli._app.loading import Tools
+from slurm_asrpt_cli._app.options import run_app
+
+MODULES = {
+    "run": "profile.run",
+    "plan": "profile.plan",
+    "attach": "profile.attach",
+    "list": "profile.files",
+    "show": "profile.files",
+    "diff": "profile.files",
+    "validate": "profile.files",
+    "convert": "profile.files",
+}
+
+app = Tools(
+    MODULES,
+    help="Measure models, plan how GPUs share them, and say which jobs train which.",
+    epilog="""\b
+Examples:
+  asrpt-profile list
+  asrpt-profile plan gpt-13b --gpus 16""",
+)
+
+
+def main() -> NoReturn:
+    run_app(app)

@@ -1,0 +1,279 @@
+"""asrpt-profile list, show, diff, validate and convert: profile files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from slurm_asrpt_cli._app.tables import Column, safe
+from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli.profile.common import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
+
+from slurm_asrpt.core.job import Pipeline
+from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, one_line
+from slurm_asrpt.profile.blocks import Block, UncutFile
+from slurm_asrpt.profile.cut import cut_file, even_cut
+from slurm_asrpt.profile.documents import Document, differences, format_document, load_document, to_json, to_values
+from slurm_asrpt.profile.schema import ProfileFile, library_names, uncut_names
+
+
+class Form(StrEnum):
+    """How convert writes a profile."""
+
+    TOML = "toml"
+    JSON = "json"
+
+
+FAR_APART = 0.2
+DOUBT = (
+    f"the two times differ by more than {FAR_APART:.0%}: something else ran meanwhile, or the blocks are so short that "
+    "it takes longer to call them; measure again on a machine that does nothing else, or with a larger --batch"
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put list, show, diff, validate and convert into asrpt-profile."""
+    app.command("list", short_help="List the profiles that can be named.")(list_command)
+    app.command("show", short_help="Show a profile, and where the time goes.")(show_command)
+    app.command("diff")(diff_command)
+    app.command("validate")(validate_command)
+    app.command("convert")(convert_command)
+
+
+def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """List the profiles that can be named: this site's, then those shipped.
+
+    \b
+    Example:
+      asrpt-profile list
+    """
+    where = folders(config)
+    site = sorted(path.stem for folder in where for path in folder.glob("*.toml"))
+    found = {"site": site, "models": uncut_names(), "cut": library_names()}
+    if as_json:
+        print(json.dumps(found))
+        return
+    titles = {"site": "this site's", "models": "models, not cut yet", "cut": "cut into stages"}
+    for kind, names in found.items():
+        print(f"{titles[kind]}:" if names else f"{titles[kind]}: none")
+        _print_names([safe(name) for name in names])
+
+
+def _print_names(names: list[str]) -> None:
+    """As ls does: side by side on a terminal, one a line into a pipe."""
+    if sys.stdout.isatty():
+        names = textwrap.wrap("  ".join(names), shutil.get_terminal_size().columns - 2, break_on_hyphens=False)
+    for line in names:
+        print(f"  {line}")
+
+
+def show_command(profile: ProfileArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show a profile: origin, stages or blocks, and where the time goes.
+
+    \b
+    Examples:
+      asrpt-profile show bert-large
+      asrpt-profile show ./mine.toml --json
+    """
+    show(load_document(profile, folders(config)), as_json)
+
+
+def show(document: Document, as_json: bool) -> None:
+    """A profile as the commands print it."""
+    if as_json:
+        print(json.dumps(to_values(document)))
+    elif isinstance(document, UncutFile):
+        _show_blocks(document)
+    else:
+        _show_stages(document)
+
+
+def _show_blocks(document: UncutFile) -> None:
+    together = document.seconds
+    total = f"{seconds(together)} an iteration, the blocks together"
+    if document.iteration_s:
+        total += f"; measured at one go: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
+    facts = {"time": total, "memory": _memory(document.blocks)}
+    if document.iteration_s and abs(together / document.iteration_s - 1) > FAR_APART:
+        facts["doubt"] = DOUBT
+    print_head(document.head, facts)
+    blocks = document.blocks
+    show_chart(
+        [
+            Column("BLOCK", [safe(b.name) for b in blocks], cap=20),
+            Column("FORWARD", [_spread(b.forward_s, b.forward_spread_s) for b in blocks], right=True),
+            Column("BACKWARD", [_spread(b.backward_s, b.backward_spread_s) for b in blocks], right=True),
+            Column("UPDATE", [seconds(b.update_s) for b in blocks], right=True),
+            Column("OUT", [amount(b.bytes_out) for b in blocks], right=True),
+            Column("KEPT", [amount(b.kept_bytes) for b in blocks], right=True),
+            Column("PARAMS", [amount(b.param_bytes) for b in blocks], right=True),
+        ],
+        ("OUT", "KEPT", "UPDATE", "PARAMS"),
+        [f"{block.seconds / together:.0%}" for block in blocks],
+        [block.seconds for block in blocks],
+    )
+
+
+def _spread(middle: float, spread: float) -> str:
+    return f"{seconds(middle)} ±{spread / 2 / middle:.0%}" if spread and middle else seconds(middle)
+
+
+def _memory(blocks: tuple[Block, ...]) -> str:
+    parts = {"parameters": "param_bytes", "gradients": "grad_bytes", "optimiser": "optimiser_bytes"}
+    parts |= {"activations": "kept_bytes"}
+    return ", ".join(f"{name} {amount(sum(getattr(b, key) for b in blocks))}" for name, key in parts.items())
+
+
+def _show_stages(document: ProfileFile) -> None:
+    profile = document.profile
+    rows = {"gpus": str(profile.gpus), "tensor": str(profile.tensor) if profile.tensor > 1 else ""}
+    rows |= {
+        "pipeline": f"synchronous, {profile.micro_batches} micro-batches"
+        if profile.pipeline is Pipeline.SYNCHRONOUS
+        else ""
+    }
+    print_head(document.head, rows)
+    stages = profile.stages
+    show_chart(
+        [
+            Column("STAGE", [str(number) for number in range(1, len(stages) + 1)], right=True),
+            Column("REPLICAS", [str(stage.replicas) for stage in stages], right=True),
+            Column("FORWARD", [seconds(stage.forward_s) for stage in stages], right=True),
+            Column("BACKWARD", [seconds(stage.backward_s) for stage in stages], right=True),
+            Column("IN", [amount(stage.bytes_in) for stage in stages], right=True),
+            Column("OUT", [amount(stage.bytes_out) for stage in stages], right=True),
+            Column("GRADIENTS", [amount(stage.param_bytes) for stage in stages], right=True),
+        ],
+        ("IN", "OUT", "GRADIENTS"),
+        [""] * len(stages),
+        [stage.forward_s + stage.backward_s for stage in stages],
+    )
+
+
+def diff_command(
+    one: Annotated[str, typer.Argument(metavar="PROFILE", help="A file or a name.")],
+    two: Annotated[str, typer.Argument(metavar="PROFILE", help="Another.")],
+    tolerance: Annotated[
+        float, typer.Option(min=0, metavar="SHARE", help="Numbers closer than this share are the same.")
+    ] = 0.0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show in what two profiles differ. Exit status 1 if in anything.
+
+    \b
+    Examples:
+      asrpt-profile diff bert-large ./mine.toml
+      asrpt-profile diff monday.toml today.toml --tolerance 0.05
+    """
+    where = folders(config)
+    found = differences(load_document(one, where), load_document(two, where))
+    found = [row for row in found if not _close(row[1], row[2], tolerance)]
+    if as_json:
+        print(json.dumps([{"key": key, "one": before, "two": after} for key, before, after in found]))
+    elif found:
+        show_table(
+            [
+                Column("WHAT", [key for key, _, _ in found]),
+                Column("ONE", [_shown(before) for _, before, _ in found], cap=40),
+                Column("TWO", [_shown(after) for _, _, after in found], cap=40),
+                Column("CHANGE", [_change(before, after) for _, before, after in found], right=True),
+            ]
+        )
+    if found:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _close(before: Any, after: Any, tolerance: float) -> bool:
+    if not (_number(before) and _number(after)):
+        return False
+    return bool(abs(before - after) <= tolerance * max(abs(before), abs(after)))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if _number(value) else textwrap.shorten(safe(str(value)), 40) if value is not None else "-"
+
+
+def _change(before: Any, after: Any) -> str:
+    return f"{after / before - 1:+.1%}" if _number(before) and _number(after) and before else ""
+
+
+def validate_command(
+    profiles: Annotated[list[str], typer.Argument(metavar="PROFILE", help="Files or names.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check profile files. Of a wrong one: line, field and remedy.
+
+    \b
+    Example:
+      asrpt-profile validate /etc/slurm/asrpt/profiles/*.toml
+    """
+    where = folders(config)
+    found = {name: _problem(name, where) for name in profiles}
+    if as_json:
+        print(json.dumps(found))
+    else:
+        for name, problem in found.items():
+            print(problem or f"{safe(name)}: good")
+    if any(found.values()):
+        raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _problem(name: str, where: list[Path]) -> str:
+    try:
+        load_document(name, where)
+    except AsrptError as error:
+        return one_line(error)
+    return ""
+
+
+def convert_command(
+    profile: ProfileArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; else standard output.")
+    ] = None,
+    to: Annotated[Form | None, typer.Option(help="Else as the output's name ends, else toml.")] = None,
+    tensor: Annotated[
+        int, typer.Option("--tp", min=1, max=1024, metavar="T", help="Cut it: tensor slices of each replica.")
+    ] = 1,
+    stages: Annotated[int, typer.Option("--pp", min=1, max=1024, metavar="S", help="Pipeline stages.")] = 1,
+    replicas: Annotated[
+        int, typer.Option("--dp", min=0, max=10000, metavar="K", help="Data-parallel replicas; 0: no cut.")
+    ] = 0,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Its name in the new file; else the old one.")] = "",
+    config: ConfigOption = None,
+) -> None:
+    """Write a profile as TOML or JSON, or a model cut into stages.
+
+    \b
+    Examples:
+      asrpt-profile convert ./mine.toml -o mine.json
+      asrpt-profile convert llama-3-8b --tp 8 --dp 2 -o l.toml
+    """
+    document = load_document(profile, folders(config))
+    if replicas or tensor > 1 or stages > 1:
+        document = _cut(document, tensor, stages, max(replicas, 1), name)
+    elif name:
+        raise InputError("--name: names what --tp, --pp and --dp have cut; edit the file to rename it")
+    form = to or (Form.JSON if output is not None and output.suffix == ".json" else Form.TOML)
+    write_text(output, to_json(document) if form is Form.JSON else format_document(document))
+
+
+def _cut(document: Document, tensor: int, stages: int, replicas: int, name: str) -> ProfileFile:
+    if isinstance(document, ProfileFile):
+        raise InputError(f"{document.head.name}: is cut into stages already; leave out --tp, --pp and --dp")
+    try:
+        return cut_file(document, even_cut(document, tensor, stages, replicas), name)
+    except ValueError as error:
+        raise InputError(f"{document.head.name}: {error}; choose other --tp, --pp and --dp") from None

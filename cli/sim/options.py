@@ -1,0 +1,200 @@
+"""What the simulating commands share: the options that make a workload, tables of figures."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import with_options
+from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
+
+from slurm_asrpt.core.durations import UNKNOWN, slurm_time
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.sim.predictors import PREDICTORS
+from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds
+from slurm_asrpt.sim.workload import MODELS, Cluster, Options
+from slurm_asrpt.traces import AUTO, formats
+
+DEFAULTS = Options()
+RETRAIN = "1h"
+
+_TRACE: Any = typer.Argument(
+    metavar="TRACE", help="A file, a folder, pai-like[:jobs[:days]], philly, itp or helios.", show_default=False
+)
+Trace = Annotated[str, _TRACE]
+OptionalTrace = Annotated[str | None, _TRACE]
+_READING = (
+    {"metavar": "KIND", "help": f"Kind of trace: {', '.join((AUTO, *formats()))}."},
+    {"metavar": "NAME=TITLE", "help": "Where a CSV file has what, e.g. submit_s=Submitted."},
+    {"help": "Take a CPU log's processors as GPUs."},
+)
+Format = Annotated[str, typer.Option("--format", "-f", **_READING[0])]
+SeldomFormat = Annotated[str, seldom("--format", "-f", **_READING[0])]
+Columns = Annotated[list[str] | None, typer.Option("--column", **_READING[1])]
+SeldomColumns = Annotated[list[str] | None, seldom("--column", **_READING[1])]
+Processors = Annotated[bool, typer.Option("--processors-as-gpus", **_READING[2])]
+SeldomProcessors = Annotated[bool, seldom("--processors-as-gpus", **_READING[2])]
+Retrain = Annotated[
+    str, seldom("--retrain", metavar="TIME", help="Learn again this often: seconds, or 30min, 1h, 1d; 0: never.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Processes = Annotated[int, seldom("--processes", "-j", min=-1, metavar="N", help="Processes; -1: one per core.")]
+
+
+def _scenario(
+    trace: Trace,
+    fmt: SeldomFormat = AUTO,
+    column: SeldomColumns = None,
+    processors_as_gpus: SeldomProcessors = False,
+    load: Annotated[
+        float | None, typer.Option(metavar="LOAD", help="GPU-seconds that arrive over those there are.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate so many, those after the history.")] = None,
+    single_gpu: Annotated[float | None, seldom(metavar="SHARE", help="Share of single-GPU jobs.")] = None,
+    nic: Annotated[float, seldom(metavar="GBITS", help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
+    intra: Annotated[float, seldom(metavar="GBYTES", help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
+    contention: Annotated[
+        float | None, seldom(metavar="A", help="Jobs share NICs: each of k has 1/(k+A(k-1)).")
+    ] = None,
+    servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = Cluster.servers,
+    gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs of each server.")] = Cluster.gpus,
+    gpu_types: Annotated[
+        str, seldom("--gpu-types", metavar="SPEC", help="Mixed GPUs: SERVERS:TYPE:SPEED,..., not --servers.")
+    ] = "",
+    predictor: Annotated[str, seldom(metavar="PREDICTOR", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
+    retrain: Retrain = RETRAIN,
+    models: Annotated[
+        str, seldom(metavar="NAME", help=f"Models of the jobs: {' or '.join(MODELS)}.")
+    ] = DEFAULTS.models,
+    history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="For all that is random.")] = DEFAULTS.seed,
+) -> Scenario:
+    """The workload of these options; the policy is still to be named. Raises InputError."""
+    types = parse_types(gpu_types) if gpu_types else ()
+    servers = sum(count for count, _, _ in types) or servers
+    cluster = {
+        "servers": servers,
+        "gpus": gpus,
+        "nic_gbit": nic,
+        "intra_gbyte": intra,
+        "contention": contention,
+        "types": types,
+    }
+    options = {
+        "models": models,
+        "single_gpu": single_gpu,
+        "load": load,
+        "jobs": jobs,
+        "history": history,
+        "predictor": predictor,
+        "retrain_s": retrain_seconds(retrain),
+        "seed": seed,
+    }
+    return make_scenario(trace, None, cluster, options, fmt, processors_as_gpus, column or [])
+
+
+def retrain_seconds(text: str) -> float:
+    """The value of --retrain. Raises InputError."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InputError(f"--retrain: {error}") from None
+
+
+def _perhaps(**given: Any) -> Scenario | None:
+    return None if given["trace"] is None else _scenario(**given)
+
+
+def _without_trace() -> inspect.Signature:
+    signature = inspect.signature(_scenario, eval_str=True)
+    shared = dict(signature.parameters)
+    shared["trace"] = shared["trace"].replace(default=None, annotation=OptionalTrace)
+    return signature.replace(parameters=list(shared.values()))
+
+
+_perhaps.__signature__ = _without_trace()  # type: ignore[attr-defined]
+
+with_scenario = with_options(_scenario)
+"""Give a command the trace and the workload's options in place of its first parameter, the scenario."""
+with_perhaps_a_scenario = with_options(_perhaps)
+"""The same where TRACE may be left out: the command then gets None."""
+
+
+def say(text: str) -> None:
+    """A remark, on standard error."""
+    print(f"asrpt-sim: {text}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+Row = Mapping[str, Any]
+
+FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("MEAN_JCT", lambda row: slurm_time(row["mean_jct_s"])),
+    ("/SOUND", lambda row: ratio(row["over_sound"])),
+    ("/DESIGN", lambda row: ratio(row["over_design"])),
+    ("WAIT_P50", lambda row: slurm_time(row["median_wait_s"])),
+    ("WAIT_P90", lambda row: slurm_time(row["p90_wait_s"])),
+    ("WAIT_P99", lambda row: slurm_time(row["p99_wait_s"])),
+    ("SLOW_P50", lambda row: ratio(row["median_slowdown"])),
+    ("SLOW_P90", lambda row: ratio(row["p90_slowdown"])),
+    ("SLOW_P99", lambda row: ratio(row["p99_slowdown"])),
+    ("USED", lambda row: f"{100 * row['utilisation']:.0f}%"),
+    ("ENDED", lambda row: f"{row['ended']}/{row['jobs']}" if row["ended"] != row["jobs"] else "all"),
+)
+"""Columns of the tables, by title: what they show of a summary. Least needed first in GIVES_WAY."""
+
+GIVES_WAY = ("USED", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "WAIT_P99", "/DESIGN")
+
+
+def ratio(value: float | None) -> str:
+    """A factor with three digits or more; ``-`` where there is none."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:
+    """A line per row: columns that say which it is, then its figures; on a terminal, what does not fit is left out."""
+    columns = [Column(title, [safe(cell) for cell in cells]) for title, cells in names.items()]
+    columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
+    width = terminal_width()
+    if width:
+        columns = fit(columns, width, len(names), GIVES_WAY)
+    print_table(columns, True, width)
+
+
+def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[str]) -> list[Column]:
+    """Leave figures out, those of ``gives_way`` in its order, then narrow the first column: what is shown is whole.
+
+    names: so many columns, the first ones, stay.
+    """
+    kept = list(columns)
+    for title in gives_way:
+        if _width(kept) <= width:
+            return kept
+        kept = [column for number, column in enumerate(kept) if number < names or column.title != title]
+    if _width(kept) > width:
+        room = max(12, kept[0].width - (_width(kept) - width))
+        kept[0] = Column(kept[0].title, kept[0].cells, cap=room)
+    return kept
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """A fact a line."""
+    console = Console(highlight=False)
+    for label, text in facts:
+        console.print(Text(f"{label:<18} {text}"), soft_wrap=True)

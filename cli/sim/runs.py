@@ -1,0 +1,195 @@
+"""asrpt-sim run and compare: one policy, or several on the same workload."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import safe
+from slurm_asrpt_cli.sim.options import (
+    Json,
+    Processes,
+    print_facts,
+    print_figures,
+    print_json,
+    ratio,
+    say,
+    with_scenario,
+)
+
+from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
+from slurm_asrpt.sim.backends import run_local
+from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
+from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
+from slurm_asrpt.sim.sweep import CELLS, Collected, Sweep, collect, finished, make_sweep, to_run, write_sweep
+
+Policies = Annotated[
+    str,
+    typer.Option("--policies", "-p", metavar="POLICIES", help="Separated by commas, or all."),
+]
+COMPARED = f"{DEFAULT_POLICY},asrpt,easy-backfill,fifo,wcs-workload"
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write results to this folder.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put run and compare into asrpt-sim."""
+    app.command()(with_scenario(run))
+    app.command()(with_scenario(compare))
+
+
+def run(
+    scenario: Scenario,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", metavar="POLICY", help="Policy: NAME[:KEY=VALUE,...].")
+    ] = DEFAULT_POLICY,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="KEY=VALUE for the policy; may repeat.")
+    ] = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate one policy on a trace.
+
+    \b
+    Examples:
+      asrpt-sim run pai-like:20000 --load 0.9
+      asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
+      asrpt-sim run jobs.csv -p spjf-perfect --json
+    """
+    chosen = scenario.with_policy(parse_policy(policy, settings or []))
+    if output:
+        check_target(output)
+    with progress("making the workload", None) as bar:
+        total = len(chosen.workload().table)
+        bar(0, f"of {counted(total, 'job')}")
+    with progress("simulating", total) as bar:
+        record = run_scenario(chosen, lambda done, _, clock: bar(done, f"day {clock / 86400:.1f}"))
+    if output:
+        save(record, output)
+    if as_json:
+        print_json(record.meta)
+    else:
+        print_facts(_facts(record, output))
+    if record.interrupted:
+        say("interrupted; these are the jobs that had ended")
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
+    """The result in words."""
+    found: Mapping[str, Any] = record.meta["summary"]
+    bounds = record.meta["bounds"]
+    notes, cluster = record.meta["notes"], record.scenario.cluster
+    facts = [
+        ("Policy", safe(record.scenario.policy)),
+        ("Trace", f"{safe(str(notes['trace']))}, load {ratio(notes['load'])}"),
+        ("Cluster", f"{cluster.text}, {cluster.nic_gbit:g} Gbit/s"),
+        ("Jobs", f"{found['jobs']}, {found['ended']} ended, {found['never_started']} never started"),
+        ("Mean JCT", f"{slurm_time(found['mean_jct_s'])}, median {slurm_time(found['median_jct_s'])}"),
+        ("Over bound", _over(found["over_sound"], bounds["sound"], "sound")),
+        ("", _over(found["over_design"], bounds["design"], "design")),
+        ("Wait p50/90/99", " / ".join(slurm_time(found[f"{name}_wait_s"]) for name in ("median", "p90", "p99"))),
+        ("Longest wait", slurm_time(found["max_wait_s"])),
+        ("Slowdown 50/90/99", " / ".join(ratio(found[f"{name}_slowdown"]) for name in ("median", "p90", "p99"))),
+        ("GPUs used", f"{100 * found['utilisation']:.1f}%"),
+        ("GPU time", f"{ratio(1 + found['placement_loss'])} times that of the best placements"),
+    ]
+    return [*facts, *([("Written to", safe(str(output)))] if output else [])]
+
+
+def _over(times: float | None, bound: float, name: str) -> str:
+    """How far the mean is above a bound; no ratio where jobs have not ended."""
+    return f"{ratio(times)}{' times' if times else ', the bound is'} {slurm_time(bound)} ({name})"
+
+
+def compare(
+    scenario: Scenario,
+    policies: Policies = COMPARED,
+    processes: Processes = 1,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate several policies on the same jobs, and rank them.
+
+    \b
+    Examples:
+      asrpt-sim compare pai-like:20000 -p all --load 1
+      asrpt-sim compare jobs.csv -j 4 -o out \\
+        -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
+    """
+    specs = parse_policies(policies)
+    with _workplace(output) as place:
+        sweep = make_sweep(scenario, specs, {})
+        write_sweep(place, sweep)
+        interrupted = run_cells(place, sweep, lambda cells, *told: run_local(place, cells, processes, *told))
+        found = collect(place, sweep)
+        lower = bounds_of(place, sweep)
+    rows = sorted(found.rows, key=lambda row: (row["mean_jct_s"] is None, row["mean_jct_s"]))
+    if as_json:
+        print_json({"policies": rows, "bounds": lower, "failed": found.failed})
+    elif rows:
+        print_figures({"POLICY": [row["policy"] for row in rows]}, rows)
+    leave(found, interrupted, len(specs))
+
+
+@contextmanager
+def _workplace(output: Path | None) -> Iterator[Path]:
+    """The folder for the results: the one that was asked for, else one that goes again."""
+    if output:
+        yield output
+        return
+    with tempfile.TemporaryDirectory(prefix="asrpt-sim-") as place:
+        yield Path(place)
+
+
+def run_cells(folder: Path, sweep: Sweep, backend: Callable[..., None]) -> bool:
+    """Run the cells that have no result yet, with a bar; whether Ctrl-C cut it short.
+
+    backend: called with the cells, what to call as each ends, and what to call within one.
+    """
+    cells = to_run(folder, sweep)
+    if len(cells) < len(sweep.cells):
+        say(f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} were there already")
+    ended: list[str] = []
+    with progress("simulating", len(cells)) as bar:
+
+        def done(cell: Scenario, error: str) -> None:
+            ended.append(cell.name)
+            bar(len(ended), f"{len(ended)} of {len(cells)}")
+
+        def within(jobs: int, total: int, clock: float) -> None:
+            bar(len(ended) + jobs / max(1, total), f"{len(ended)} of {len(cells)}")
+
+        try:
+            if cells:
+                backend(cells, done, within)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def bounds_of(folder: Path, sweep: Sweep) -> dict[str, float] | None:
+    """The lower bounds of a comparison: the same for all its policies."""
+    for cell in sweep.cells:
+        if finished(folder, cell):
+            return dict(read_meta(folder / CELLS / cell.name)["bounds"])
+    return None
+
+
+def leave(found: Collected, interrupted: bool, wanted: int) -> None:
+    """Name what failed, and end with the exit code that it all comes to."""
+    for name, error in found.failed.items():
+        say(f"{safe(name)}: {safe(error)}")
+    if interrupted:
+        say(f"interrupted; {len(found.rows)} of {wanted} are done")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if found.failed:
+        raise typer.Exit(EXIT_FAILURE)

@@ -1,0 +1,155 @@
+"""asrpt-sim sweep and report: policies over a grid of workloads, and pictures of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import safe
+from slurm_asrpt_cli.sim.options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
+from slurm_asrpt_cli.sim.runs import Policies, leave, run_cells
+
+from slurm_asrpt.config.settings import DEFAULT_POLICY
+from slurm_asrpt.core.durations import UNKNOWN
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.errors import EXIT_FAILURE, InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
+from slurm_asrpt.sim.results import find_results
+from slurm_asrpt.sim.scenario import Scenario, parse_policies
+from slurm_asrpt.sim.sweep import Collected, Sweep, collect, make_sweep, parse_grid, read_sweep, to_run, write_sweep
+
+BACKENDS = ("local", "dask", "slurm")
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put sweep and report into asrpt-sim."""
+    app.command()(with_perhaps_a_scenario(sweep))
+    app.command()(report)
+
+
+def sweep(
+    scenario: Scenario | None,
+    policies: Policies = DEFAULT_POLICY,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="KEY=VALUES", help="load=0.8,1.1 or seed=0..4; may repeat."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep.")] = None,
+    processes: Processes = -1,
+    backend: Annotated[str, seldom(metavar="NAME", help="local, dask or slurm.")] = "local",
+    scheduler: Annotated[str, seldom(metavar="ADDRESS", help="Address of the Dask scheduler, tcp://HOST:PORT.")] = "",
+    sbatch: Annotated[
+        list[str] | None, seldom("--sbatch", metavar="OPTION", help="An option for sbatch; may repeat.")
+    ] = None,
+    gather: Annotated[Path | None, typer.Option("--collect", metavar="DIR", help="Only gather what is there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate policies over a grid of workloads.
+
+    \b
+    Examples:
+      asrpt-sim sweep philly -p all --grid load=0.8,1.1 -o d
+      asrpt-sim sweep jobs.csv --backend slurm -o d
+      asrpt-sim sweep --collect d
+    """
+    if gather:
+        _gather(gather.resolve(), as_json)
+        return
+    if scenario is None or output is None:
+        raise InputError("sweep: name a TRACE and a folder with -o, or a folder with --collect")
+    if backend not in BACKENDS or bool(scheduler) != (backend == "dask"):
+        raise InputError("--backend is local, slurm, or dask with --scheduler tcp://HOST:PORT")
+    place, made = output.resolve(), make_sweep(scenario, parse_policies(policies), parse_grid(grid or []))
+    write_sweep(place, made)
+    if backend == "slurm":
+        _submit(place, made, sbatch or [], as_json)
+        return
+    interrupted = run_cells(place, made, _runner(place, processes, scheduler))
+    found = collect(place, made)
+    _show(place, made, found, as_json)
+    leave(found, interrupted, len(made.cells))
+
+
+def _runner(place: Path, processes: int, scheduler: str) -> Callable[..., None]:
+    """What runs cells: Dask where a scheduler is named, else this machine."""
+    if scheduler:
+        return lambda cells, done, within: run_dask(place, cells, scheduler, done)
+    return lambda cells, *told: run_local(place, cells, processes, *told)
+
+
+def _submit(place: Path, made: Sweep, options: Sequence[str], as_json: bool) -> None:
+    cells = to_run(place, made)
+    job = submit_array(place, cells, options) if cells else None
+    if as_json:
+        print_json({"job": job, "tasks": len(cells), "cells": len(made.cells), "folder": str(place)})
+    elif job:
+        print(
+            f"Job array {safe(job)} is submitted: {counted(len(cells), 'task')} for {counted(len(made.cells), 'cell')}."
+            " When it is done:"
+        )
+        print(f"asrpt-sim sweep --collect {safe(str(place))}")
+    else:
+        print(
+            f"Nothing is left to do of {counted(len(made.cells), 'cell')}: asrpt-sim sweep --collect {safe(str(place))}"
+        )
+
+
+def _gather(place: Path, as_json: bool) -> None:
+    """What a sweep has come to; exit code 1 while cells are missing."""
+    made = read_sweep(place)
+    found = collect(place, made)
+    _show(place, made, found, as_json)
+    if found.missing:
+        missing = f"{len(found.missing)} of {counted(len(made.cells), 'cell')}"
+        say(f"no result yet of {missing}, the first is {safe(found.missing[0])}")
+    leave(found, False, len(made.cells))
+    if found.missing:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def _show(place: Path, made: Sweep, found: Collected, as_json: bool) -> None:
+    """The table, also as sweep.csv."""
+    replace_file(place / "sweep.csv", pd.DataFrame(found.rows).to_csv(index=False).encode(), mode=None)
+    if len(found.versions) > 1:
+        say(f"cells were run by several releases: {safe(', '.join(sorted(found.versions)))}")
+    if as_json:
+        print_json({"keys": made.keys, "cells": found.rows, "failed": found.failed, "missing": found.missing})
+    elif found.rows:
+        print_figures({key.upper(): [_text(row[key]) for row in found.rows] for key in made.keys}, found.rows)
+
+
+def _text(value: Any) -> str:
+    return UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Results of run, compare or sweep.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")] = Path(
+        "report.html"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Draw results: one HTML file, and its pictures as PNG beside it.
+
+    Nothing is simulated again. The file needs no network and no other file.
+
+    \b
+    Examples:
+      asrpt-sim report out -o report.html
+      asrpt-sim report out/fifo out/asrpt
+    """
+    from slurm_asrpt.reporting.simulation import write_report  # matplotlib takes a second to come
+
+    found = list(dict.fromkeys(result for folder in folders for result in find_results(folder)))
+    with progress("reading", len(found)) as bar:
+        pictures = write_report(found, output, lambda done: bar(done, f"{done} of {len(found)}"))
+    if as_json:
+        print_json({"report": str(output), "pictures": [str(path) for path in pictures], "results": len(found)})
+    else:
+        print(f"{safe(str(output))}: {counted(len(found), 'result')}, {counted(len(pictures), 'picture')} beside it")

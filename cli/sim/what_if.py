@@ -1,0 +1,176 @@
+"""asrpt-sim what-if: the jobs that Slurm has run, under other policies."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.progress import Told, progress
+from slurm_asrpt_cli._app.tables import Column, print_prose, print_table, terminal_width
+from slurm_asrpt_cli.sim.options import RETRAIN, Json, Retrain, fit, print_json, retrain_seconds, say
+
+from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.reporting import what_if as whatif_page
+from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.traces import Trace, accounting
+
+GIVES_WAY = (
+    *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s"),
+    *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s"),
+)
+"""Figures that a narrow terminal does without, the least needed first."""
+
+
+SINCE = "30days"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put what-if into asrpt-sim."""
+    app.command("what-if", short_help="Replay what Slurm has run under other policies.")(what_if)
+
+
+def what_if(
+    sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
+    since: Annotated[
+        str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.  [default: 30days]", show_default=False)
+    ] = "",
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Or what it printed.")] = None,
+    partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
+    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="What sinfo printed.")] = None,
+    servers: Annotated[int, typer.Option(min=0, metavar="N", help="Or so many servers.")] = 0,
+    gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs of each of --servers.")] = 8,
+    policies: Annotated[
+        str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies, separated by commas.")
+    ] = "",
+    history: Annotated[
+        float,
+        seldom(min=0, max=0.95, metavar="SHARE", help="Share of the jobs that only a forest learns from; 0: medians."),
+    ] = 0.0,
+    retrain: Retrain = RETRAIN,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="For the forest.")] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what other policies would have done to the jobs that Slurm has run.
+
+    Nothing is changed. Alone it prints how to make the files.
+
+    \b
+    Examples:
+      asrpt-sim what-if --sacct --since 30days -o report.html
+      asrpt-sim what-if --dump jobs.txt --nodes nodes.txt
+    """
+    names = whatif.checked_policies(policies) if policies else whatif.default_policies()
+    _check_output(output)
+    again = retrain_seconds(retrain)
+    trace = _jobs(sacct, dump, since, partition)
+    past = whatif.replay(trace, _node_gpus(nodes, servers, gpus, partition, live=sacct), history, seed, again)
+    if sacct:
+        past = replace(past, notes={**past.notes, "only_user": accounting.only_user(trace, _user())})
+    with progress("simulating", len(names) * len(past.table)) as bar:
+        outcomes, interrupted = whatif.compare(past, names, _counted(bar))
+    if output:
+        page = whatif_page.page(past, outcomes, interrupted)
+        replace_file(output, page.encode("utf-8", "backslashreplace"), mode=None)
+    if as_json:
+        print_json(whatif.document(past, outcomes, interrupted))
+    else:
+        _print(past, outcomes, output)
+    if interrupted:
+        say("interrupted; policies are missing")
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _user() -> str:
+    """Who asks; a number where the machine knows no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _check_output(output: Path | None) -> None:
+    if output and (output.is_dir() or not output.resolve().parent.is_dir()):
+        raise InputError(f"--output {output}: name a file in a folder that is there")
+
+
+def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
+    """The jobs, from sacct or from its dump."""
+    if sacct == (dump is not None):
+        fields = ",".join(accounting.sacct_fields())
+        command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
+        raise InputError(
+            f"name one of --sacct and --dump FILE; the file is what this prints: SLURM_TIME_FORMAT=%s {command}"
+        )
+    if dump is not None and since:
+        raise InputError("--since is for --sacct: of a file all jobs count")
+    if partition:
+        accounting.partition_argument(partition)
+    if dump is None:
+        separator = f"|{secrets.token_hex(4)}|"
+        begin = accounting.since_argument(since or SINCE)
+        text = accounting.ask_sacct(accounting.sacct_fields(), begin, partition, separator)
+        return accounting.parse_jobs(text, "sacct", separator)
+    return _of_partitions(accounting.parse_jobs(accounting.read_text(dump), str(dump)), partition)
+
+
+def _of_partitions(trace: Trace, partition: str) -> Trace:
+    """A dump may hold other partitions, too."""
+    if not partition:
+        return trace
+    kept = trace.jobs[trace.jobs["queue"].isin(partition.split(","))].reset_index(drop=True)
+    if not len(kept):
+        raise InputError(f"--partition {partition}: no job of {trace.name} was in it")
+    kept["submit_s"] -= kept["submit_s"].iloc[0]
+    return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
+
+
+def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: bool) -> list[int]:
+    """GPUs of each server: as told, else from a file, else from sinfo."""
+    if servers and nodes:
+        raise InputError("name one of --nodes and --servers")
+    if servers:
+        return [gpus] * servers
+    if nodes:
+        return [node.gpus for node in accounting.parse_sinfo(accounting.read_text(nodes), str(nodes))]
+    if not live:
+        raise InputError(
+            f"--dump needs nodes: --servers N, or --nodes FILE with what this prints: {shlex.join(accounting.SINFO)}"
+        )
+    return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(partition))]
+
+
+def _counted(bar: Told) -> Callable[[str, int, int], None]:
+    """Tell a bar over all policies of the jobs that have ended in one of them."""
+    names: list[str] = []
+
+    def told(name: str, done: int, jobs: int) -> None:
+        if name not in names:
+            names.append(name)
+        bar((len(names) - 1) * jobs + done, name)
+
+    return told
+
+
+def _print(past: whatif.Past, outcomes: list[whatif.Outcome], output: Path | None) -> None:
+    columns = [Column("POLICY", [each.name for each in outcomes])]
+    for name in whatif_page.COLUMNS:
+        cells = [whatif_page.cell(name, each.figures[name]) for each in outcomes]
+        columns.append(Column(_title(name), cells, right=True))
+    width = terminal_width()
+    print_table(fit(columns, width, 1, [_title(name) for name in GIVES_WAY]) if width else columns, True, width)
+    for line in (*whatif.remarks(past), *whatif.LIMITS, *([f"Written to {output}"] if output else [])):
+        print_prose(line)
+
+
+def _title(name: str) -> str:
+    return whatif_page.COLUMNS[name].upper().replace(" ", "_")

@@ -1,0 +1,1 @@
+"""asrpt-status: the queue as asrptd sees it."""

@@ -1,0 +1,158 @@
+"""Which jobs are shown, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.status.document import JobStatus
+
+_ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")
+_COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A job as Slurm spells it: 12 (all tasks of array 12, too), 12_3, 12_[1-4,7] or 12_[0-9:3]."""
+
+    name: str
+    job_id: str
+    tasks: tuple[range, ...] = ()
+
+    def takes(self, job: JobStatus) -> bool:
+        array, _, task = job.job_id.partition("_")
+        if not self.tasks:
+            return self.job_id in (job.job_id, array) or _holds(job, self.job_id)
+        return array == self.job_id and (not task or (task.isdecimal() and any(int(task) in r for r in self.tasks)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Empty: all."""
+
+    users: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+    jobs: tuple[Wanted, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.users or self.partitions or self.states or self.jobs)
+
+    def takes(self, job: JobStatus) -> bool:
+        return (
+            (not self.users or job.user in self.users)
+            and (not self.partitions or not self.partitions.isdisjoint(job.partition.split(",")))
+            and (not self.states or job.state in self.states)
+            and (not self.jobs or any(wanted.takes(job) for wanted in self.jobs))
+        )
+
+
+def words(text: str) -> list[str]:
+    """What commas part; not those in the brackets of an array."""
+    return [part.strip() for part in _COMMAS.split(text) if part.strip()]
+
+
+def read_states(text: str) -> frozenset[str]:
+    """States by name (``delayed``) or in full (``delayed for placement``). Raises InputError that lists them."""
+    known = {key: phase.value for phase in Phase for key in (phase.value.lower(), phase.name.lower())}
+    for word in words(text):
+        if word.lower() not in known:
+            names = ", ".join(phase.name.lower() for phase in Phase)
+            raise InputError(f"--state: no state is called {word!r}; known: {names}")
+    return frozenset(known[word.lower()] for word in words(text))
+
+
+def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
+    """Jobs and arrays. Raises InputError for brackets that hold no tasks."""
+    return tuple(_wanted(word) for text in texts for word in words(text))
+
+
+def _wanted(word: str) -> Wanted:
+    if "_[" not in word:
+        return Wanted(word, word)
+    array = _ARRAY.fullmatch(word)
+    tasks = read_tasks(array[2]) if array else ()
+    if array is None or not tasks:
+        raise InputError(f"{word[:40]!r}: no tasks of an array; write for example 123_[1-4,7]")
+    return Wanted(word, array[1], tasks)
+
+
+def _holds(job: JobStatus, name: str) -> bool:
+    """Whether this is the record of an array in which the task of that name still waits with others."""
+    array, _, task = name.partition("_")
+    tasks = job.facts.get("tasks")
+    if job.job_id != array or not isinstance(tasks, str) or not task.isdecimal():
+        return False
+    return any(int(task) in some for some in read_tasks(tasks))
+
+
+def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
+    """The jobs that pass, in asrptd's order. Raises AsrptError for a wanted one that is not there."""
+    for wanted in chosen.jobs:
+        if not any(wanted.takes(job) for job in jobs):
+            raise unknown_job(wanted.name)
+    return [job for job in jobs if chosen.takes(job)]
+
+
+def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
+    """The job of that id. Raises AsrptError where there is none."""
+    for job in jobs:
+        if job.job_id == name or _holds(job, name):
+            return job
+    raise unknown_job(name)
+
+
+def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
+    """Of an array by its own number its tasks that are jobs, and the record of the others; nothing of a plain job."""
+    found = [job for job in jobs if job.job_id.partition("_")[0] == name]
+    return found if any(job.job_id != name for job in found) else []
+
+
+def unknown_job(name: str) -> AsrptError:
+    return AsrptError(
+        f"asrptd does not know a job {name[:40]!r}: it has ended, or its partition is not managed; try squeue or sacct"
+    )
+
+
+def _number(job: JobStatus) -> list[int]:
+    return [int(part) if part.isdecimal() else -1 for part in job.job_id.split("_")]
+
+
+SORTS: dict[str, Callable[[JobStatus], Any]] = {
+    "rank": lambda job: job.rank,
+    "jobid": _number,
+    "name": lambda job: job.name,
+    "user": lambda job: job.user,
+    "partition": lambda job: job.partition,
+    "gpus": lambda job: job.gpus,
+    "group": lambda job: job.group,
+    "state": lambda job: job.state,
+    "run_time": lambda job: job.predicted_run_s,
+    "time_left": lambda job: job.remaining_s,
+    "submitted": lambda job: job.submit_time,
+    "start": lambda job: job.start_time if job.start_time is not None else job.start_median,
+}
+
+
+def read_sort(text: str) -> list[tuple[str, bool]]:
+    """Keys, and whether each is turned round (``-gpus``). Raises InputError that lists the known ones."""
+    keys = [(word.lstrip("+-").lower(), word.startswith("-")) for word in words(text)]
+    for key, _ in keys:
+        if key not in SORTS:
+            raise InputError(f"--sort: no key is called {key[:40]!r}; known: {', '.join(SORTS)}")
+    return keys
+
+
+def ordered(jobs: Sequence[JobStatus], keys: Sequence[tuple[str, bool]]) -> list[JobStatus]:
+    """Sorted by the first key, then the second ...; jobs of which a key is not known come last."""
+    rows = list(jobs)
+    for key, turned in reversed(keys):
+        value = SORTS[key]
+        known = sorted((job for job in rows if value(job) is not None), key=value, reverse=turned)
+        rows = known + [job for job in rows if value(job) is None]
+    return rows

@@ -1,0 +1,1 @@
+"""The simulations of the papers, run again: from a checkout, not installed."""

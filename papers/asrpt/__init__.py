@@ -1,0 +1,1 @@
+"""The A-SRPT paper (section V)."""

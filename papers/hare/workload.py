@@ -1,0 +1,98 @@
+"""Jobs as in Hare's evaluation (section VI-A), with what it leaves open as settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from papers.hare.models import GBIT, KINDS, MODELS, TESTBED, TYPES
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.rounds.job import Fleet, RoundJob
+from slurm_asrpt.core.rounds.losscurve import curve_for
+
+TASKS = (1, 2, 4, 8)
+STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02
+"""Losses: within which of the floor training stops, and how far above it it starts; the floor; relative noise."""
+NAMES = 20
+WITHIN = 0.3
+"""Jobs have NAMES names; the sizes of those of a name are alike, log-normal with this sigma around the name's own."""
+SEARCH = 0.2
+"""Share of jobs that are members of a hyper-parameter search, SEARCH_SIZE of them in each."""
+SEARCH_SIZE = 8
+LEVELS: Mapping[str, Mapping[str, int]] = {
+    "low": {"V100": 1},
+    "middle": {"V100": 1, "K80": 1},
+    "high": dict.fromkeys(TYPES, 1),
+    "testbed": TESTBED,
+}
+"""Fig. 18: the types of GPU at each level of heterogeneity, and their shares; the testbed of Fig. 14."""
+
+
+@dataclass(frozen=True)
+class RoundOptions:
+    """jobs, gpus: numbers. level: of heterogeneity. mix: shares of CV, NLP, Speech and Rec. jobs, any sum.
+
+    gbit: NIC, Gbit/s. batch: times the models' own batch sizes. span_s: seconds in which jobs arrive, evenly at random;
+    0: all at once. median, sigma: of the log-normal number of rounds; with larger batches there are fewer.
+    weighted: weights 1 to 5 at random, else 1.
+    """
+
+    jobs: int = 200
+    gpus: int = 160
+    level: str = "high"
+    mix: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
+    gbit: float = GBIT
+    batch: float = 1.0
+    span_s: float = 40.0
+    median: float = 40.0
+    sigma: float = 1.2
+    weighted: bool = False
+    seed: int = 0
+
+    @property
+    def fleet(self) -> Fleet:
+        """GPUs of the level's types by their shares; what is left over goes to the types named first."""
+        shares = LEVELS[self.level]
+        whole = {kind: self.gpus * share // sum(shares.values()) for kind, share in shares.items()}
+        over = self.gpus - sum(whole.values())
+        return Fleet.of({kind: number + (n < over) for n, (kind, number) in enumerate(whole.items())})
+
+
+def jobs_of(options: RoundOptions) -> list[RoundJob]:
+    """The jobs, by arrival. Their rounds depend on the seed alone, so that columns of a figure differ in nothing else.
+
+    Raises KeyError for an unknown level.
+    """
+    rng = np.random.default_rng(options.seed)
+    arrivals = np.sort(rng.random(options.jobs)) * options.span_s
+    kinds = rng.choice(len(KINDS), options.jobs, p=np.array(options.mix) / sum(options.mix))
+    names = options.median * np.exp(math.sqrt(options.sigma**2 - WITHIN**2) * rng.standard_normal(NAMES))
+    return [_job(n, float(arrivals[n]), KINDS[kinds[n]], names, rng, options) for n in range(options.jobs)]
+
+
+def _job(
+    number: int, arrival_s: float, kind: str, names: np.ndarray, rng: np.random.Generator, options: RoundOptions
+) -> RoundJob:
+    models = [model for model in MODELS if model.kind == kind]
+    model = models[int(rng.integers(len(models)))]
+    name, tasks = int(rng.integers(NAMES)), TASKS[int(rng.integers(len(TASKS)))]
+    drawn = names[name] * float(np.exp(WITHIN * rng.standard_normal()))
+    rounds = max(1, round(drawn / options.batch))
+    searching, weight = rng.random() < SEARCH, float(rng.integers(1, 6))
+    types = LEVELS[options.level]
+    return RoundJob(
+        JobId(str(number)),
+        arrival_s,
+        tasks,
+        tuple(model.compute_s(gpu, options.batch) for gpu in types),
+        (model.sync_s(options.gbit),) * len(types),
+        rounds,
+        weight if options.weighted else 1.0,
+        model.name,
+        history=f"name{name}",
+        search=f"s{number // SEARCH_SIZE}" if searching else "",
+        curve=curve_for(rounds, STOP, START, FLOOR, NOISE, options.seed * 100_003 + number),
+    )

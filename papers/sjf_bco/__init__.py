@@ -1,0 +1,1 @@
+"""The SJF-BCO paper (section 7)."""

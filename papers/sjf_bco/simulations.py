@@ -1,0 +1,122 @@
+"""The simulations of the SJF-BCO paper (section 7), run again over many seeds; reproduce_bco_page.py compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from papers.seeded import Seeds
+from papers.sjf_bco.workload import EXTRA, Batch, paper_batch
+from slurm_asrpt.core.batch import planners
+from slurm_asrpt.core.batch.planners import Found
+
+FIGURES = ("bco-fig4", "bco-fig5", "bco-fig6", "bco-fig7")
+OURS = "sjf-bco"
+PLANNERS: Mapping[str, Callable[..., Found | None]] = {
+    OURS: planners.sjf_bco,
+    "ff": planners.first_fit,
+    "ls": planners.list_scheduling,
+    "rand": planners.at_random,
+}
+SEEDS, QUICK_SEEDS = 24, 3
+KAPPAS = (1, 2, 4, 8, 16, 32)
+"""Sizes of jobs: any kappa up to 32 gives the plans of the next of these below it."""
+SERVERS = (10, 12, 14, 16, 18, 20)
+LAMBDAS = (1.0, 2.0, 4.0, 8.0)
+MORE = 0.6
+"""A share of contention and overhead at which they weigh, beside the paper's."""
+SLOT = 1.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A point of a figure. horizon: T, slots. kappa: None for the best. factor: lambda. extra: see ``paper_batch``."""
+
+    planner: str = OURS
+    servers: int = 20
+    horizon: float = 1200.0
+    kappa: int | None = None
+    factor: float = 1.0
+    extra: float = EXTRA
+
+    @property
+    def label(self) -> str:
+        return self.planner
+
+    def measure(self, seed: int) -> tuple[float, float, float, int]:
+        """Makespan, mean completion, theta_u and kappa of the best plan, in slots."""
+        found = plan(self, paper_batch(seed, self.servers, self.extra), seed)
+        return found.schedule.makespan, found.schedule.mean_completion, found.theta, found.kappa or 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a setting came to, one figure for each seed, in slots. theta: theta_u; kappa: 0 for planners without."""
+
+    makespan: tuple[float, ...]
+    mean: tuple[float, ...]
+    theta: tuple[float, ...]
+    kappa: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{spread(self.makespan)}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    digits = 0 if fmean(values) >= 100 else 1
+    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
+
+
+def settings(figure: str) -> list[Setting]:
+    """The points of a figure. Raises KeyError for an unknown figure."""
+    return {
+        "bco-fig4": lambda: [Setting(name, extra=extra) for extra in (EXTRA, MORE) for name in PLANNERS],
+        "bco-fig5": lambda: [Setting(kappa=kappa, extra=extra) for extra in (EXTRA, MORE) for kappa in KAPPAS],
+        "bco-fig6": lambda: [
+            Setting(name, number, 1500.0) for name in (OURS, "ff", "ls") for number in SERVERS
+        ],
+        "bco-fig7": lambda: [
+            Setting(kappa=1, factor=factor, extra=extra) for extra in (EXTRA, MORE) for factor in LAMBDAS
+        ],
+    }[figure]()  # fmt: skip
+
+
+Points = Mapping[Setting, Point]
+
+
+def run(figures: Sequence[str], seeds: Seeds) -> Points:
+    """Every setting with every seed."""
+    found = seeds.run(one for figure in figures for one in settings(figure))
+    return {one: Point(*zip(*rows, strict=True)) for one, rows in found.items()}
+
+
+def plan(one: Setting, batch: Batch, seed: int) -> Found:
+    """The best plan; where none ends within the horizon, within twice that, and so on."""
+    more: dict[str, Any] = {}
+    if one.planner == OURS:
+        more = {"factor": one.factor, "kappas": None if one.kappa is None else [one.kappa]}
+    elif one.planner == "rand":
+        more = {"seed": seed}
+    horizon = one.horizon
+    while True:
+        found = PLANNERS[one.planner](batch.jobs, batch.servers, horizon, slot=SLOT, **more)
+        if found is not None:
+            return found
+        horizon *= 2
+
+
+def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    """Ours over theirs, seed by seed."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
+
+
+def direction(before: Sequence[float], after: Sequence[float]) -> int:
+    """-1 if it falls, 1 if it rises, 0 if the seeds do not tell: the mean change within two standard errors."""
+    changes = [b - a for a, b in zip(before, after, strict=True)]
+    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
+    change = fmean(changes)
+    return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1

@@ -1,0 +1,1 @@
+"""Settings: what they are, where they lie, and the pages made from them."""

@@ -1,0 +1,132 @@
+"""The kinds of GPU that could serve a job of asrpt-gated, the best first (docs/decisions/0017)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from slurm_asrpt.core.cluster import Node, all_alike, kinds_of
+from slurm_asrpt.core.job import ANYWHERE, Job
+from slurm_asrpt.core.placement.selection import fits
+from slurm_asrpt.core.policies.gated.reservation import Forecast
+from slurm_asrpt.core.policies.gated.servers import bits
+from slurm_asrpt.core.policies.occupancy import Occupancy
+
+Alpha = Callable[[Job, Sequence[Node]], float]
+"""Seconds per iteration on the fewest of these nodes, at the speed of the slowest of them."""
+
+_KINDS = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Servers of one kind, or all that may serve a job. mask: their places in the node table.
+
+    size: their GPUs, 0 if they differ. name: the type of GPU, empty for servers of several. mixed: whether they are of
+    several kinds.
+    """
+
+    mask: int
+    nodes: Sequence[Node]
+    size: int
+    name: str
+    mixed: bool
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """best: α̃_min of a job on these servers, seconds per iteration."""
+
+    group: Group
+    best: float
+
+
+class Choices:
+    """For each job the groups that could hold it, the best first; on equal GPUs that is one group or none.
+
+    Those with an α̃_min within the gate are good enough, and the slowest of them comes first: it leaves the faster GPUs
+    to jobs that gain more by them. The others follow by α̃_min.
+
+    A job that needs several servers may have some of each kind, at the speed of the slowest, if nothing else will do.
+    One that must lie within one of several sets of servers has the groups of each set.
+    """
+
+    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, alpha: Alpha, gate: float) -> None:
+        self._nodes, self._occupancy = nodes, occupancy
+        self._alpha, self._alike, self._gate = alpha, all_alike(nodes), gate
+        self._kinds = kinds_of(nodes)
+        self._groups: dict[int, Group] = {}
+        self._known: dict[Hashable, tuple[tuple[Choice, ...], float]] = {}
+
+    def of(self, job: Job) -> tuple[tuple[Choice, ...], float]:
+        """The choices, and how long an iteration takes at best on reference GPUs over how long it takes here."""
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KINDS:  # a daemon runs for years
+                self._known.clear()
+                self._groups.clear()
+            found = self._known[key] = self._look_up(job)
+        return found
+
+    def _look_up(self, job: Job) -> tuple[tuple[Choice, ...], float]:
+        everywhere = (1 << len(self._nodes)) - 1
+        sets = [self._mask(names) for names in job.request.within] or [everywhere]
+        groups = {group.mask: group for mask in sets for group in self._groups_of(job, mask)}
+        if not groups:
+            return (), 1.0
+        choices = self._ordered([Choice(group, self._alpha(job, group.nodes)) for group in groups.values()])
+        best = choices[0].best  # 0 for a profile that takes no time
+        return tuple(choices), self._alpha(job, self._alike) / best if best else 1.0
+
+    def _groups_of(self, job: Job, mask: int) -> list[Group]:
+        """Those of these servers that hold the job: of each kind, and all where it needs several."""
+        job = replace(job, request=replace(job.request, within=())) if job.request.within else job
+        whole = self._group(mask)
+        if not fits(job, whole.nodes):
+            return []
+        kinds = [self._group(mask & kind) for kind in self._kinds if mask & kind] if whole.mixed else []
+        groups = [group for group in kinds if fits(job, group.nodes)]
+        if not groups or whole.forecast.needs(job).servers > 1:
+            groups.append(whole)
+        return groups
+
+    def _mask(self, names: AbstractSet[str]) -> int:
+        return sum(1 << at for at, node in enumerate(self._nodes) if node.name in names)
+
+    def _group(self, mask: int) -> Group:
+        found = self._groups.get(mask)
+        if found is None:
+            found = self._groups[mask] = _group(self._nodes, mask, self._kinds, self._occupancy)
+        return found
+
+    def _ordered(self, choices: Sequence[Choice]) -> list[Choice]:
+        enough = self._gate * min([choice.best for choice in choices])
+
+        def key(choice: Choice) -> tuple[bool, bool, float]:
+            good = choice.best <= enough
+            return not good, choice.group.mixed, -choice.best if good else choice.best
+
+        return sorted(choices, key=key)
+
+
+def within_limit(choices: Sequence[Choice], job: Job) -> tuple[Choice, ...]:
+    """Those on which it is predicted to end within its time limit; the first if there is none."""
+    found = [choice for choice in choices if job.predicted_iterations * choice.best <= job.time_limit]
+    return tuple(found) or (choices[0],)
+
+
+def covering(choices: Sequence[Choice], mask: int) -> Choice:
+    """The first choice that has all these servers; the last if there is none."""
+    return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
+
+
+def _group(nodes: Sequence[Node], mask: int, kinds: Sequence[int], occupancy: Occupancy) -> Group:
+    own = [nodes[at] for at in bits(mask)]
+    sizes, names = {node.gpus for node in own}, {node.gpu_type for node in own}
+    name = names.pop() if len(names) == 1 else ""
+    size, mixed = sizes.pop() if len(sizes) == 1 else 0, sum(bool(mask & kind) for kind in kinds) > 1
+    return Group(mask, own, size, name, mixed, Forecast(nodes, occupancy, mask))

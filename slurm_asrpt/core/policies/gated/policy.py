@@ -1,0 +1,345 @@
+"""asrpt-gated: predicted workload decides the order, placement decides who may start (docs/decisions/0007).
+
+It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release rule:
+
+1. Order. Jobs are looked at by band, if they have one (fair-share), then by predicted workload g_i ñ_i α̃_i^min, least
+   first; α̃_i^min on reference GPUs. An unseen job counts as long as unseen jobs have lasted on average.
+2. Gate. A job starts only on the fewest servers that could ever hold it, with α/α̃^min <= ``gate``; single servers are
+   chosen by when they will be free, so that jobs that end together run together. (With ``contention`` a job on several
+   servers takes more where that is faster and nobody else waits: docs/decisions/0013.)
+3. Reservation. The first job that cannot start gets the servers that are predicted to be free soonest. Jobs behind it
+   may use them only until then, and elsewhere they must not put off the time at which a server in use will be free.
+4. Patience. A job that has waited for ``patience_s`` goes before all younger ones, and its servers are kept for it
+   alone. On equal servers, of which none goes away, a job that asks for GPUs only then starts within (k+1) L seconds,
+   however wrong the predictions: k jobs submitted before it still waited when its patience ended, L is the longest run
+   of any job. Each of them waits for what runs on its servers, and for nothing that came later
+   (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
+
+5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
+   (``gatedkinds``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+   kind on which it is predicted to end first (docs/decisions/0017).
+
+Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
+or memory are short): nothing is kept for it. One that only the gate keeps from idle servers starts there all the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.free_index import Plan
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.placement.selection import packed_alpha
+from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
+from slurm_asrpt.core.policies.baselines import lacks_room, no_room
+from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
+from slurm_asrpt.core.policies.gated.placing import Placing
+from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
+from slurm_asrpt.core.policies.gated.state import Queued, State, held_again, kept_of, read_state
+from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.occupancy import NO_END_S, Occupancy, Run
+from slurm_asrpt.core.policies.virtual_machine import id_key
+
+DAY = 86400.0
+FIRST_GUESS_S = 3600.0
+"""How long an unseen job is taken to last before any has ended."""
+_INF = float("inf")
+
+
+@register("asrpt-gated", bands=True, key=("rank", "gpu_seconds", "submitted"))
+class Gated:
+    """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
+
+    gate: the largest α/α̃^min with which a job starts. patience_s: the wait after which a job goes first, seconds.
+    contention: no bandwidth is reserved, so that α depends on the jobs that leave the same servers, and theirs on it.
+    """
+
+    def __init__(
+        self, fabric: Fabric, gate: float = 1.1, patience_s: float = 7 * DAY, contention: bool = False
+    ) -> None:
+        self.fabric, self.gate, self.patience_s = fabric, gate, patience_s
+        self._neighbours = Neighbours(fabric) if contention else None
+        self._nodes: tuple[Node, ...] = ()
+        self._size = 0  # GPUs of every server, 0 if they differ
+        self._placing = Placing((), fabric, gate, self._neighbours)
+        self._occupancy = Occupancy(())
+        self._choices = Choices((), self._occupancy, self._alpha, gate)
+        self._queue = Waitlist(patience_s)
+        self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
+        self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
+        self._returns = 0
+        self.reservation: Reservation | None = None  # after the last decision
+        self._waits: dict[JobId, Wait] = {}  # told by the last decision
+        self._left: Plan | None = None  # the cluster that the last decision left
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
+        alike = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
+        self._size = alike.pop()[0] if len(alike) == 1 else 0
+        self._placing = Placing(self._nodes, self.fabric, self.gate, self._neighbours)
+        self._take_up(self._occupancy.runs)
+        self.reservation = None
+        for entry in self._queue.clear():
+            self._enter(entry.job, entry.key[0], entry.age[0])
+
+    def _take_up(self, runs: Mapping[JobId, Run]) -> None:
+        self._occupancy = Occupancy(self._nodes, runs)
+        self._choices = Choices(self._nodes, self._occupancy, self._alpha, self.gate)
+        if self._neighbours is not None:
+            for job_id, run in runs.items():
+                self._neighbours.seen(job_id, run.gpus)
+
+    def _alpha(self, job: Job, nodes: Sequence[Node]) -> float:
+        known = self._neighbours
+        return packed_alpha(job, nodes, self.fabric) if known is None else known.packed_alpha(job, nodes)
+
+    def submitted(self, job: Job, now: float) -> bool:
+        self._stop_running(job.id)  # requeued while the daemon was away
+        self._enter(job, job.band, max(now, job.submit_time))  # not while it was held
+        return False
+
+    def returned(self, job: Job, now: float) -> None:
+        self._stop_running(job.id)
+        self._returns += 1
+        self._enter(job, -self._returns, job.submit_time)
+
+    def changed(self, job: Job, now: float) -> None:
+        entry = self._leave(job.id)
+        if entry is not None:
+            self._enter(job, standing(job, entry.key[0]), entry.age[0])
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self._leave(job_id)
+        slower = self._unseen.get(job_id)
+        run = self._stop_running(job_id)
+        if run is not None and slower is not None:
+            self._unseen_runs += 1
+            self._unseen_s += (now - run.start) / slower
+
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
+        self._leave(job_id)
+        if self._neighbours is not None:
+            self._neighbours.seen(job_id, gpus)
+        known = self._occupancy.runs.get(job_id)
+        if known is None:
+            self._occupancy.began(job_id, Run(now, min(until, now + NO_END_S), dict(gpus)))
+        elif known.gpus != gpus:  # Slurm gave it others than we meant it to have
+            self._occupancy.began(job_id, replace(known, gpus=dict(gpus)))
+
+    def _stop_running(self, job_id: JobId) -> Run | None:
+        self._unseen.pop(job_id, None)
+        if self._neighbours is not None:
+            self._neighbours.ended(job_id)
+        return self._occupancy.ended(job_id)
+
+    def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
+        """unseen_s: how long a job without a prediction is taken to last, where that has been said before."""
+        choices, to_reference = self._choices.of(job)
+        unseen_s = unseen_s or self._unseen_s / self._unseen_runs
+        seconds = job.predicted_iterations * (choices[0].best if choices else 1.0) or unseen_s
+        number = id_key(job.id)
+        key = (rank, job.gpus * seconds * to_reference, job.submit_time, number, job.id)
+        if len(choices) > 1 and job.predicted_iterations:
+            choices = within_limit(choices, job)
+        kind = (len(choices), self._kind(job, rank)) if len(choices) > 1 else self._kind(job, rank)
+        self._queue.enter(Waiting(job, key, seconds, choices, kind, (since, number, job.id)))
+
+    def _kind(self, job: Job, rank: int) -> Hashable:
+        """Jobs of one kind can start on the same servers, and the first of them by key is the shortest."""
+        if rank:  # of those handed back and of other bands the first by key need not be the shortest
+            return (rank, job.id if rank < 0 else self._kind(job, 0))
+        if job.request is not ANYWHERE:
+            return (job.profile, job.request)
+        return job.gpus if job.gpus <= self._size else job.profile
+
+    def _leave(self, job_id: JobId) -> Waiting | None:
+        if self.reservation is not None and self.reservation.job.id == job_id:
+            self.reservation = None
+        return self._queue.leave(job_id)
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        kept, self.reservation = self.reservation, None
+        self._waits.clear()
+        servers, starts = Servers(cluster, self._occupancy), list[Decision]()
+        for entry in self._in_order(now, servers):
+            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
+            if placement is None and self.reservation is None:
+                placement = self._reserve(entry, servers, kept, now)
+            if placement is not None:
+                starts.append(self._start(entry, placement, servers, now))
+        self._left = servers.plan
+        return [*starts, *self._waits.values()] if self._waits else starts
+
+    def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
+        """Whom to look at: those who have waited too long by age, then the others by workload.
+
+        A job that does not start stands for all of its kind that last as long or longer: they would not start either,
+        for a decision only takes servers away. Who needs more GPUs than are free is looked at only while nobody has a
+        reservation.
+        """
+        failed: dict[Hashable, float] = {}
+        for entry in self._queue.late(now):
+            if self._may_start(entry, servers, failed):
+                yield entry
+                if entry.job.id in self._queue.entries:
+                    failed[entry.kind] = entry.seconds
+        if not servers.free:
+            return
+        heads = [(key, kind) for kind, key in self._queue.heads.items()]
+        heapq.heapify(heads)
+        while heads and servers.free:
+            key, kind = heapq.heappop(heads)
+            entry = self._queue.entries[key[-1]]
+            if self._may_start(entry, servers, failed):
+                yield entry
+                head = self._queue.heads.get(kind)
+                if head is not None and head is not key:
+                    heapq.heappush(heads, (head, kind))
+
+    def _may_start(self, entry: Waiting, servers: Servers, failed: Mapping[Hashable, float]) -> bool:
+        if entry.job.gpus > servers.free and self.reservation is not None:
+            return False
+        return entry.seconds < failed.get(entry.kind, _INF)
+
+    def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
+        job = entry.job
+        best = entry.choices[0].best
+        slower = placement.alpha / best if best else 1.0
+        servers.start(job, placement)
+        self._leave(job.id)
+        if self._neighbours is not None:
+            self._neighbours.started(job.id, placement, job.profile)
+        self._occupancy.began(job.id, Run(now, now + entry.seconds * slower, placement.gpus))
+        if not job.predicted_iterations:
+            self._unseen[job.id] = slower
+        return Start(job, placement, entry.key)
+
+    # where to start
+
+    def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
+        """The best placement with which a job may start now, or None."""
+        job, reserved = entry.job, self.reservation is not None
+        for choice in entry.choices:
+            end = now + entry.lasts(choice.best)
+            found = self._placing.find(job, choice, servers, self._allowed(servers, end), end, reserved)
+            if found is not None:
+                alone = len(self._queue.entries) == 1
+                return self._placing.wider(job, servers, found) if alone else found
+        own = kept is not None and kept.alone and kept.job.id == job.id and not reserved
+        return self._on_kept(entry, servers, kept.mask) if own and kept is not None else None
+
+    def _allowed(self, servers: Servers, end: float) -> int:
+        """The servers that are not reserved at a time before this predicted end: a mask."""
+        taken = self.reservation
+        return servers.all if taken is None or (end <= taken.time and not taken.alone) else servers.all & ~taken.mask
+
+    def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
+        """On servers that are the job's, whatever alpha is there."""
+        return self._placing.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
+
+    # reservations
+
+    def _reserve(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
+        """Reserve servers for the first job that cannot start, unless it can have those, idle, at once: the placement.
+
+        On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait. Nor
+        is anything kept for a job that cannot even start on idle servers: what it waits for is not the end of a job.
+        """
+        self._occupancy.look_at(now)
+        job, held = entry.job, self._servers_for(entry, servers, kept, now)
+        if self._idle(held.mask, servers):
+            placement = self._on_kept(entry, servers, held.mask)
+            if placement is None:
+                self._waits[job.id] = Wait(job, no_room(job, servers.plan))
+            return placement
+        self.reservation = held
+        coming = reason(Phase.WAITING, "reserved", need=job.gpus, in_s=self._until(held, now))
+        self._waits[job.id] = Wait(job, lacks_room(job, servers.plan) or coming, held.time)
+        return None
+
+    def _until(self, held: Reservation, now: float) -> float | None:
+        """Seconds until a reservation begins; None where that is the end of a job without a time limit."""
+        return max(0.0, held.time - now) if self._occupancy.tells(held.time) else None
+
+    def _idle(self, mask: int, servers: Servers) -> bool:
+        if mask & (self._occupancy.used | servers.masks[0]):
+            return False
+        free = servers.view.free
+        return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
+
+    def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
+        """The servers that will be free soonest; for one who has waited too long those that are kept already."""
+        job, late = entry.job, self._is_late(entry, now)
+        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
+            return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
+        found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
+        return Reservation(job, mask, time, late)
+
+    def _is_late(self, entry: Waiting, now: float) -> bool:
+        return entry.age[0] + self.patience_s <= now
+
+    def next_wakeup(self, now: float) -> float | None:
+        """When the next job loses its patience."""
+        return self._queue.next_late(now)
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        late = dict.fromkeys(entry.job.id for entry in self._queue.late(now))
+        rest = sorted(entry.key for entry in self._queue.entries.values() if entry.job.id not in late)
+        order = [*late, *(key[-1] for key in rest)]
+        entries = self._queue.entries
+        head = next((job_id for job_id in order if entries[job_id].choices), None)
+        return [(job_id, self._why(entries[job_id], ahead, head, now)) for ahead, job_id in enumerate(order)]
+
+    def _why(self, entry: Waiting, ahead: int, head: JobId | None, now: float) -> Reason:
+        job, held = entry.job, self.reservation
+        if not entry.choices:
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
+        if job.id in self._waits:
+            return self._waits[job.id].reason
+        short = lacks_room(job, self._left) if self._left is not None else None
+        if short is not None:
+            return short
+        if held is not None:
+            until = self._until(held, now)
+            return reason(Phase.WAITING, "reservation", head=held.job.id, need=held.job.gpus, in_s=until)
+        return behind(job.id, ahead, head)
+
+    def dump(self) -> dict[str, Any]:
+        rows = sorted(self._queue.entries.values(), key=lambda e: e.key)
+        order = [Queued(e.job.id, e.key[0], e.age[0], None if e.job.predicted_iterations else e.seconds) for e in rows]
+        return State(
+            order,
+            self._returns,
+            self._occupancy.runs,
+            (self._unseen_runs, self._unseen_s),
+            self._unseen,
+            kept_of(self.reservation, self._nodes),
+            {self._nodes[at].name: time for at, time in self._occupancy.outlived.items()},
+        ).dump()
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        found = read_state(state)
+        self._queue.clear()
+        self._waits.clear()
+        self._returns, self._unseen = found.returns, dict(found.slower)
+        self._unseen_runs, self._unseen_s = found.unseen
+        self._take_up(found.runs)
+        put_off = found.outlived
+        self._occupancy.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
+        for one in found.order:
+            if one.job_id in jobs:
+                self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)
+        self.reservation = held_again(found.kept, self._nodes, jobs)

@@ -1,0 +1,103 @@
+"""Which servers asrpt-gated reserves for a job: those that are predicted to be free soonest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
+from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.occupancy import Occupancy
+
+SHORT_S = 86400.0
+"""How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""
+_KINDS = 4096  # forms of jobs of which something is remembered: a daemon runs for years
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What jobs of one form need of this cluster: so many servers of these places, the first of equals first.
+
+    largest: GPUs of the largest server of these places.
+    spare: for each place the GPUs that its server lacks to the largest; those that lack least are taken.
+    """
+
+    servers: int
+    largest: int
+    places: tuple[int, ...]
+    spare: tuple[int, ...]
+
+
+class Forecast:
+    """The servers of a cluster by when they can serve a job.
+
+    nodes: in node-table order. occupancy: what runs on them. among: the mask of those that count.
+    """
+
+    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, among: int) -> None:
+        self._nodes, self._occupancy = nodes, occupancy
+        self._among = [(at, nodes[at]) for at in bits(among)]
+        self._known: dict[Hashable, Needs] = {}
+
+    def soonest(self, job: Job, servers: Servers, now: float) -> tuple[int, float]:
+        """As few servers as could ever hold the job, the first to be free: a mask, and when, seconds.
+
+        Raises ValueError for a job that the cluster cannot hold.
+        """
+        needs = self.needs(job)
+        times = self._times(job, needs, servers, now)
+        if needs.servers == 1:
+            time = min(times)
+            return 1 << needs.places[times.index(time)], max(now, time)
+        chosen = heapq.nsmallest(needs.servers, zip(needs.spare, times, needs.places, strict=True))
+        return sum([1 << at for _, _, at in chosen]), max([now, *(time for _, time, _ in chosen)])
+
+    def needs(self, job: Job) -> Needs:
+        """What this job needs. Raises ValueError for a job that the cluster cannot hold."""
+        form = (job.profile, job.request)
+        found = self._known.get(form)
+        if found is None:
+            if len(self._known) >= _KINDS:
+                self._known.clear()
+            found = self._known[form] = self._look_up(job)
+        return found
+
+    def _look_up(self, job: Job) -> Needs:
+        nodes = [node for _, node in self._among]
+        number = fewest_servers(job, nodes)
+        least = job.gpus if number == 1 else 1
+        names = {node.name for node in candidate_nodes(nodes, job.request)}
+        places = tuple(at for at, node in self._among if node.name in names and node.gpus >= least)
+        sizes = [self._nodes[at].gpus for at in places]
+        even = number == 1 or job.request.per_node is not None
+        return Needs(number, max(sizes), places, tuple([0 if even else max(sizes) - size for size in sizes]))
+
+    def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
+        """When each of the servers can serve the job: all of it where several are needed."""
+        free_at, places = self._occupancy.free_at, needs.places
+        if needs.servers == 1 and 2 * job.gpus < needs.largest:
+            return self._room_times(job.gpus, needs.places, servers, now)
+        times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
+        return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)
+
+    def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
+        """The exact look, for a job that needs less than half a server."""
+        free, nodes, occupancy = servers.view.free, self._nodes, self._occupancy
+        return [
+            occupancy.free_at[at]
+            if 2 * gpus >= nodes[at].gpus
+            else occupancy.room_at(at, gpus, free[nodes[at].name], now)
+            for at in places
+        ]
+
+    def _short_later(self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float) -> list[float]:
+        """Idle servers that could not serve it now lack CPUs or memory: rather one that is in use."""
+        usable = {node.name: count for node, count in offers(servers.view, job.request)}
+        least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
+        return [
+            now + SHORT_S if time == Occupancy.IDLE and usable.get(self._nodes[at].name, 0) < least else time
+            for at, time in zip(needs.places, times, strict=True)
+        ]

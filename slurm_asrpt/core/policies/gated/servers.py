@@ -1,0 +1,143 @@
+"""The servers that asrpt-gated chooses from in one decision, as masks of their places in the node table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.cluster import ClusterView, Placement
+from slurm_asrpt.core.free_index import Plan
+from slurm_asrpt.core.job import ANYWHERE, Job
+from slurm_asrpt.core.policies.occupancy import Occupancy
+
+_INF = float("inf")
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Servers kept for a job. mask: bits of their places in the node table. time: when they are predicted to be free.
+
+    alone: nobody else may use them meanwhile, however short.
+    """
+
+    job: Job
+    mask: int
+    time: float
+    alone: bool
+
+
+class Servers:
+    """The cluster beside the starts of one decision.
+
+    all: mask of all servers. masks: servers by free GPUs, as ClusterView's. plan: the starts; to be read only.
+    """
+
+    def __init__(self, cluster: ClusterView, occupancy: Occupancy) -> None:
+        self.plan = Plan(cluster)
+        self.all = (1 << len(cluster.nodes)) - 1
+        self.masks: Sequence[int] = cluster.masks
+        self._occupancy = occupancy
+
+    @property
+    def free(self) -> int:
+        """Free GPUs."""
+        return self.plan.free
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster after the starts; to read only."""
+        return self.plan.view()
+
+    def start(self, job: Job, placement: Placement) -> None:
+        """Plan a start."""
+        self.plan.add(job, placement)
+        self.masks = self.plan.masks()
+
+    def plain(self, job: Job) -> bool:
+        """Whether free GPUs are all that counts, as ``freeindex.plain`` says."""
+        if job.request is not ANYWHERE and job.request != ANYWHERE:
+            return False
+        return self.plan.memoryless or not self.view.overdrawn
+
+    def with_free(self, least: int, most: int) -> int:
+        """The servers with so many GPUs free."""
+        found = 0
+        for mask in self.masks[least : most + 1]:
+            found |= mask
+        return found
+
+    def free_later(self, among: int, end: float) -> int:
+        """Those of ``among`` that are idle, or are not predicted to be free before ``end``."""
+        free_at = self._occupancy.free_at
+        for at in bits(among & self._occupancy.used & ~self.masks[0]):
+            if free_at[at] < end:
+                among ^= 1 << at
+        return among
+
+    def nearest(self, gpus: int, size: int, among: int, end: float, later_only: bool) -> int | None:
+        """One of ``among``, all of ``size`` GPUs, that has ``gpus`` free; None if there is none.
+
+        That in use with the nearest predicted end, rather after ``end`` than before it, which ``later_only`` rules
+        out; else an idle one.
+        """
+        free_at, used = self._occupancy.free_at, self._occupancy.used if later_only else 0
+        after, before, first, last = _INF, _INF, -1, -1  # the nearest ends after and before, and their places
+        left = self.with_free(gpus, size - 1) & among
+        while left:  # ``bits`` written out: here most of the time of a decision goes
+            bit = left & -left
+            left ^= bit
+            at = bit.bit_length() - 1
+            gap = free_at[at] - end
+            if gap >= 0:
+                if gap < after:
+                    after, first = gap, at
+            elif not used & bit and (-gap < before or last < 0):
+                before, last = -gap, at
+        if first >= 0 or last >= 0:
+            return first if first >= 0 else last
+        idle = self.masks[size] & among
+        if later_only:
+            idle = self.free_later(idle, end)
+        return (idle & -idle).bit_length() - 1 if idle else None
+
+    def several(self, whole: int, rest: int, size: int, among: int) -> tuple[list[int], tuple[int, ...]] | None:
+        """Servers of ``among`` for a job that needs so many whole ones of ``size`` GPUs and ``rest`` GPUs beside them.
+
+        Their places in the node table, ascending, and the GPUs that Slurm gives on each; None if there are none.
+        """
+        idle = self.masks[size] & among
+        if idle.bit_count() < whole:
+            return None
+        chosen = list(bits(idle, whole))
+        if not rest:
+            return chosen, (size,) * whole
+        last = self._for_the_rest(among, chosen, rest)
+        if last is None:
+            return None
+        counts = {**dict.fromkeys(chosen, size), last: rest}
+        places = sorted(counts)
+        return places, tuple([counts[at] for at in places])
+
+    def _for_the_rest(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
+        """A server with exactly as many GPUs free, else the last of those that come after the others.
+
+        Slurm fills in node-table order; a server with more GPUs free that comes earlier would get more than the rest.
+        """
+        others = among & ~sum([1 << at for at in chosen])
+        exact = self.masks[rest] & others
+        if exact:
+            return (exact & -exact).bit_length() - 1
+        behind = others >> (chosen[-1] + 1) << (chosen[-1] + 1)
+        for mask in self.masks[rest + 1 :]:
+            if mask & behind:
+                return (mask & behind).bit_length() - 1
+        return None
+
+
+def bits(mask: int, most: int = -1) -> Iterator[int]:
+    """The places of the set bits, the lowest first; at most so many."""
+    while mask and most:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+        most -= 1

@@ -1,0 +1,68 @@
+"""What would become of a job that was submitted now: at once, or when, and why not before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import best_alpha, fits
+from slurm_asrpt.core.policies.base import Reason
+from slurm_asrpt.core.policies.base import Start as Decided
+from slurm_asrpt.forecast.conformal import Start
+from slurm_asrpt.forecast.estimate import FIRST_NUMBER, SAMPLES, forecast
+from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
+
+NAME = JobId(str(FIRST_NUMBER - 1))
+"""Of the newcomer: after all real jobs, before those to come."""
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """placement: where it would start at once, else None with the reason and its place in the line.
+
+    alpha_min: seconds per iteration in the best placement, None if the nodes can never hold it.
+    start: 10, 50 and 90%, seconds since the epoch, inf beyond the horizon; None where nothing comes out.
+    """
+
+    placement: Placement | None
+    reason: Reason | None
+    rank: int | None
+    alpha_min: float | None
+    start: Start | None
+
+
+def submitted_now(
+    snapshot: Snapshot,
+    job: Job,
+    span_for: Callable[[float], Span],
+    budget_s: float = math.inf,
+    told: Callable[[int], object] = lambda drawn: None,
+) -> Newcomer:
+    """Let the policy decide about the job as if it came at the snapshot's time.
+
+    span_for: its iterations, given the seconds of one (of an unseen job a usual time is taken).
+    """
+    job = replace(job, id=NAME, submit_time=snapshot.now)
+    best = best_alpha(job, snapshot.nodes, snapshot.fabric) if fits(job, snapshot.nodes) else None
+    placement, reason, rank = _decided(snapshot, job)
+    start = None
+    if placement is None and best is not None:
+        newcomer = Waiting(job, span_for(best))
+        found = forecast(snapshot, 0, SAMPLES, budget_s=budget_s, newcomer=newcomer, told=told).get(NAME)
+        start = snapshot.margins.around(found, snapshot.now) if found else None
+    return Newcomer(placement, reason, rank, best, start)
+
+
+def _decided(snapshot: Snapshot, job: Job) -> tuple[Placement | None, Reason | None, int | None]:
+    """Where it starts now; or why it does not, and its place in the line."""
+    policy = snapshot.make_policy()
+    policy.submitted(job, snapshot.now)
+    for decision in policy.decide(snapshot.view(), snapshot.now):
+        if isinstance(decision, Decided) and decision.job.id == job.id:
+            return decision.placement, None, None
+    line = enumerate(policy.queue(snapshot.now), start=1)
+    return next(((None, why, rank) for rank, (job_id, why) in line if job_id == job.id), (None, None, None))

@@ -1,0 +1,1 @@
+"""The history of runs: its store, schema, import, export and maintenance."""

@@ -1,0 +1,293 @@
+"""Runs as CSV and as JSON lines, there and back. Of foreign tables, what they have no column for is made of the rest.
+
+In CSV a text that a spreadsheet would take for a formula (``=cmd``) gets an apostrophe in front; reading takes it off.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import pwd
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from slurm_asrpt.errors import InputError, printable
+from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
+from slurm_asrpt.hook.group import digest
+from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
+from slurm_asrpt.traces.job_names import normal_name
+from slurm_asrpt.traces.named import ALIASES
+from slurm_asrpt.traces.times import clock_seconds
+
+NAMES = tuple(f.name for f in fields(Run))
+ELAPSED = "elapsed"
+"""A column of foreign tables: seconds that a job ran, or ``[D-]HH:MM:SS``."""
+UNREADABLE, NO_JOB_ID, NO_TIME = "unreadable line", "no job id", "no start or end"
+NO_FIELDS = "no object with a run's fields"
+BACKWARDS = "ends before it starts"
+_OTHER_NAMES = {
+    "submit_time": "submit_s",
+    "start_time": "start_s",
+    "end_time": "end_s",
+    "state": "status",
+    "group_id": "group",
+    "job_name": "name",
+    "partition": "queue",
+    ELAPSED: "duration_s",
+}
+_TEXTS = frozenset(f.name for f in fields(Run) if f.type == "str")
+_FORMULA = frozenset("=+-@\t\r'")
+_GROUP = re.compile("[0-9a-f]{16}")
+_LATEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A row that is no run, and why."""
+
+    reason: str
+
+
+Row = Run | Skipped
+
+
+class Output(Protocol):
+    """What text can be written to; line breaks must stay as they are."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+def stand_in(uid: int, name: str, gpus: int) -> str:
+    """The group of jobs whose script nobody knows: user and job name without counters; without a name, user and GPUs.
+
+    It equals no group that the hook makes, so it never answers for one; such runs teach what is typical of the user
+    and of the cluster, and what recurs.
+    """
+    kind = f"asrpt-name 1\n{uid}\n{normal_name(name)}" if name else f"asrpt-unnamed 1\n{uid}\n{gpus}"
+    return digest(kind.encode(errors="replace"))
+
+
+def named_group(text: str) -> str:
+    """A foreign table's own recurrence key as one of ours, empty for none; as ``stand_in``."""
+    return digest(b"asrpt-named 1\n" + text.encode(errors="replace")) if text else ""
+
+
+@cache
+def uid_of(user: str) -> int:
+    """The user's number on this machine; a number below -1, always the same, for a name that it does not know."""
+    try:
+        return pwd.getpwnam(user).pw_uid if user else -1
+    except (KeyError, ValueError):
+        return stranger(user)
+
+
+def stranger(user: str) -> int:
+    """A number that keeps users of another cluster apart, and from those of this one; -1 for no name."""
+    return -2 - int(digest(user.encode(errors="replace"))[:8], 16) if user else -1
+
+
+def write_csv(file: Output, runs: Iterable[Run]) -> int:
+    """All columns of each run under a line of titles; how many runs."""
+    writer = csv.writer(file, lineterminator="\r\n")  # a bare \n would leave a \r in a name unquoted
+    writer.writerow(NAMES)
+    count = 0
+    for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
+        cells = zip(NAMES, row_of(run), strict=True)
+        writer.writerow(_tame(value) if name in _TEXTS else value for name, value in cells)
+    return count
+
+
+def write_json_lines(file: Output, runs: Iterable[Run]) -> int:
+    """A JSON object a run and line, in ASCII; how many runs."""
+    count = 0
+    for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
+        file.write(json.dumps({name: getattr(run, name) for name in NAMES}) + "\n")
+    return count
+
+
+def _tame(text: str) -> str:
+    return f"'{text}" if text[:1] in _FORMULA and text else text
+
+
+def _wild(text: str) -> str:
+    return text[1:] if text[:1] == "'" and text[1:2] in _FORMULA and len(text) > 1 else text
+
+
+def read_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Row]:
+    """The rows of a CSV file. columns: of NAMES or ELAPSED -> the file's title. Raises InputError."""
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is less than the nodes of a large job
+    with lines(path, newline="") as opened:
+        reader = csv.reader(opened)
+        try:
+            titles = [title.strip().casefold() for title in next(reader, [])]
+        except csv.Error as error:
+            raise InputError(f"{path}: no line of titles ({error}); is this a CSV file?") from None
+        places = _places(path, titles, columns)
+        while (cells := _next(reader)) is not None:
+            if isinstance(cells, Skipped) or len(cells) != len(titles):
+                yield cells if isinstance(cells, Skipped) else Skipped(WRONG_FIELDS)
+                continue
+            values = {name: cells[place] for name, place in places.items()}
+            yield _row({name: _wild(text) if name in _TEXTS else text for name, text in values.items()}, Origin.CSV)
+
+
+def _next(reader: Any) -> list[str] | Skipped | None:
+    """The cells of the next row that is not blank; None at the end."""
+    try:
+        return next((row for row in reader if row), None)
+    except csv.Error:
+        return Skipped(UNREADABLE)
+
+
+def _places(path: Path, titles: list[str], columns: Mapping[str, str]) -> dict[str, int]:
+    """Where each of our columns stands. Raises InputError for one that is not there, or that is needed."""
+    known = (*NAMES, ELAPSED)
+    for name in columns:
+        if name not in known:
+            raise InputError(f"--column {printable(name)[:40]}=...: no such column; known: {', '.join(known)}")
+    usual = {name: (name, *ALIASES.get(_OTHER_NAMES.get(name, name), ())) for name in known}
+    wanted = usual | {name: (title.strip().casefold(),) for name, title in columns.items()}
+    places = {name: titles.index(hit) for name, names in wanted.items() for hit in names[::-1] if hit in titles}
+    missing = [name for name in columns if name not in places]
+    if missing:
+        raise InputError(f"{path}: no column is titled {printable(columns[missing[0]])!r}; titles: {_list(titles)}")
+    if "job_id" not in places or len(places.keys() & {"start_time", "end_time", ELAPSED}) < 2:
+        raise InputError(
+            f"{path}: needs columns job_id and two of start_time, end_time and elapsed; "
+            f"name them: --column job_id=TITLE (titles: {_list(titles)})"
+        )
+    return places
+
+
+def _list(titles: list[str]) -> str:
+    return printable(", ".join(titles))[:200]
+
+
+def read_json_lines(path: Path) -> Iterator[Row]:
+    """The rows of a file of JSON objects, a line each. Raises InputError, also after lines of which none is a run's."""
+    foreign = {Skipped(UNREADABLE), Skipped(NO_FIELDS)}
+    some = ours = False
+    with lines(path, newline="\n") as opened:
+        for row in (_of_json(line) for line in opened if line.strip()):
+            some, ours = True, ours or not isinstance(row, Skipped) or row not in foreign
+            yield row
+    if some and not ours:
+        raise InputError(f"{path}: no line is a JSON object with a run's fields; for a table with titles name it --csv")
+
+
+def _of_json(line: str) -> Row:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return Skipped(UNREADABLE)
+    if not isinstance(values, dict) or not values.keys() <= {*NAMES, ELAPSED}:
+        return Skipped(NO_FIELDS)
+    return _row(values, Origin.CSV)
+
+
+def _row(values: Mapping[str, Any], origin: Origin) -> Row:
+    """A run of values by name: text, or what JSON has. An empty cell that should hold a number counts as none."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            if value != "" or name in _TEXTS:
+                found[name] = _PARSERS[name](value)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            return Skipped(f"unreadable {name}")
+    return _completed(found, origin)
+
+
+def _completed(found: dict[str, Any], origin: Origin) -> Row:
+    """Add what the table does not have."""
+    if not found.get("job_id"):
+        return Skipped(NO_JOB_ID)
+    elapsed = found.pop(ELAPSED, None)
+    if elapsed is not None and "end_time" in found:
+        found.setdefault("start_time", found["end_time"] - round(elapsed))
+    if elapsed is not None and "start_time" in found:
+        found.setdefault("end_time", found["start_time"] + round(elapsed))
+    if not {"start_time", "end_time"} <= found.keys():
+        return Skipped(NO_TIME)
+    if 0 < found["end_time"] < found["start_time"]:
+        return Skipped(BACKWARDS)
+    if "iterations" not in found:
+        ran = found["end_time"] - found["start_time"] if elapsed is None else elapsed
+        found |= {"iterations": max(1, round(ran)), "iterations_source": Source.ELAPSED}
+    found.setdefault("uid", uid_of(found.get("user", "")))
+    if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # what we wrote stays as it was
+        found["group_id"] = stand_in(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
+    if found.get("group_id") and not _GROUP.fullmatch(found["group_id"]):
+        found["group_id"] = named_group(found["group_id"])
+    found.setdefault("iterations_source", Source.REPORTED if found["iterations"] else Source.NONE)
+    return Run(**{"state": COMPLETED, "origin": origin, **found})
+
+
+def _whole(value: Any) -> int:
+    """Raises ValueError, TypeError for what is no whole number of 63 bits."""
+    if isinstance(value, str):
+        value = int(value) if re.fullmatch(r"-?[0-9]{1,19}", value) else float(value)
+    if isinstance(value, bool) or value != int(value) or abs(value) > _LATEST:
+        raise ValueError(value)
+    return int(value)
+
+
+def _real(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _instant(value: Any) -> int:
+    """Seconds since the epoch of a number or an ISO 8601 date, which is local time without a zone."""
+    try:
+        return _whole(value)
+    except ValueError:
+        return math.floor(_real(value) if _numeric(value) else datetime.fromisoformat(_text(value)).timestamp())
+
+
+def _numeric(value: Any) -> bool:
+    return not isinstance(value, str) or bool(re.fullmatch(r"[0-9.]+", value))
+
+
+def _duration(value: Any) -> float:
+    return _real(clock_seconds(value) if isinstance(value, str) and ":" in value else value)
+
+
+def _mapping(number: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    """From names to numbers, as JSON text or as it is."""
+
+    def parse(value: Any) -> dict[str, Any]:
+        pairs = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(pairs, dict):
+            raise TypeError(pairs)
+        return {name: number(figure) for name, figure in pairs.items()}
+
+    return parse
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(("submit_time", "start_time", "end_time"), _instant),
+    **dict.fromkeys(("forecast_made", "forecast_low", "forecast_median", "forecast_high"), _instant),
+    **dict.fromkeys(("exit_code", "uid", "gpus", "predicted_iterations", "iterations"), _whole),
+    **dict.fromkeys(("predicted_low", "predicted_high", "predicted_mean", "reported_total"), _whole),
+    "nodes": _mapping(_whole),
+    "features": _mapping(_real),
+    "iterations_source": Source,
+    "origin": Origin,
+    "alpha": _real,
+    ELAPSED: _duration,
+}

@@ -1,0 +1,136 @@
+"""Which jobs use which profile where their user names none: ``attachments.toml``, the admin's own.
+
+    version = 1
+
+    [group]                              # by group id, see asrpt-admin group
+    "93eb1d3f0bc79e52" = "vgg19-dp4"
+
+    [job-name]                           # by job name; a * stands for any text
+    "llama-*" = "llama-3-8b"
+
+What the user names in ``--comment`` goes before all of it, a group before a job name, of several job names that fit the
+longest. asrptd puts them into hook.conf, and the hook puts the profile's name into the job's tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import read_config
+from slurm_asrpt.profile.head import NAME_PATTERN
+from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
+
+VERSION = 1
+MOST = 200
+"""Of each kind; slurmctld compares each submission's name with all of them, and hook.conf is to stay small."""
+
+LONGEST = 128
+"""Characters of a pattern."""
+
+GROUP, JOB_NAME = "group", "job-name"
+_ID = re.compile(r"[0-9a-f]{16}")
+_STARS = re.compile(r"\*+")
+
+
+@dataclass(frozen=True)
+class Attachments:
+    """Profiles by group id, and by pattern of the job name."""
+
+    groups: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def ordered(names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(pattern, profile), those with the most text beside the stars first: the first that fits counts."""
+    return sorted(names.items(), key=lambda item: (-len(item[0].replace("*", "").encode()), item[0]))
+
+
+def attached(attachments: Attachments, group: str, name: bytes) -> tuple[str, str]:
+    """(profile, what it is attached to) of a job; ("", "") for none."""
+    if group in attachments.groups:
+        return attachments.groups[group], f"group {group}"
+    found = ((profile, f"job name {pattern}") for pattern, profile in ordered(attachments.names) if fits(pattern, name))
+    return next(found, ("", ""))
+
+
+def fits(pattern: str, name: bytes) -> bool:
+    """Whether a job name is one of ``pattern``."""
+    parts = map(re.escape, _STARS.split(pattern))
+    return re.fullmatch(b".*".join(part.encode() for part in parts), name, re.DOTALL) is not None
+
+
+def attach(attachments: Attachments, kind: str, what: str, profile: str) -> Attachments:
+    """With ``what`` (a group id or a pattern) attached to ``profile``; "" for none any more. Raises InputError."""
+    checked = _checked_group(what) if kind == GROUP else _checked_name(what)
+    attribute = "groups" if kind == GROUP else "names"
+    now = {key: value for key, value in getattr(attachments, attribute).items() if key != checked}
+    if profile:
+        now[checked] = profile
+    if len(now) > MOST:
+        raise InputError(f"more than {MOST} attached by {kind}; remove some, or give one pattern to several names")
+    return replace(attachments, **{attribute: now})
+
+
+def _checked_group(text: str) -> str:
+    if not _ID.fullmatch(text):
+        raise InputError(f"group {short(text)}: not 16 hexadecimal digits; asrpt-admin group SCRIPT shows a job's")
+    return text
+
+
+def _checked_name(text: str) -> str:
+    name = _STARS.sub("*", text)
+    if not 0 < len(name) <= LONGEST or not name.isprintable() or name != name.strip():
+        raise InputError(
+            f"job name {short(text)}: use 1 to {LONGEST} printable characters, * for any text, no blank at the ends"
+        )
+    return name
+
+
+def parse_attachments(text: str, source: str) -> Attachments:
+    """Raises InputError."""
+    table = read_toml(text, source)
+    table.only(("version", GROUP, JOB_NAME))
+    if table.whole("version") != VERSION:
+        raise table.error("version", f"this release reads version {VERSION}; write the file anew")
+    found = Attachments()
+    for kind in (GROUP, JOB_NAME):
+        for what, profile in (table.child(kind).texts() if kind in table else {}).items():
+            if not NAME_PATTERN.fullmatch(profile):
+                raise table.child(kind).error(what, f"{short(profile)} is no name of a profile")
+            found = _added(found, kind, what, profile, table)
+    return found
+
+
+def _added(found: Attachments, kind: str, what: str, profile: str, table: Table) -> Attachments:
+    try:
+        return attach(found, kind, what, profile)
+    except InputError as error:
+        raise table.error(kind, str(error)) from None
+
+
+def format_attachments(attachments: Attachments) -> str:
+    """The text of the file; nothing but what is attached is kept of an earlier one."""
+    lines = ["# Which jobs use which profile; asrpt-profile attach writes this file.", f"version = {VERSION}"]
+    for kind, found in ((GROUP, attachments.groups), (JOB_NAME, attachments.names)):
+        lines += ["", f"[{kind}]"] if found else []
+        lines += [f"{quote(what)} = {quote(profile)}" for what, profile in sorted(found.items())]
+    return "\n".join(lines) + "\n"
+
+
+def read_attachments(path: Path) -> Attachments:
+    """What is attached; nothing where there is no file.
+
+    Raises InputError, also for a file that other users could have written: it is about everybody's jobs.
+    """
+    try:
+        if not path.exists():
+            return Attachments()
+        return parse_attachments(read_config(path).decode("utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: refused: {error.strerror}; chown it to root, chmod go-w") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None

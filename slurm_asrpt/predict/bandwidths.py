@@ -1,0 +1,248 @@
+"""Bandwidths and overlap coefficients from iteration times that jobs have reported.
+
+Least squares of the logarithm of predicted over measured seconds, predicted being core/timing's alpha of the placement
+that a run really had. All figures are factors, so they are fitted as logarithms within bounds, with a soft loss, under
+which runs that are far off count less. A wide prior around what the settings say keeps in place what the runs do not
+determine: two figures that only ever occur as a quotient, or one that no run depends on. Those that stay uncertain are
+then held at what they were, and the others are fitted again. Bandwidths come first; overlap coefficients are fitted
+only where bandwidths alone leave much larger errors.
+
+Figures are keys of a mapping: ``inter``, ``intra``, and of each profile ``backward NAME`` and ``allreduce NAME``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import UNPROFILED, JobProfile, Overlap
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.slurm.records import NodeRecord
+
+Array = NDArray[np.float64]
+Figures = Mapping[str, float]
+
+INTER, INTRA = "inter", "intra"
+FACTOR = 1000.0
+"""A bandwidth is looked for within so many times what the settings say."""
+OVERLAPS = (0.01, 10.0)
+SPREAD, LEAST_SPREAD = 0.05, 0.005
+"""Of a measured time beside its model, as a share: before any fit, and the least that is believed after one."""
+ROUNDS = 3
+"""Fits, each with the spread that the one before has left."""
+DEMANDED = 0.7
+"""Overlap coefficients are to bring the median error below this share, as more figures always fit better."""
+PRIOR = {INTER: 2.0, INTRA: 2.0}
+PRIOR_OVERLAP = 0.7
+"""Standard deviations of the logarithms before any run has been seen."""
+CERTAIN = 0.25
+"""Of its standard deviation before any run, what may be left of it for a figure to count as determined."""
+STEP = 1e-4
+LIKE_RUNS = 10
+"""Further runs of a profile in the same placement make it no more certain: they are all off alike."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A profile on servers. ranks: the server of each GPU. server_gpus: GPUs that each server has."""
+
+    profile: JobProfile
+    ranks: tuple[int, ...]
+    server_gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What ``runs`` runs in the same placement took for an iteration, seconds: their median."""
+
+    placed: Placed
+    seconds: float
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """figures: all, fitted or as they were. spread: of those fitted, the standard deviation as a share."""
+
+    figures: dict[str, float]
+    spread: dict[str, float]
+
+
+def figures_of(observed: Sequence[Observed], fabric: Fabric) -> dict[str, float]:
+    """What settings and profiles say."""
+    found = {INTER: fabric.inter, INTRA: fabric.intra}
+    for profile in (one.placed.profile for one in observed):
+        found |= {f"backward {profile.name}": profile.overlap.backward}
+        found |= {f"allreduce {profile.name}": profile.overlap.allreduce}
+    return found
+
+
+def seconds_of(placed: Placed, figures: Figures) -> float:
+    """alpha (7) with these figures."""
+    name = placed.profile.name
+    overlap = Overlap(figures[f"backward {name}"], figures[f"allreduce {name}"])
+    fabric = Fabric(figures[INTER], figures[INTRA])
+    return iteration_time(replace(placed.profile, overlap=overlap), placed.ranks, placed.server_gpus, fabric)
+
+
+def errors(observed: Sequence[Observed], figures: Figures) -> Array:
+    """predicted / measured - 1, once for each run."""
+    off = [seconds_of(one.placed, figures) / one.seconds - 1 for one in observed]
+    return np.repeat(np.array(off), [one.runs for one in observed])
+
+
+def fit(observed: Sequence[Observed], before: Figures) -> Fitted:
+    """The figures that explain the runs best, where they determine them."""
+    few = _fit(observed, before, before, list(PRIOR))
+    names = [name for name in before if before[name]]  # what is hidden, 0, stays hidden
+    more = _fit(observed, before, few.figures, names)
+    return more if _off(observed, more) < DEMANDED * _off(observed, few) else few
+
+
+def _off(observed: Sequence[Observed], fitted: Fitted) -> float:
+    return max(float(np.median(np.abs(errors(observed, fitted.figures)))), LEAST_SPREAD)
+
+
+def _fit(observed: Sequence[Observed], before: Figures, start: Figures, names: Sequence[str]) -> Fitted:
+    """Of these figures those that are certain; the others as before."""
+    fitted, spread = _Problem(observed, before, names).solve(start)
+    certain = [name for name in names if spread[name] <= CERTAIN * PRIOR.get(name, PRIOR_OVERLAP)]
+    if not certain:
+        return Fitted(dict(before), {})
+    fitted, spread = _Problem(observed, before, certain).solve(fitted)
+    return Fitted({**before, **fitted}, spread)
+
+
+def _bounds(name: str, before: Figures) -> tuple[float, float]:
+    if name in PRIOR:
+        return before[name] / FACTOR, before[name] * FACTOR
+    return min(OVERLAPS[0], before[name] / 2), OVERLAPS[1] + before[name]
+
+
+class _Problem:
+    """The sum of squares over ``names``; all other figures stay."""
+
+    def __init__(self, observed: Sequence[Observed], before: Figures, names: Sequence[str]) -> None:
+        self.observed, self.before, self.names = observed, before, names
+        self.centre = np.log([before[name] for name in names])
+        self.widths = np.array([PRIOR.get(name, PRIOR_OVERLAP) for name in names])
+        self.weights = np.sqrt([min(one.runs, LIKE_RUNS) for one in observed])
+        self.spread = SPREAD
+        self.measured = np.log([one.seconds for one in observed])
+
+    def solve(self, start: Figures) -> tuple[dict[str, float], dict[str, float]]:
+        """Figures, and the standard deviations of their logarithms."""
+        low, high = np.log([_bounds(name, self.before) for name in self.names]).T
+        logs, loss = np.log([start[name] for name in self.names]), _loss(len(self.observed))
+        for _ in range(ROUNDS):
+            logs = least_squares(self.residuals, logs, self.slopes, (low, high), loss=loss).x
+            off = self.residuals(logs)[: len(self.observed)] * self.spread
+            self.spread = max(1.4826 * float(np.median(np.abs(off))), LEAST_SPREAD)
+        slopes = self.slopes(logs)
+        deviations = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
+        return (
+            dict(zip(self.names, np.exp(logs).tolist(), strict=True)),
+            dict(zip(self.names, deviations.tolist(), strict=True)),
+        )
+
+    def residuals(self, logs: Array) -> Array:
+        figures = self._figures(logs)
+        off = [np.log(seconds_of(one.placed, figures)) for one in self.observed]
+        prior = (logs - self.centre) / self.widths
+        return np.concatenate([(np.array(off) - self.measured) * self.weights / self.spread, prior])
+
+    def slopes(self, logs: Array) -> Array:
+        """By differences; a profile's coefficients move its own runs alone."""
+        base = self._figures(logs)
+        found = np.zeros((len(self.observed), len(self.names)))
+        plain = [np.log(seconds_of(one.placed, base)) for one in self.observed]
+        for column, name in enumerate(self.names):
+            moved = {**base, name: base[name] * np.exp(STEP)}
+            for row, one in enumerate(self.observed):
+                if name in PRIOR or name.endswith(f" {one.placed.profile.name}"):
+                    found[row, column] = (np.log(seconds_of(one.placed, moved)) - plain[row]) / STEP
+        return np.vstack([found * self.weights[:, None] / self.spread, np.diag(1 / self.widths)])
+
+    def _figures(self, logs: Array) -> dict[str, float]:
+        return {**self.before, **dict(zip(self.names, np.exp(logs).tolist(), strict=True))}
+
+
+def _loss(runs: int) -> object:
+    """scipy's soft_l1 for the runs' squares z; the prior's stay as they are."""
+
+    def rho(z: Array) -> Array:
+        soft = np.sqrt(1 + z[:runs])
+        head = np.stack([2 * (soft - 1), 1 / soft, -0.5 / soft**3])
+        rest = z[runs:]
+        return np.hstack([head, np.stack([rest, np.ones_like(rest), np.zeros_like(rest)])])
+
+    return rho
+
+
+def held_out(observed: Sequence[Observed], before: Figures) -> Array:
+    """The errors of runs that were not fitted to: each half by a fit to the other."""
+    halves = observed[::2], observed[1::2]
+    found = [errors(other, fit(one, before).figures) for one, other in (halves, halves[::-1]) if one and other]
+    return np.concatenate(found) if found else np.array([])
+
+
+SAME = 1e-3
+"""Two figures of alpha this near to each other, as a share, are the same: the history keeps all digits."""
+
+CONDITION = "iterations_source = 'reported' AND iterations > 0 AND end_time >= ? AND end_time - start_time >= ?"
+"""Of the history's runs, those that can be used; values: the earliest end, the least elapsed seconds."""
+
+
+class UnusableError(Exception):
+    """Why a run says nothing."""
+
+
+def observe(
+    runs: Iterable[Run], nodes: Sequence[NodeRecord], profile_of: Callable[[str, int], JobProfile], fabric: Fabric
+) -> tuple[list[Observed], Counter[str]]:
+    """Iteration times, and how many runs were left out for which reason. fabric: of the settings."""
+    found: dict[Placed, list[float]] = {}
+    left: Counter[str] = Counter()
+    for run in runs:
+        try:
+            placed = _placed(run, nodes, profile_of(run.profile, run.gpus), fabric)
+        except UnusableError as why:
+            left[str(why)] += 1
+        else:
+            found.setdefault(placed, []).append((run.end_time - run.start_time) / run.iterations)
+    return [Observed(placed, statistics.median(times), len(times)) for placed, times in found.items()], left
+
+
+def _placed(run: Run, nodes: Sequence[NodeRecord], profile: JobProfile, fabric: Fabric) -> Placed:
+    """Ranks in Slurm's order, or where those explain the alpha that asrptd has noted, in Heavy-Edge's.
+
+    Raises UnusableError.
+    """
+    if profile.name == UNPROFILED:
+        raise UnusableError("no usable profile")
+    servers = [node for node in nodes if node.name in run.nodes]
+    if len(servers) != len(run.nodes) or any(node.gpus < run.nodes[node.name] for node in servers):
+        raise UnusableError("nodes that are no longer there")
+    counts, sizes = tuple(run.nodes[node.name] for node in servers), tuple(node.gpus for node in servers)
+    if any(count % profile.tensor for count in counts):
+        raise UnusableError("tensor slices apart")
+    block = tuple(server for server, count in enumerate(counts) for _ in range(count))
+    mapped = tuple(heavy_edge(profile, counts))
+    alphas = [iteration_time(profile, ranks, sizes, fabric) for ranks in (block, mapped)]
+    for ranks, alpha in zip((block, mapped), alphas, strict=True):
+        if _same(alpha, run.alpha) or _same(*alphas):
+            return Placed(profile, ranks, sizes)
+    raise UnusableError("ranks unknown: settings or profile have changed since")
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME * max(one, other)

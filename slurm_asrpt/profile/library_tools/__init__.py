@@ -1,0 +1,1 @@
+"""Generates and measures the shipped profiles; no job and no daemon needs it."""

@@ -1,0 +1,175 @@
+"""What a login node tells of a cluster's past: sacct's jobs and sinfo's nodes, live or from files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slurm_asrpt.errors import InputError, SlurmError, printable
+from slurm_asrpt.slurm.parse import gpu_count
+from slurm_asrpt.traces import Trace
+from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
+
+SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%G|%T")
+TIMEOUT_S = 600.0
+_UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
+_PARTITION = re.compile(r"[A-Za-z0-9_.,-]+")
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """A server of ``sinfo``. state: Slurm's word for it now, without marks."""
+
+    name: str
+    gpus: int
+    state: str
+
+
+def since_argument(text: str) -> str:
+    """``30days``, ``2weeks`` or an ISO date of the past as sacct's --starttime. Raises InputError."""
+    ago = _ago(text)
+    return f"now-{ago[0]}{ago[1]}" if ago else _date(text).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def since_time(text: str, now: float) -> int:
+    """As ``since_argument``, in seconds since the epoch."""
+    ago = _ago(text)
+    return int(now) - ago[0] * _UNITS[ago[1]] if ago else int(_date(text).timestamp())
+
+
+def _ago(text: str) -> tuple[int, str] | None:
+    found = re.fullmatch(r"([0-9]{1,6}) ?([a-z]+)", text.strip())
+    unit = next((unit for unit in _UNITS if found[2] in (unit, unit[:-1])), None) if found else None
+    return (int(found[1]), unit) if found and unit and int(found[1]) > 0 else None
+
+
+def _date(text: str) -> datetime:
+    word = text.strip()
+    try:
+        begin = datetime.fromisoformat(word).astimezone()  # sacct knows local time only
+    except ValueError as error:
+        raise InputError(f"--since {text}: write how long ago (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
+            error if re.match(r"[0-9]{4}-", word) else None
+        )
+    if begin >= datetime.now(UTC):
+        raise InputError(f"--since {text}: that is not in the past")
+    return begin
+
+
+def partition_argument(text: str) -> str:
+    """Partitions separated by commas. Raises InputError for what cannot be one."""
+    if not _PARTITION.fullmatch(text):
+        raise InputError(f"--partition {text}: name partitions, separated by commas")
+    return text
+
+
+def ask_sacct(
+    fields: Sequence[str],
+    since: str,
+    partition: str = "",
+    separator: str = "|",
+    until: str = "now",
+    every_run: bool = False,
+) -> str:
+    """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError.
+
+    separator: job names may hold any, and line breaks too; one that nobody can guess keeps them from forging rows.
+    until: as since, or "now". every_run: also the runs before a requeue.
+    """
+    arguments = [
+        *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
+        *(f"--delimiter={separator}", f"--starttime={since}", f"--endtime={until}"),
+        *([f"--partition={partition}"] if partition else []),
+        *(["--duplicates"] if every_run else []),
+    ]
+    return _run(arguments)
+
+
+def ask_sinfo(partition: str = "") -> str:
+    """sinfo's lines, one per node and partition. Raises SlurmError."""
+    try:
+        return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
+    except SlurmError as error:
+        raise SlurmError(f"{error}; the nodes may be given with --nodes or --servers instead") from error
+
+
+def _run(arguments: Sequence[str]) -> str:
+    environment = {**os.environ, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    command = arguments[0]
+    try:
+        done = subprocess.run(
+            arguments, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"{command} did not answer within {TIMEOUT_S:g} s; ask for less with --since") from error
+    except OSError as error:
+        raise SlurmError(
+            f"{command} cannot be run ({error.strerror}); use a login node, or give the jobs with --dump"
+        ) from error
+    if done.returncode:
+        said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
+        raise SlurmError(f"{command} failed: {printable(said)}")
+    return done.stdout.decode(errors="replace")
+
+
+def read_text(path: Path) -> str:
+    """A dump, compressed or not. Raises InputError."""
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error  # a damaged archive is an OSError, too, and has none
+        raise InputError(f"{path}: cannot be read ({why})") from error
+
+
+def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
+    """The nodes with GPUs, each once, in the order of the lines ``NAME|GRES|STATE``. Raises InputError."""
+    nodes: dict[str, GpuNode] = {}
+    for number, line in enumerate(filter(str.strip, text.splitlines()), start=1):
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) != 3 or not cells[0]:
+            wanted = " ".join(SINFO)
+            raise InputError(f"{source}, line {number}: not NAME|GRES|STATE; write the file with: {wanted}")
+        try:
+            gpus = gpu_count(cells[1])
+        except SlurmError as error:
+            raise InputError(f"{source}, line {number}: {error}") from error
+        if gpus and "[" in cells[0]:
+            wanted = " ".join(SINFO)
+            raise InputError(f"{source}, line {number}: several nodes in one; write the file with: {wanted}")
+        if gpus:
+            nodes.setdefault(cells[0], GpuNode(cells[0], gpus, re.sub(r"[^a-z]+$", "", cells[2].lower())))
+    if not nodes:
+        raise InputError(f"{source}: no node with GPUs; give the servers with --servers and --gpus-per-server")
+    return list(nodes.values())
+
+
+def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
+    """sacct's table as a trace. Raises InputError."""
+    try:
+        # not splitlines: a job's name may hold what else ends a line
+        trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
+    except (ValueError, InputError) as error:
+        raise InputError(f"{source}: {error}") from error
+    if not len(trace):
+        left = ", ".join(f"{count} {why}" for why, count in trace.left_out.items()) or "no rows"
+        hint = "; Slurm counts GPUs only with AccountingStorageTRES=gres/gpu" if "no GPUs" in trace.left_out else ""
+        raise InputError(f"{source}: no job that used GPUs and has ended ({left}){hint}")
+    return trace
+
+
+def only_user(trace: Trace, user: str) -> str:
+    """``user`` if every job is theirs: for anybody but root a sign that Slurm hides the others' (PrivateData)."""
+    return user if user != "root" and set(trace.jobs["user"]) == {user} else ""
+
+
+def sacct_fields() -> tuple[str, ...]:
+    """What ``parse_jobs`` wants of sacct."""
+    return tuple(SACCT_FIELDS)

@@ -1,0 +1,235 @@
+"""What ``sacct --parsable2`` (or ``--parsable``) says of ended jobs, with its line of titles, in any order of columns.
+
+    sacct --parsable2 --allusers --starttime=2025-01-01 --state=... --format=$(SACCT_FIELDS joined by commas)
+
+With SLURM_TIME_FORMAT=%s the times are free of the gap and the overlap when clocks change. What becomes of a row:
+
+- Steps (``12.batch``) are no jobs: merged. Of a heterogeneous job the components (``12+0``, ``12+1``) are merged into
+  one job with the sum of their GPUs.
+- Tasks of an array (``12_3``) are jobs. What of an array has not started (``12_[4-9]``), and any other job that never
+  started or has not ended, is left out.
+- Of several rows with one id (``--duplicates``, after a requeue) the last counts, the others are merged.
+- GPUs are those of AllocTRES, else of ReqTRES (``gres/gpu=N``, or the sum of ``gres/gpu:TYPE=N``); in old files those
+  of AllocGRES or ReqGRES, a node's times NNodes. Slurm knows them only with AccountingStorageTRES=gres/gpu.
+- The group is the id that our submit hook wrote into AdminComment, else user and job name (``jobnames``).
+
+Users choose job names, and a name may hold the separator or a line break. JobName therefore comes last in
+SACCT_FIELDS, where the former does no harm; against lines that a name forges ask for a ``--delimiter`` that nobody can
+guess, and give it here as ``separator``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.slurm.parse import gpu_count
+from slurm_asrpt.traces.base import Trace, clean, numbers
+from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines
+from slurm_asrpt.traces.job_names import recurrent_names
+from slurm_asrpt.traces.registry import ReadOptions, register
+from slurm_asrpt.traces.times import durations, instants
+
+SACCT_FIELDS = (
+    *("JobID", "User", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "State"),
+    *("ReqTRES", "AllocTRES", "AdminComment", "JobName"),
+)
+"""What to ask sacct for; JobName is last on purpose."""
+
+STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earlier run of a requeued job"
+NEVER, UNENDED = "never started", "not ended yet"
+
+_FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
+NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
+_COLUMNS = (
+    *("jobid", "jobidraw", "cluster", "user", "partition", "jobname", "submit", "start", "end", "elapsedraw"),
+    *("elapsed", "timelimitraw", "timelimit", "state", "reqtres", "alloctres", "allocgres", "reqgres"),
+    *("nnodes", "allocnodes", "admincomment", "uid", "exitcode"),
+)
+_STEP = r"^[0-9_+\[\]%,\-]+\."
+_JOB = re.compile(r"[0-9]{1,12}(?:_(?:[0-9]{1,12}|\[.*)|\+[0-9]{1,9})?")
+
+
+def _is_sacct(found: Source) -> bool:
+    titles = _titles(found.head[0], "|") if found.head else []
+    return bool({"jobid", "jobidraw"} & set(titles)) and {"state", "submit"} <= set(titles)
+
+
+@register("sacct", "what `sacct --parsable2` prints, with its line of titles", _is_sacct)
+def read(found: Source, options: ReadOptions) -> Trace:
+    """Raises InputError for a column that is missing."""
+    with lines(found.path) as opened:
+        return parse_sacct(opened, found.name)
+
+
+def parse_sacct(text: Iterable[str], name: str = "sacct", separator: str = "|") -> Trace:
+    """The lines that sacct printed, titles first, after the module's rules. Raises InputError for missing columns."""
+    rows = read_raw(text, separator)
+    frame, merged, left_out = _jobs(rows.frame)
+    left_out.update(rows.faults)
+    midnights = frame.attrs["midnights"]
+    frame, components = _whole(frame)
+    merged[COMPONENT] += components
+    return clean(name, frame, None, left_out, merged, midnights)
+
+
+def _titles(line: str, separator: str) -> list[str]:
+    return [title.strip().casefold() for title in line.rstrip("\r\n").split(separator)]
+
+
+def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
+    """Known columns as text; a column that is not there is empty. Raises InputError for missing ones."""
+    opened = iter(text)
+    titles = _titles(next(opened, ""), separator)
+    if not {"jobid", "jobidraw"} & set(titles) or not {"submit", "state"} <= set(titles):
+        needed = ",".join(SACCT_FIELDS)
+        raise InputError(f"no JobID, Submit and State in sacct's line of titles; ask for --format={needed}")
+    if not {"elapsedraw", "elapsed"} & set(titles) and not {"start", "end"} <= set(titles):
+        raise InputError("no ElapsedRaw in sacct's line of titles, nor Start and End; add it to --format")
+    tail = titles[-1] in _FREE_TEXT
+    there = [name for name in _COLUMNS if name in titles]
+    lines_of_text = (line.rstrip("\r\n") + "\n" for line in opened)
+    rows = gather(lines_of_text, Layout(titles, separator, quotes=False, tail=tail), there, [])
+    for name in _COLUMNS:
+        if name not in rows.frame:
+            rows.frame[name] = ""
+    return rows
+
+
+def _jobs(raw: pd.DataFrame) -> tuple[pd.DataFrame, Counter[str], Counter[str]]:
+    """Jobs and components of jobs; rows merged into others, and rows left out, by reason."""
+    raw, steps, strange = allocations(raw)
+    merged, left_out = Counter({STEP: steps}), Counter({"no job id": strange})
+    frame = columns_of(_last(raw, merged))
+    unended, never = frame["unended"], ~frame["begun"]
+    left_out += Counter({UNENDED: int(unended.sum()), NEVER: int(never.sum())})
+    kept = frame[~unended & ~never].reset_index(drop=True)
+    kept.attrs["midnights"] = frame.attrs["midnights"]
+    return kept, merged, left_out
+
+
+def allocations(raw: pd.DataFrame) -> tuple[pd.DataFrame, int, int]:
+    """The rows that are jobs, with their ``id``; how many are steps, and how many nothing that we know."""
+    raw = raw.assign(id=raw["jobid"].where(raw["jobid"] != "", raw["jobidraw"]))
+    steps = raw["id"].str.contains(_STEP, regex=True)
+    raw = raw[~steps]
+    strange = ~raw["id"].map(lambda text: bool(_JOB.fullmatch(text))).astype(bool)
+    return raw[~strange], int(steps.sum()), int(strange.sum())
+
+
+def _last(raw: pd.DataFrame, merged: Counter[str]) -> pd.DataFrame:
+    """The last row of each id, as sacct prints a job's runs in their order."""
+    earlier = raw.duplicated(["cluster", "id"], keep="last")
+    merged[EARLIER] += int(earlier.sum())
+    return raw[~earlier]
+
+
+def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
+    """A trace's columns of ``allocations``, and which have ``begun`` and which of those are ``unended``.
+
+    attrs["midnights"]: as of ``clean``.
+    """
+    submit, local = instants(raw["submit"])
+    start, end = instants(raw["start"])[0], instants(raw["end"])[0]
+    state = raw["state"].str.split(" ", n=1).str[0]  # "CANCELLED by 1000"
+    ran = durations(raw["elapsedraw"].where(raw["elapsedraw"] != "", raw["elapsed"])).fillna(end - start)
+    frame = pd.DataFrame(
+        {
+            "job_id": raw["id"].where(raw["cluster"] == "", raw["cluster"] + ":" + raw["id"]),
+            "submit_s": submit,
+            "user": raw["user"],
+            "group": _group(raw),
+            "gpus": _gpus(raw),
+            "duration_s": ran,
+            "status": state,
+            "time_limit_s": _limits(raw),
+            "wait_s": start - submit,
+            "queue": raw["partition"],
+            # a job that is cancelled while it waits gets the time of that as its start from some releases
+            "begun": start.notna()
+            & ~((ran == 0) & (raw["alloctres"] == "") & (raw["allocgres"] == ""))
+            & ~state.eq("PENDING"),
+        }
+    )
+    frame["unended"] = frame["begun"] & state.isin(NO_END)
+    frame.attrs["midnights"] = local
+    return frame
+
+
+def _limits(raw: pd.DataFrame) -> pd.Series:
+    """Minutes, or [D-]HH:MM:SS; UNLIMITED and Partition_Limit are none that the user set."""
+    minutes = numbers(raw["timelimitraw"]) * 60
+    return minutes.fillna(durations(raw["timelimit"])).fillna(np.inf)
+
+
+def _gpus(raw: pd.DataFrame) -> pd.Series:
+    """GPUs of the allocation, else of the request; 0 where none are told of, nan for what cannot be read."""
+    nodes = numbers(raw["allocnodes"].where(raw["allocnodes"] != "", raw["nnodes"])).fillna(1.0)
+    found = _each(raw["alloctres"], tres_gpus)
+    asked = raw["alloctres"] == ""
+    found = found.where(~asked, _each(raw["reqtres"], tres_gpus))
+    for column in ("allocgres", "reqgres"):
+        old = asked & (raw["reqtres"] == "") & (found == 0) & (raw[column] != "")
+        found = found.where(~old, _each(raw[column], _gres_gpus) * nodes)
+    return found
+
+
+def _each(texts: pd.Series, count: Callable[[str], float]) -> pd.Series:
+    """``count`` of each distinct text once."""
+    codes, kinds = pd.factorize(texts)
+    values = np.array([count(str(kind)) for kind in kinds] or [0.0])
+    return pd.Series(values[codes] if len(kinds) else 0.0, index=texts.index, dtype=float)
+
+
+def tres_gpus(tres: str) -> float:
+    """GPUs in ``cpu=8,gres/gpu=2,gres/gpu:h100=2,mem=1G``: the untyped figure, else the sum of the typed ones.
+
+    nan for one that is no number.
+    """
+    pairs = [part.partition("=") for part in tres.split(",")]
+    found = {name: _figure(figure) for name, _, figure in pairs if name == "gres/gpu" or name.startswith("gres/gpu:")}
+    return found["gres/gpu"] if "gres/gpu" in found else float(sum(found.values()))
+
+
+def _figure(text: str) -> float:
+    return float(text) if re.fullmatch("[0-9]{1,9}", text) else float("nan")
+
+
+def _gres_gpus(gres: str) -> float:
+    """GPUs in ``gpu:h100:2``, of one node."""
+    try:
+        return float(gpu_count(gres))
+    except SlurmError:
+        return float("nan")
+
+
+def _group(raw: pd.DataFrame) -> pd.Series:
+    """The tag's group, else user and job name."""
+    codes, kinds = pd.factorize(raw["admincomment"])
+    tags = [parse_tag(str(kind)) for kind in kinds]
+    tagged = np.array([tag.group if tag else "" for tag in tags] or [""], dtype=object)
+    group = pd.Series(tagged[codes] if len(kinds) else "", index=raw.index, dtype=object)
+    return group.where(group != "", recurrent_names(raw["user"], raw["jobname"]))
+
+
+def _whole(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Heterogeneous jobs in one piece, and how many rows that took away.
+
+    The first component gives what a component has; GPUs add up, and the job runs as long as its longest component.
+    """
+    whole = frame["job_id"].str.replace(r"\+[0-9]+$", "", regex=True)
+    het = whole != frame["job_id"]
+    if not het.any():
+        return frame, 0
+    parts = frame[het].assign(job_id=whole[het])
+    by_job = parts.groupby("job_id", sort=False)
+    joined = by_job.first().reset_index()
+    joined["gpus"] = by_job["gpus"].sum(min_count=1).to_numpy()
+    joined["duration_s"] = by_job["duration_s"].max().to_numpy()
+    return pd.concat([frame[~het], joined[frame.columns]], ignore_index=True), len(parts) - len(joined)

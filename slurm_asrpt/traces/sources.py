@@ -1,0 +1,101 @@
+"""What users call a trace: a file or a folder, a shipped sample by its name, or ``pai-like`` for a generated one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.traces import AUTO, Trace, read_trace
+from slurm_asrpt.traces.generate import DAYS, pai_like
+from slurm_asrpt.traces.samples import NAMED
+
+GENERATED = "pai-like"
+GENERATED_JOBS = 100_000
+KNOWN = f"a file, a folder, {GENERATED}[:jobs[:days]], or a sample ({', '.join(NAMED)})"
+"""What a trace can be, in words."""
+
+
+def generated_size(spec: str) -> tuple[int, float] | None:
+    """Jobs and days of ``pai-like[:jobs[:days]]``; None for a file's name. Raises InputError for a wrong number."""
+    name, *numbers = spec.split(":")
+    if name != GENERATED:
+        return None
+    try:
+        jobs = int(numbers[0]) if numbers else GENERATED_JOBS
+        days = float(numbers[1]) if len(numbers) > 1 else DAYS
+        if len(numbers) > 2 or not 1 <= jobs <= 100_000_000 or not 0 < days <= 36500:
+            raise ValueError
+    except ValueError:
+        raise InputError(f"cannot read {spec!r}: write {GENERATED}[:jobs[:days]], e.g. {GENERATED}:20000:30") from None
+    return jobs, days
+
+
+def path_of(spec: str) -> Path:
+    """The file or folder that is meant: what is there under that name, else the sample of that name.
+
+    Raises InputError for no name at all.
+    """
+    if not spec:
+        raise InputError(f"the trace has no name; name {KNOWN}")
+    path = Path(spec)
+    return NAMED[spec] if spec in NAMED and not path.exists() else path
+
+
+def load_trace(
+    spec: str,
+    seed: int = 0,
+    fmt: str = AUTO,
+    *,
+    processors_as_gpus: bool = False,
+    columns: Mapping[str, str] | None = None,
+) -> Trace:
+    """The trace, generated or read. seed: for a generated one; the others: of ``read_trace``. Raises InputError."""
+    size = generated_size(spec)
+    if size:
+        return pai_like(*size, seed=seed)
+    path = path_of(spec)
+    try:
+        path.stat()
+    except OSError as error:
+        raise absent(path, error) from None
+    return read_trace(path, fmt, processors_as_gpus=processors_as_gpus, columns=columns)
+
+
+def no_jobs(spec: str, trace: Trace) -> str:
+    """Why a trace without a single usable job is none."""
+    left = ", ".join(f"{what}: {count:,}" for what, count in sorted(trace.left_out.items(), key=lambda p: -p[1]))
+    return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file is empty'}"
+
+
+def column_titles(pairs: Iterable[str]) -> dict[str, str]:
+    """``NAME=TITLE`` as our column -> the file's. Raises InputError."""
+    chosen: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, title = pair.partition("=")
+        if not (equals and name.strip() and title.strip()):
+            raise InputError(f"--column {pair}: write NAME=TITLE, e.g. --column submit_s=SubmitTime")
+        chosen[name.strip()] = title
+    return chosen
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file; of the names and sizes below a folder. Raises InputError if it is not there."""
+    try:
+        if path.is_dir():
+            listing = sorted((str(p.relative_to(path)), p.stat().st_size) for p in path.rglob("*") if p.is_file())
+            return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a regular file; write the trace to a file first")
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise absent(path, error) from None
+
+
+def absent(path: Path, error: OSError) -> InputError:
+    """What to say of a trace that is not there."""
+    return InputError(f"{path}: no trace there ({error.strerror}); name {KNOWN}")

@@ -1,0 +1,53 @@
+"""Points in time and durations, as job logs write them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from slurm_asrpt.lazy_pandas import pd
+from slurm_asrpt.traces.base import numbers
+
+_DURATION = re.compile(r"(?:(\d{1,7})-)?(?:(\d{1,9}):)??(\d{1,9}):(\d{1,2}(?:\.\d*)?)")
+_ZONE = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
+
+
+def instants(texts: pd.Series) -> tuple[pd.Series, bool]:
+    """Seconds of numbers (as they are) or dates, nan for neither; and whether multiples of 86400 are local midnights.
+
+    Dates are ISO 8601, with a blank or a T; those without a zone are taken as local time, in which an hour is
+    missing or there twice when clocks change. Numbers, and dates with a zone, do not tell where midnight was.
+    """
+    seconds = numbers(texts)
+    dates = texts[seconds.isna() & (texts != "")]
+    if not len(dates):
+        return seconds, False
+    zoned = dates.astype(str).str.contains(_ZONE, regex=True)
+    seconds.loc[dates.index] = _epoch(dates)
+    return seconds, not zoned.any() and bool(seconds.loc[dates.index].notna().any())
+
+
+def _epoch(dates: pd.Series) -> pd.Series:
+    parsed = pd.to_datetime(dates, format="ISO8601", errors="coerce", utc=True)
+    seconds = parsed.dt.as_unit("ms").astype("int64") / 1e3
+    return seconds.where(parsed.notna(), np.nan)
+
+
+def durations(texts: pd.Series) -> pd.Series:
+    """Seconds of numbers (as they are) or ``[D-][HH:]MM:SS``, nan for neither."""
+    seconds = numbers(texts)
+    left = texts[seconds.isna() & (texts != "")]
+    if len(left):
+        codes, kinds = pd.factorize(left)
+        seconds.loc[left.index] = np.array([clock_seconds(str(kind)) for kind in kinds])[codes]
+    return seconds
+
+
+def clock_seconds(text: str) -> float:
+    """Seconds of ``[D-][HH:]MM:SS``, nan for anything else."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return float("nan")
+    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + rest

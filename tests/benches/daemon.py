@@ -1,0 +1,163 @@
+"""A Scheduler on a FakeSlurm, with its folders in a test's own directory, and what tests ask of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt.config.settings import Settings, parse_settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.policies import make_policy, policy_settings
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.parts import Parts
+from slurm_asrpt.daemon.progresswatch import ProgressWatch
+from slurm_asrpt.daemon.recorder import Recorder
+from slurm_asrpt.daemon.scheduler import Scheduler
+from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.history.store import History, Run
+from slurm_asrpt.spool import hosts_dir, progress_dir
+from tests.benches.fake_slurm import FakeSlurm
+
+# the last stage talks most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
+TAIL = JobProfile(
+    "tail", (Stage(2, 0.01, 0.01, 0, 1e6, 1e6), Stage(2, 0.01, 0.01, 1e6, 1e6, 2e6), Stage(2, 0.01, 0.01, 1e6, 0, 2e7))
+)
+FLAT = JobProfile("flat", (Stage(4, 1.0, 1.0),))
+SLICED = JobProfile("sliced", (Stage(4, 1.0, 1.0, param_bytes=1e9),), tensor=2)  # 8 GPUs in pairs
+KNOWN = {"tail": TAIL, "flat": FLAT, "sliced": SLICED}
+
+
+def load(name: str) -> JobProfile:
+    if name not in KNOWN:
+        raise InputError(f"no profile {name}")
+    return KNOWN[name]
+
+
+@dataclass
+class Clock:
+    """A clock that only moves when somebody sleeps; the daemon must not wait in tests."""
+
+    slurm: FakeSlurm
+
+    def time(self) -> float:
+        return self.slurm.now
+
+    def monotonic(self) -> float:
+        return self.slurm.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slurm.tick(seconds)
+
+
+def make_settings(
+    folder: Path,
+    mode: str = "enforce",
+    policy: str = "asrpt",
+    fairshare_bands: int = 0,
+    tau: float = 1.0,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
+    **daemon: Any,
+) -> Settings:
+    """tables: of other sections, and more of ``policy``."""
+
+    paths = {name: str(folder / name) for name in ("state", "run", "hook", "spool")}
+    for path in paths.values():
+        Path(path).mkdir(exist_ok=True)
+    values = {"mode": mode, "interval_s": 1.0, "progress_s": 1.0, "lease_s": 600, "unpin_after_s": 10.0, **daemon}
+    chosen = {"name": policy, "fairshare_bands": fairshare_bands, "tau": tau}
+    more = dict(tables or {})
+    chosen |= more.pop("policy", {})
+    return parse_settings({"daemon": values, "paths": {**paths, "profiles": []}, "policy": chosen, **more}, "test")
+
+
+class Bench:
+    """The daemon's scheduler and the Slurm that it drives."""
+
+    def __init__(self, folder: Path, slurm: FakeSlurm, mode: str = "enforce", tau: float = 1.0, **daemon: Any) -> None:
+        """Policy asrpt with that tau, or the one that ``policy`` names."""
+        self.folder, self.slurm = folder, slurm
+        self.settings = make_settings(folder, mode, tau=tau, **daemon)
+        self.history = History(folder / "state" / "history.sqlite")
+        self.start()
+
+    def start(self) -> None:
+        """A new daemon on the same folders."""
+        state, spool = self.settings.paths.state, self.settings.paths.spool
+        name = self.settings.policy.name
+        chosen = self.settings.policy.chosen(policy_settings(name))
+        self.lead = Lead(state)
+        assert self.lead.take()
+        profiles, clock = Profiles(load), Clock(self.slurm)
+        self.scheduler = Scheduler(
+            Parts(
+                settings=self.settings,
+                client=self.slurm,
+                slurm=self.slurm.config(),
+                policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **chosen),
+                profiles=profiles,
+                store=Store(self.lead),
+                audit=Audit(state),
+                recorder=Recorder(lambda: self.history, spool, profiles),
+                watch=ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic),
+                clock=clock,
+            )
+        )
+
+    def stop(self) -> None:
+        """The daemon is gone, without a last word."""
+        self.lead.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        self.history.close()
+
+    def cycle(self, times: int = 1, seconds: float = 1.0) -> None:
+        """Cycles, and a pause after each."""
+        for _ in range(times):
+            self.scheduler.cycle(self.slurm.now)
+            self.scheduler.between_cycles(seconds)
+            self.slurm.tick(seconds)
+
+    def job(self, job_id: str) -> Tracked:
+        return self.scheduler.world.tracked[job_id]
+
+    def place(self, job_id: str) -> Place:
+        return self.job(job_id).place
+
+    def state(self, job_id: str) -> str:
+        return self.slurm.records[job_id].state
+
+    def writes(self, job_id: str) -> list[dict[str, str]]:
+        return [dict(update.fields) for update in self.slurm.writes if update.job_id == job_id]
+
+    def audit(self, event: str = "", job_id: str = "") -> list[dict[str, Any]]:
+        path = self.settings.paths.state / "audit.jsonl"
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [e for e in entries if event in ("", e["event"]) and job_id in ("", e.get("job"))]
+
+    def hosts(self, job_id: str) -> Path:
+        return hosts_dir(self.settings.paths.spool) / job_id
+
+    def report(self, job_id: str, text: str) -> Path:
+        """What a job writes into its progress file."""
+        folder = progress_dir(self.settings.paths.spool) / job_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "iterations").write_text(text, encoding="utf-8")
+        os.utime(folder / "iterations", (self.slurm.now, self.slurm.now))
+        return folder
+
+    def runs(self) -> dict[str, Run]:
+        return {run.job_id: run for run in self.history.runs()}

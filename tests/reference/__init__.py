@@ -1,0 +1,1 @@
+"""Second implementations: obvious, slow, exact; what the quick ones are compared with."""

@@ -1,0 +1,150 @@
+"""The packages of ``make deb`` or ``make rpm`` put into a bare Debian 12 and taken away again.
+
+    python -m tests.trials.packages PACKAGE...
+
+The Debian is made in build/packages/root (debootstrap, as root). What must hold is checked one by one; the first that
+does not ends it with exit code 1. RPM packages are put there by Debian's rpm: what they contain is tried, and their
+scripts, but not that they find what they require on a Red Hat.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slurm_asrpt.errors import AsrptError, one_line
+from slurm_asrpt.lab import debian
+from slurm_asrpt.lab.root import TREE, command_in, environment
+
+ROOT = TREE / "build" / "packages" / "root"
+COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
+UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
+SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
+APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
+OWN_FILES = ("etc", "usr", "lib", "var", "run")
+"""Where nothing of ours may be left; build/packages/root also holds mount points of this tree."""
+
+
+class FaultError(AsrptError):
+    """A package does not do what it must."""
+
+
+def inside(*command: str, check: bool = True) -> str:
+    """What a command said in the Debian, both streams. Raises FaultError."""
+    words = command_in(ROOT, command)
+    env = environment({"PATH": "/usr/bin:/bin"})
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
+    if check and done.returncode:
+        raise FaultError(f"{' '.join(command)}: exit code {done.returncode}: {done.stdout[-500:]}")
+    return done.stdout
+
+
+def must(holds: bool, what: str) -> None:
+    if not holds:
+        raise FaultError(f"not so: {what}")
+    print(f"  {what}", flush=True)
+
+
+def install(packages: Sequence[Path]) -> None:
+    guard = ROOT / "usr/sbin/policy-rc.d"  # no service is started while packages are unpacked
+    guard.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    guard.chmod(0o755)
+    for package in packages:
+        shutil.copy(package, ROOT / "tmp")
+    inside(*APT, "update")
+    files = [f"/tmp/{package.name}" for package in packages]
+    if _are_rpms(packages):
+        inside(*APT, "install", "rpm", "python3", "systemd")
+        inside("rpm", "--upgrade", "--replacepkgs", "--nodeps", *files)
+    else:
+        inside(*APT, "install", *files)
+
+
+def _are_rpms(packages: Sequence[Path]) -> bool:
+    return packages[0].suffix == ".rpm"
+
+
+def check_commands() -> None:
+    for name in COMMANDS:
+        must(f"sage: {name}" in inside(name, "--help"), f"{name} --help")
+    figures = inside("asrpt-sim", "run", "pai-like:300", "--policy", "asrpt-gated", "--json")
+    must('"policy": "asrpt-gated"' in figures, "asrpt-sim simulates")
+    must("asrpt" in inside("asrptd", "--config", "/nowhere.toml", check=False), "asrptd says what is wrong in a line")
+    inside("asrpt-admin", "retrain", "--help")
+
+
+def check_files() -> None:
+    for unit in UNITS:
+        must((ROOT / "lib/systemd/system" / unit).exists(), f"{unit} is there")
+        must(not list((ROOT / "etc/systemd/system").rglob(unit)), f"{unit} is not enabled")
+    owner = inside("stat", "--format=%U", "/var/lib/asrpt-hook", "/var/spool/asrpt/progress").split()
+    must(owner == ["slurm", "slurm"], "folders are SlurmUser's")
+    owner = inside("stat", "--format=%U", "/etc/slurm/asrpt", "/etc/slurm/asrpt/asrpt-prolog").split()
+    must(owner == ["root", "root"], "what root runs is root's")
+    manuals = {path.name.removesuffix(".gz") for path in (ROOT / "usr/share/man").rglob("asrpt*")}
+    must(manuals == {path.name for path in (TREE / "man").glob("*.[158]")}, "manuals")
+    must(not (ROOT / "etc/slurm/job_submit.lua").exists(), "a site's job_submit.lua is left alone")
+
+
+def check_conffiles(packages: Sequence[Path]) -> None:
+    """What the admin has changed outlives an upgrade and a removal."""
+    changed = (ROOT / SETTINGS).read_text(encoding="utf-8") + "# the admin's\n"
+    (ROOT / SETTINGS).write_text(changed, encoding="utf-8")
+    (ROOT / TABLE).write_text("learned\n", encoding="ascii")
+    install(packages)
+    must((ROOT / SETTINGS).read_text(encoding="utf-8") == changed, "settings outlive an upgrade")
+    kept = ROOT / SETTINGS
+    if _are_rpms(packages):
+        inside("rpm", "--erase", "slurm-asrpt", "slurm-asrpt-controller")
+        kept = kept.with_name(f"{kept.name}.rpmsave")
+    else:
+        inside(*APT, "remove", "slurm-asrpt", "slurm-asrpt-controller")
+    must(kept.read_text(encoding="utf-8") == changed, f"settings outlive a removal, as {kept.name}")
+    must((ROOT / TABLE).exists(), "what was learned outlives a removal")
+    must(not (ROOT / "usr/bin/asrptd").exists(), "commands do not")
+
+
+def check_purge() -> None:
+    inside(*APT, "purge", "slurm-asrpt", "slurm-asrpt-controller")
+    left = [path for top in OWN_FILES for path in (ROOT / top).rglob("*asrpt*") if _ours(path)]
+    must(not left, f"nothing is left after a purge {[str(path.relative_to(ROOT)) for path in left] or ''}")
+
+
+def _ours(path: Path) -> bool:
+    return not path.is_relative_to(ROOT / "var/log") and not path.is_relative_to(ROOT / "var/lib/dpkg")
+
+
+def test(packages: Sequence[Path]) -> None:
+    shutil.rmtree(ROOT, ignore_errors=True)
+    debian.bootstrap("bookworm", ROOT)
+    steps: list[tuple[str, Callable[[], None]]] = [
+        ("installed", lambda: install(packages)),
+        ("commands", check_commands),
+        ("files", check_files),
+        ("upgrade and removal", lambda: check_conffiles(packages)),
+    ]
+    if not _are_rpms(packages):  # which know no purge
+        steps.append(("purge", check_purge))
+    for what, step in steps:
+        print(what, flush=True)
+        step()
+
+
+def main(arguments: Sequence[str]) -> int:
+    packages = [Path(name) for name in arguments]
+    if not packages or not all(package.is_file() for package in packages):
+        print("tests.trials.packages: name the packages that make deb or make rpm has made", file=sys.stderr)
+        return 2
+    try:
+        test(packages)
+    except AsrptError as error:
+        print(f"tests.trials.packages: {one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,282 @@
+"""asrpt-admin audit, snapshot and replay, as an admin types them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_asrpt_cli._app.tables import print_prose
+from slurm_asrpt_cli.admin import app
+from typer.testing import CliRunner
+
+from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
+from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
+from slurm_asrpt.core.moment import Moment
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.reasons import in_words
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
+from tests.benches.daemon import Bench
+from tests.unit.forecast.test_forecast import snapshot as moment_of
+from tests.unit.forecast.test_forecast import waiting
+
+
+@pytest.fixture
+def site(make_bench: Any, tmp_path: Path) -> Bench:
+    """A daemon of which a job has run, one runs and one waits; its clock is a real one."""
+    bench: Bench = make_bench((4, 2), policy="asrpt-gated")
+    bench.slurm.now = time.time() - 100
+    (tmp_path / "asrpt.toml").write_text(f'[paths]\nstate = "{tmp_path}/state"\n')
+    first = bench.slurm.submit(4, 10, "flat")
+    bench.cycle(3)
+    bench.slurm.end(first)
+    bench.slurm.submit(4, 20, "flat", user="ben", name="[red]two")
+    bench.cycle(3)
+    bench.slurm.submit(4, 30, "flat")
+    bench.cycle(3)
+    return bench
+
+
+def run(site: Bench, *words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*words, "--config", str(site.folder / "asrpt.toml")])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.stdout
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split(None, 4) for line in text.splitlines()[1:]]
+
+
+def test_the_story_of_a_job_is_told_in_order(site: Bench) -> None:
+    found = lines(run(site, "audit", "--job", "2", "--since", "yesterday"))
+    assert [row[3] for row in found] == ["queued", "start", "running"]
+    assert {row[2] for row in found} == {"ben"}
+    assert found[0][4] == "[red]two: 4 GPUs, 20 iterations predicted"
+    assert found[1][4].startswith("n1:4; no runner-up; predicted work 160 GPU-seconds")
+    assert "as planned" in found[2][4]
+
+
+def test_users_and_times_choose(site: Bench) -> None:
+    assert {row[1] for row in lines(run(site, "audit", "--user", "ben", "--since", "yesterday"))} == {"2"}
+    everything = lines(run(site, "audit", "--since", "yesterday"))
+    assert {row[1] for row in everything} == {"-", "1", "2", "3"}
+    assert "cycle" not in {row[3] for row in everything}
+    assert "cycle" in {row[3] for row in lines(run(site, "audit", "--since", "yesterday", "--cycles"))}
+    assert "nothing was recorded" in run(site, "audit", "--since", "now-5seconds")
+
+
+def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> None:
+    trail = site.settings.paths.state / "audit.jsonl"
+    entries_ = [json.loads(line) for line in trail.read_text().splitlines()]
+    trail.write_text("".join(json.dumps({**each, "time": each["time"] - 3 * 86400}) + "\n" for each in entries_))
+    assert "nothing was recorded in that time" in run(site, "audit")
+    assert [row[3] for row in lines(run(site, "audit", "--job", "2"))] == ["queued", "start", "running"]
+    assert "such a job" in run(site, "audit", "--job", "77")
+    run(site, "audit", "--job", "2", "--html", str(site.folder / "two.html"))
+    assert "1970" not in (site.folder / "two.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["audit"], ["retrain"], ["models", "list"], ["history", "check"], ["enable"]])
+def test_who_may_not_see_asrptds_files_is_told_so_in_the_same_words(
+    site: Bench, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode, **_: Path(path) != site.settings.paths.state)
+    done = CliRunner().invoke(app, [*words, "--config", str(site.folder / "asrpt.toml")])
+    assert f"{site.folder}/state is for root and asrptd's user alone; use sudo" in str(done.exception)
+
+
+def test_sentences_are_wrapped_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "word \x1b " * 20
+    for width in (None, 40):
+        monkeypatch.setattr("slurm_asrpt_cli._app.tables.terminal_width", lambda width=width: width)
+        print_prose(text, indent=4)
+    whole, *wrapped = capsys.readouterr().out.splitlines()
+    assert (len(whole) > 150, max(map(len, wrapped)) <= 40) == (True, True)
+    assert all(line.startswith("    ") for line in wrapped[1:])
+    assert "\x1b" not in whole + "".join(wrapped)
+
+
+def test_json_has_all_that_stands_there(site: Bench) -> None:
+    found = json.loads(run(site, "audit", "--since", "yesterday", "--json"))
+    assert found["schema"] == 1
+    written = (site.settings.paths.state / "audit.jsonl").read_text().splitlines()
+    assert [entry["event"] for entry in found["entries"]] == [json.loads(line)["event"] for line in written]
+
+
+@pytest.mark.parametrize(
+    "words", [("--since", "soon"), ("--until", "now-1day"), ("--html", "/nowhere/at/all.html")], ids=" ".join
+)
+def test_what_cannot_be_is_bad_input(site: Bench, words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, ["audit", *words, "--config", str(site.folder / "asrpt.toml")])
+    assert isinstance(done.exception, InputError)
+
+
+def snapshot(site: Bench, path: Path) -> None:
+    """What asrptd would write of its next cycle."""
+    replace_file(site.settings.paths.state / WANTED, b"")
+    site.cycle()
+    (site.settings.paths.state / "snapshot.json").replace(path)
+
+
+def test_a_snapshot_is_taken_when_asked_for_and_replayed(site: Bench, tmp_path: Path) -> None:
+    """The daemon's cycles go on in a thread, as they would beside the command."""
+    stopping = threading.Event()
+
+    def cycles() -> None:
+        while not stopping.wait(0.05):
+            site.cycle(seconds=0.0)
+
+    thread = threading.Thread(target=cycles)
+    thread.start()
+    try:
+        said = run(site, "snapshot", "-o", str(tmp_path / "now.json"))
+    finally:
+        stopping.set()
+        thread.join()
+    assert "jobs waiting: 1, starts: 0" in said
+    assert (tmp_path / "now.json").stat().st_mode & 0o777 == 0o600
+    assert not (site.settings.paths.state / WANTED).exists()
+    done = CliRunner().invoke(app, ["replay", str(tmp_path / "now.json")])
+    assert done.exit_code == 0
+    assert "the same decisions as then" in done.stdout
+    assert "needs 4 GPUs" in done.stdout
+
+
+def test_without_asrptd_there_is_no_snapshot(site: Bench) -> None:
+    site.lead.close()
+    done = CliRunner().invoke(app, ["snapshot", "--config", str(site.folder / "asrpt.toml")])
+    assert "asrptd does not run" in str(done.exception)
+    site.lead.take()
+
+
+def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    state = site.settings.paths.state
+    (state / "snapshot.json").mkdir()
+    (state / WANTED).touch()
+    free = site.slurm.submit(2)
+    site.cycle()
+    assert "no snapshot" in caplog.text
+    assert not (state / WANTED).exists()
+    assert site.state(free) == "RUNNING"
+
+
+def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> None:
+    """The decision is about the first in line; of the others the policy speaks only if asked."""
+    others = [site.slurm.submit(4, 40, "flat") for _ in range(2)]
+    site.cycle()
+    snapshot(site, tmp_path / "it.json")
+    rows = CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout.splitlines()[1:-1]
+    assert [row.split(None, 2)[0] for row in rows] == ["3", *others]
+    assert all(row.split(None, 2)[1] == "waits" and "needs 4 GPUs" in row for row in rows)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> None:
+    """Each job of the snapshot starts, is interrupted or has a reason in words."""
+    moment = moment_of([waiting(number) for number in range(1, 7)], policy)
+    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    document = to_document(Inputs(**inputs, jobs=tuple(each.job for each in moment.waiting)))
+    decided, others = replay(Snapshot(json.loads(canonical(document)), []), "here")
+    rows = [*decided, *others]
+    assert {each["job"] for each in rows} == {str(each.job.id) for each in moment.waiting}
+    for each in rows:
+        if "wait" in each:
+            assert in_words(each["wait"]["reason"], each["wait"]["facts"])
+
+
+def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: Path) -> None:
+    moment = moment_of([], "asrpt-gated")
+    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    (tmp_path / "it.json").write_bytes(to_bytes(to_document(Inputs(**inputs, jobs=())), []))
+    assert "no job waits for the policy; those that Slurm holds" in (
+        CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout
+    )
+
+
+def test_another_decision_is_shown_as_a_difference(site: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "then.json"
+    snapshot(site, path)
+    then = read(path)
+    waits = then.decisions[0]
+    path.write_bytes(to_bytes(then.inputs, [{**waits, "job": "99"}]))
+    done = CliRunner().invoke(app, ["replay", str(path)])
+    assert done.exit_code == 1
+    shown = [line for line in done.stdout.splitlines() if line[:1] in "+-"]
+    assert [line[0] for line in shown] == ["-", "+"]
+    assert '"job":"99"' in shown[0]
+    found = json.loads(CliRunner().invoke(app, ["replay", "--json", str(path)]).stdout)
+    assert not found["same"]
+    assert found["decisions"] == json.loads(canonical([waits]))
+
+
+def document(site: Bench, tmp_path: Path) -> dict[str, Any]:
+    snapshot(site, tmp_path / "it.json")
+    found: dict[str, Any] = json.loads((tmp_path / "it.json").read_text())
+    return found
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"nodes": [{"name": "n1", "gpus": 10**12, "index": 0, "gpu_type": ""}]},
+    {"nodes": "n1"},
+    {"policy": "__import__('os').system('touch pwned')"},
+    {"policy": "asrpt", "state": {"machine": 5}},
+    {"settings": {"gate": "x"}},
+    {"settings": {"unknown": 1}},
+    {"state": []},
+    {"state": {"order": [["3", 0, "NaN", None]], "returns": 0, "runs": [], "unseen": [0, 0, {}], "kept": None}},
+    {"now": float("nan")},
+    {"fabric": {"inter": -1, "intra": 1}},
+    {"free": {"n1": -4}},
+    {"free": {"n1": 10**9}},
+    {"jobs": [["3", "u", 10**12, 0, 1.0, 1.0, "", 0, 1.0, 0]]},
+    {"jobs": [["3", "u", 4, 7, 1.0, 1.0, "", 0, 1.0, 0]]},
+    {"jobs": [["3"]]},
+    {"requests": [{"unit": 0}]},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=lambda change: str(change)[:40])
+def test_hostile_inputs_are_refused_in_one_line(site: Bench, tmp_path: Path, change: dict[str, Any]) -> None:
+    raw = document(site, tmp_path)
+    data = to_bytes({**raw["inputs"], **change}, raw["decisions"])
+    with pytest.raises(InputError) as refused:
+        replay(from_bytes(data, "evil.json"), "evil.json")
+    assert str(refused.value).startswith("evil.json")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x80\x04\x95", "is no snapshot"),
+        (b"", "is no snapshot"),
+        (b"[" * 200_000, "is no snapshot"),
+        (b'{"kind":"asrpt snapshot","version":99}', "has version 99, this release reads 1"),
+        (json.dumps({"kind": KIND, "version": VERSION, "inputs": 5, "decisions": 5}).encode(), "damaged"),
+        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "has been changed"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        from_bytes(data, "it")
+
+
+@given(st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists).map(json.dumps))
+def test_any_bytes_are_a_snapshot_or_one_line(data: bytes | str) -> None:
+    with pytest.raises(InputError):
+        from_bytes(data.encode() if isinstance(data, str) else data, "it")
+
+
+def test_a_device_is_no_snapshot() -> None:
+    with pytest.raises(InputError, match="is no file"):
+        read(Path("/dev/zero"))

@@ -1,0 +1,107 @@
+"""The audit's page: one file, text as text, and in a real browser something to look at, zoom into and click."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.audit.trail import Entry
+from slurm_asrpt.reporting.audit import page
+
+EVIL = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
+
+
+def day(name: str = "train") -> list[Entry]:
+    """Three jobs on two servers: one has ended, one runs, one waits."""
+    began = {"submitted": 1000.0, "began": 1010.0, "alpha": 2.0, "alpha_min": 1.0}
+    return [
+        {"time": 1000.0, "event": "queued", "job": "1", "user": "ann", "name": name, "gpus": 6, "iterations": 50},
+        {"time": 1000.0, "event": "cycle", "queued": 1, "running": 0, "free": {"4": 2}},
+        {"time": 1010.0, "event": "running", "job": "1", "user": "ann", "gpus": {"n1": 4, "n2": 2}, **began},
+        {"time": 1020.0, "event": "queued", "job": "2", "user": name, "name": "other", "gpus": 2, "iterations": 0},
+        {"time": 1030.0, "event": "running", "job": "2", "user": name, "gpus": {"n2": 2}, **began},
+        {"time": 1040.0, "event": "queued", "job": "3", "user": "ann", "name": "last", "gpus": 4, "iterations": 5},
+        {"time": 1040.0, "event": "wait", "job": "3", "reason": "gpus"},
+        {"time": 1040.0, "event": "cycle", "queued": 1, "running": 2, "free": {"0": 2}},
+        {"time": 1110.0, "event": "ended", "job": "1", "user": "ann", "gpus": {"n1": 4, "n2": 2}, "state": "COMPLETED",
+         **began, "ended": 1110.0, "predicted": 50, "iterations": 100},
+        {"time": 1110.0, "event": "cycle", "queued": 1, "running": 1, "free": {"4": 1, "2": 1}},
+    ]  # fmt: skip
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert found
+    read: dict[str, Any] = json.loads(found[1])
+    return read
+
+
+def test_the_page_is_one_file_that_runs_but_its_own_script() -> None:
+    text = page(day(EVIL), 900.0, 1200.0, EVIL)
+    assert text.count("<script>") == 1
+    assert text.count("</script>") == 2
+    assert "<img" not in text
+    assert not {"\u202e", "\x1b"} & set(text)
+    assert re.search(r"default-src 'none'; .*script-src 'sha256-[A-Za-z0-9+/=]{44}'", text)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<[^>]*\ssrc=|@import|url\(", text)
+
+
+def test_runs_stand_where_and_when_they_were() -> None:
+    found = data_of(page(day(), 900.0, 1200.0, "all jobs"))
+    assert (found["t0"], found["t1"]) == (1000.0, 1200.0)  # a job still runs, so up to the end
+    first, second, third = found["lives"]
+    assert (first["where"], first["wait"], first["ran"], first["predicted"]) == ("n1:4 n2:2", 10.0, 100.0, 50.0)
+    assert (first["error"], first["ratio"]) == (2.0, 2.0)
+    assert second["end"] is None
+    assert (third["start"], third["why"]) == (None, ["gpus"])
+    assert found["bars"] == [[0, 0, 0, 4], [0, 1, 0, 2], [1, 1, 2, 2]]
+    assert found["queue"] == [[1000.0, 1], [1040.0, 1], [1110.0, 1]]
+
+
+def test_a_time_without_jobs_is_a_page_too() -> None:
+    text = page([], 900.0, 1200.0, "all jobs")
+    assert "No job ran or waited" in text
+    assert "<svg" not in text
+
+
+def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "audit.html"
+    path.write_text(page(day(EVIL), 900.0, 1200.0, "all jobs"), encoding="utf-8")
+    browser.get(path.as_uri())
+    wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(browser, 20)
+    find = browser.find_elements
+    assert browser.title == "What asrptd decided"
+    assert len(find("css selector", "#gpus rect.bar")) == 3
+    assert len(find("css selector", "#waits circle")) == 2
+    assert len(find("css selector", "#errors circle")) == 1
+    assert find("css selector", "#queue path")
+
+    find("css selector", '#gpus rect[data-life="1"]')[0].click()
+    wait.until(lambda _: find("css selector", "#gpus rect.chosen"))
+    shown = find("css selector", "#job")[0].text
+    assert "2 (other) of </script><script>document.title='pwned'" in shown
+    assert "n2:2" in shown
+    assert "2 GPUs, waited 00:00:00, ran not known" in find("css selector", '#gpus rect[data-life="1"] title')[
+        0
+    ].get_attribute("textContent")
+    assert len(find("css selector", "#gpus rect.dim")) == 2
+    assert find("css selector", "tr.chosen")[0].get_attribute("data-life") == "1"
+
+    find("css selector", "body")[0].send_keys("\ue00c")  # Escape: what is told of the job covers a part of the pictures
+    wait.until(lambda _: not find("css selector", "#gpus rect.chosen"))
+    assert not find("css selector", "#job")[0].is_displayed()
+    whole = find("css selector", "#span")[0].text
+    find("css selector", "#in")[0].click()
+    wait.until(lambda _: find("css selector", "#span")[0].text != whole)
+    chart = find("css selector", "#queue")[0]
+    before = find("css selector", "#span")[0].text
+    actions = pytest.importorskip("selenium.webdriver").ActionChains(browser)
+    actions.move_to_element_with_offset(chart, -100, 0).click_and_hold().move_by_offset(150, 0).release().perform()
+    wait.until(lambda _: find("css selector", "#span")[0].text != before)
+    find("css selector", "#all")[0].click()
+    wait.until(lambda _: find("css selector", "#span")[0].text == whole)
+    assert browser.get_log("browser") == []

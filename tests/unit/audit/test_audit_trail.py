@@ -1,0 +1,219 @@
+"""The audit trail read back: times, torn lines, files put aside; and the runs of jobs that it tells of."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.audit.lives import Life, Lives, slots
+from slurm_asrpt.audit.trail import FILE_NAME, entries
+from slurm_asrpt.config.settings import AuditSettings
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.slurm.times import slurm_time
+from tests.benches.daemon import Bench
+
+
+def turns(state: Path, since: float = 0.0, until: float = 1e12) -> list[int]:
+    return [entry["turn"] for entry in entries(state, since, until)]
+
+
+def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
+    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=3))
+    for turn in range(4):
+        audit.record(float(turn), "wait", "1", turn=turn, text="x" * (600 << 10))
+        audit.flush()
+    audit.record(4.0, "wait", "1", turn=4)
+    audit.flush()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE_NAME, f"{FILE_NAME}.1", f"{FILE_NAME}.2"]
+    assert turns(tmp_path) == [0, 1, 2, 3, 4]
+    assert turns(tmp_path, 1.0, 3.0) == [1, 2, 3]
+    os.link(tmp_path / f"{FILE_NAME}.1", tmp_path / f"{FILE_NAME}.3")  # as if it were put aside while we look
+    assert turns(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_lines_of_other_jobs_are_left_out_where_jobs_are_named(tmp_path: Path) -> None:
+    audit = Audit(tmp_path)
+    for turn, job in enumerate(("4711", "4711_3", "47", "47110", "", "14711")):
+        audit.record(float(turn), "not-started", job, turn=turn, other={"job": "4711"})
+    audit.flush()
+    found = [entry["turn"] for entry in entries(tmp_path, jobs={"4711"})]
+    assert found == [0, 1, 4]  # and what is of no job
+
+
+def test_fewer_files_than_before_are_kept_from_the_next_one_on(tmp_path: Path) -> None:
+    for number in (1, 2, 7):
+        (tmp_path / f"{FILE_NAME}.{number}").write_text("{}\n")
+    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=2))
+    audit.record(1.0, "wait", text="x" * (1 << 20))
+    audit.flush()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{FILE_NAME}.1"]
+
+
+def test_torn_and_foreign_lines_are_read_around(tmp_path: Path) -> None:
+    lines = ['{"time": 1.0, "event": "wait", "turn": 1}', '{"time": 2.0, "event": "wa', '{"time": 3.0, "event": 5}',
+             '{"event": "wait", "time": "x"}', "[]", "null", "", "[" * 100_000, "\udcff",
+             '{"time": 4.0, "event": "wait", "turn": 4}', '{"time": 5.0, "eve']  # fmt: skip
+    (tmp_path / FILE_NAME).write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
+    assert turns(tmp_path) == [1, 4]
+
+
+def test_a_trail_that_is_not_there_or_not_ours_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AsrptError, match=r"is not there: asrptd has decided nothing yet"):
+        list(entries(tmp_path))
+    (tmp_path / FILE_NAME).touch()
+
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(AsrptError, match="use sudo"):
+        list(entries(tmp_path))
+
+
+NOW = datetime(2026, 11, 21, 15, 30).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("now", "2026-11-21T15:30"),
+        ("now-2hours", "2026-11-21T13:30"),
+        ("now-90minutes", "2026-11-21T14:00"),
+        ("NOW+1day", "2026-11-22T15:30"),
+        ("3days", "2026-11-18T15:30"),
+        ("today", "2026-11-21"),
+        ("midnight", "2026-11-21"),
+        ("noon", "2026-11-21T12:00"),
+        ("yesterday", "2026-11-20"),
+        ("14:30", "2026-11-21T14:30"),
+        ("2:30pm", "2026-11-21T14:30"),
+        ("2026-11-20", "2026-11-20"),
+        ("2026-11-20T14:30:15", "2026-11-20T14:30:15"),
+        ("2026-11-20 14:30", "2026-11-20T14:30"),
+        ("1120", "2026-11-20"),
+        ("11/20", "2026-11-20"),
+        ("11/20/25", "2025-11-20"),
+        ("11/20-14:30", None),
+        ("", None),
+        ("now-2foo", None),
+        ("25:00", None),
+        ("2026-13-01", None),
+        ("99999999days", None),
+        ("x" * 10_000, None),
+    ],
+)
+def test_times_are_slurms(text: str, meant: str | None) -> None:
+    if meant is None:
+        with pytest.raises(InputError, match="write as for sacct"):
+            slurm_time(text, NOW)
+    else:
+        assert slurm_time(text, NOW) == datetime.fromisoformat(meant).timestamp()
+
+
+def lives(bench: Bench) -> dict[str, Life]:
+    found = Lives(entries(bench.settings.paths.state)).lives
+    return {life.job: life for life in found}
+
+
+def test_a_job_waits_runs_and_ends(make_bench: Any) -> None:
+    bench = make_bench((4, 4, 4), policy="asrpt-gated")
+    job_id, other = bench.slurm.submit(4, 30, "flat", name="a train"), bench.slurm.submit(40)
+    bench.cycle(3)
+    bench.slurm.tick(17.0)
+    bench.slurm.end(job_id)
+    bench.slurm.end(other, "CANCELLED")
+    bench.cycle()
+    found, gone = lives(bench)[job_id], lives(bench)[other]
+    assert (found.name, found.size, found.gpus, found.state) == ("a train", 4, {"n1": 4}, "COMPLETED")
+    assert found.wait_s is not None
+    assert found.queued == 1_000_000.0
+    assert found.end == 1_000_020.0
+    assert found.ran_s == found.end - (found.start or 0.0) > 17.0
+    assert found.predicted_s == pytest.approx(60.0)  # 30 iterations of two seconds
+    assert found.error == pytest.approx(found.ran_s / 60.0)
+    assert (gone.state, gone.start, gone.gpus) == ("CANCELLED", None, {})
+    assert gone.end is not None
+
+
+def test_a_requeued_job_has_two_lives(bench: Bench) -> None:
+    job_id = bench.slurm.submit(4)
+    bench.cycle(4)
+    bench.slurm.requeue(job_id)
+    bench.slurm.change(job_id, eligible_time=0.0, reason="None")
+    bench.cycle(6)
+    found = [life for life in Lives(entries(bench.settings.paths.state)).lives if life.job == job_id]
+    assert [life.state for life in found] == ["REQUEUED", ""]
+    assert found[0].end is not None
+    assert found[1].start is not None
+    assert found[0].end <= found[1].start
+
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just({"n1": 4})
+FACTS = ("gpus", "began", "ended", "submitted", "reason", "state", "iterations", "predicted", "free", "queued", "user")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["queued", "wait", "running", "ended", "cut", "gone", "vanished", "cycle"]),
+            st.sampled_from(["1", "2"]),
+            st.dictionaries(st.sampled_from(FACTS), ANYTHING),
+        )
+    )
+)
+def test_any_facts_make_lives_or_are_left_out(events: list[tuple[str, str, dict[str, Any]]]) -> None:
+    told = [{"time": float(at), "event": event, "job": job, **facts} for at, (event, job, facts) in enumerate(events)]
+    for life in Lives(told).lives:
+        assert life.job in ("1", "2")
+        assert life.wait_s is None or life.wait_s >= 0 or life.wait_s != life.wait_s
+
+
+runs = st.lists(st.tuples(st.integers(0, 50), st.none() | st.integers(1, 50), st.integers(1, 4)), max_size=12)
+
+
+@given(runs)
+def test_no_two_runs_are_drawn_on_one_row_at_a_time(drawn: list[tuple[int, int | None, int]]) -> None:
+    begun = [
+        Life(str(at), start=float(start), end=None if ran is None else float(start + ran), gpus={"n1": gpus, "n2": 1})
+        for at, (start, ran, gpus) in enumerate(drawn)
+    ]
+    placed = slots(begun, "n1", 100.0)
+    assert {id(life): len(rows) for life, rows in placed} == {id(life): life.gpus["n1"] for life in begun}
+    for at, (life, rows) in enumerate(placed):
+        for other, others in placed[:at]:
+            together = (life.start or 0) < (other.end or 100.0) and (other.start or 0) < (life.end or 100.0)
+            assert not (together and set(rows) & set(others))
+
+
+def test_an_idle_cycle_writes_nothing(bench: Bench) -> None:
+    bench.slurm.submit(40)
+    bench.slurm.submit(4)
+    bench.cycle(5)
+    before = (bench.settings.paths.state / FILE_NAME).stat().st_size
+    bench.cycle(20)
+    assert (bench.settings.paths.state / FILE_NAME).stat().st_size == before
+
+
+def test_a_start_tells_key_runner_up_and_the_cycle_its_inputs(make_bench: Any) -> None:
+    bench = make_bench((4, 4, 2), policy="asrpt-gated")
+    for _ in range(3):
+        bench.slurm.submit(4, 30, "flat")
+    bench.cycle()
+    starts, (cycle,) = bench.audit("start"), bench.audit("cycle")
+    assert [start["gpus"] for start in starts] == [{"n1": 4}, {"n2": 4}]
+    assert starts[0]["key"] == {"rank": 0, "gpu_seconds": 240.0, "submitted": bench.slurm.records["1"].submit_time}
+    assert starts[0]["runner_up"]["gpus"] == {"n2": 4}
+    assert starts[1]["runner_up"] is None
+    assert starts[0]["alpha"] == starts[0]["alpha_min"] == 2.0
+    assert cycle["inputs"] == bench.scheduler.decided.digest
+    assert cycle["free"] == {"2": 1, "4": 2}
+    assert set(cycle["phases"]) >= {"read", "decide", "write"}
+    assert json.dumps(cycle).isascii()

@@ -1,0 +1,311 @@
+"""Text that users choose comes out of every command as text: it steers no terminal, forges no line and no markup."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import logging
+import os
+import sys
+import time
+import unicodedata
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import typer.main
+from slurm_asrpt_cli import asrptd, report
+from slurm_asrpt_cli.asrptd import OneLine
+
+from slurm_asrpt.audit.snapshot import to_bytes
+from slurm_asrpt.config.settings import Settings, load_settings
+from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.history.store import FILE_NAME, History, Run, Source
+from slurm_asrpt.predict.model import ModelInfo, check_sum, list_models
+from slurm_asrpt.predict.retrain import models_folder, retrain
+from slurm_asrpt.status.document import JobStatus, Status, write_status
+from tests.benches.commands import commands
+
+NAME = "-rf;[red]x[bold]\x1b[31m\x1b]0;t\x07\r\n$(touch pwned)`touch pwned`<script>\u202e\u2066\u200b\u2028|%s{0}\x9bé"
+"""As a file may be called."""
+EVIL = f"{NAME}[/red][/]</script>"
+FLAT = EVIL.replace("\r\n", "")
+"""As a line of a file may have it."""
+TAME = f"x{EVIL}"
+"""An argument that is no option."""
+MAINS = {
+    "asrpt-status": "status.command",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrptd": "asrptd",
+}
+
+LINES = [
+    ("asrptd", "--once", "--config", "@missing"),
+    ("asrptd", "--once", "--config", "@config", "--policy", TAME),
+    ("asrptd", "--once", "--config", "@config", "--log-level", TAME),
+    ("asrptd", EVIL),
+    ("asrptd", "--once", "--config", "@evil.toml"),
+    ("asrpt-status",),
+    ("asrpt-status", "--long"),
+    ("asrpt-status", "--parsable"),
+    ("asrpt-status", "--json"),
+    ("asrpt-status", "--explain", "@evil"),
+    ("asrpt-status", "--explain", "7", "--json"),
+    ("asrpt-status", "--job", TAME),
+    ("asrpt-status", TAME, "12_[" + TAME),
+    ("asrpt-status", "--partition", TAME, "--sort", TAME),
+    ("asrpt-status", "--what-if", "@script"),
+    ("asrpt-status", "--json", "--what-if", "@script", "--", "--job-name", TAME, EVIL),
+    ("asrpt-status", "--what-if", "@missing"),
+    ("asrpt-status", "--what-if", "@script", "--", "--nodes", TAME),
+    ("asrpt-status", "--user", TAME, "--state", TAME),
+    ("asrpt-status", "--config", "@evil.toml"),
+    ("asrpt-admin", "retrain"),
+    ("asrpt-admin", "retrain", "--config", "@missing"),
+    ("asrpt-admin", "group", "@script"),
+    ("asrpt-admin", "group", "@script", "--json", "--job-name", TAME),
+    ("asrpt-admin", "group", "@script", "@other", "--diff"),
+    ("asrpt-admin", "group", "@missing"),
+    ("asrpt-admin", "predict", "@script"),
+    ("asrpt-admin", "predict", "--json", "@script", EVIL),
+    ("asrpt-admin", "predict", "--comment", f"asrpt:profile={EVIL} asrpt:{TAME}", "--job-name", TAME, "@script"),
+    ("asrpt-admin", "predict", "--user", TAME, "@script"),
+    ("asrpt-admin", "explain-prediction", "4711"),
+    ("asrpt-admin", "explain-prediction", "--json", "4711"),
+    ("asrpt-admin", "explain-prediction", "@script"),
+    ("asrpt-admin", "evaluate", "--jobs", "0", "--predictor", "last"),
+    ("asrpt-admin", "evaluate", "--predictor", TAME),
+    ("asrpt-admin", "evaluate", "--learn-from", TAME),
+    ("asrpt-admin", "evaluate", "--data", TAME),
+    ("asrpt-admin", "evaluate", "--data", "@trace", "--jobs", "0", "--learn-from", "nothing"),
+    ("asrpt-admin", "doctor"),
+    ("asrpt-admin", "doctor", "--json"),
+    ("asrpt-admin", "models", "list"),
+    ("asrpt-admin", "models", "list", "--json"),
+    ("asrpt-admin", "models", "activate", TAME),
+    ("asrpt-admin", "models", "activate", "@model"),
+    ("asrpt-admin", "models", "rollback"),
+    ("asrpt-admin", "history", "import", "--csv", "@runs"),
+    ("asrpt-admin", "history", "import", "--csv", "@runs", "--column", f"job_id={TAME}"),
+    ("asrpt-admin", "history", "import", "--trace", "@trace", "--dry-run", "--json"),
+    ("asrpt-admin", "history", "import", "--jsonl", "@script"),
+    ("asrpt-admin", "history", "import", "--dump", "@missing"),
+    ("asrpt-admin", "history", "export", "--format", "jsonl"),
+    ("asrpt-admin", "history", "export", "--output", "@missing"),
+    ("asrpt-admin", "history", "stats"),
+    ("asrpt-admin", "history", "stats", "--json"),
+    ("asrpt-admin", "history", "forget", "--yes", TAME),
+    ("asrpt-admin", "history", "forget", "--yes", "@evil"),
+    ("asrpt-admin", "history", "check"),
+    ("asrpt-admin", "calibrate"),
+    ("asrpt-admin", "calibrate", "--json"),
+    ("asrpt-admin", "calibration"),
+    ("asrpt-admin", "calibration", "--json"),
+    ("asrpt-admin", "audit"),
+    ("asrpt-admin", "audit", "--since", "yesterday", "--cycles"),
+    ("asrpt-admin", "audit", "--since", "1970-01-02", "--json"),
+    ("asrpt-admin", "audit", "--since", "1970-01-02", "--html", "@out"),
+    ("asrpt-admin", "audit", "--since", TAME),
+    ("asrpt-admin", "audit", "--job", TAME, "--user", TAME, "--html", "@missing/x"),
+    ("asrpt-admin", "snapshot", "-o", "@out"),
+    ("asrpt-admin", "replay", "@missing"),
+    ("asrpt-admin", "replay", "@script"),
+    ("asrpt-admin", "replay", "--json", "@snapshot"),
+    ("asrpt-admin", "replay", "@snapshot"),
+    ("asrpt-admin", "shadow-report", "--since", TAME),
+    ("asrpt-admin", "shadow-report", "--html", "@missing"),
+    ("asrpt-admin", "install"),
+    ("asrpt-admin", "install", "--check", "--root", "@missing"),
+    ("asrpt-admin", "install", "--check", "--user", TAME),
+    ("asrpt-admin", "disable", "--config", "@missing"),
+    ("asrpt-admin", "enable", "--config", "@evil.toml"),
+    ("asrpt-lab", "up", "--nodes", TAME),
+    ("asrpt-lab", "up", "--dir", "@missing"),
+    ("asrpt-lab", "up", "--nodes", "1x1", "--set", TAME),
+    ("asrpt-lab", "down", "--dir", "@missing"),
+    ("asrpt-lab", "status", "--dir", "@missing"),
+    ("asrpt-lab", "run", "--dir", "@missing", TAME),
+    ("asrpt-lab", "train", "--profile", TAME),
+    ("asrpt-lab", "debian", TAME, "@missing"),
+    ("asrpt-sim", "formats"),
+    ("asrpt-sim", "run", TAME),
+    ("asrpt-sim", "run", "@trace", "--servers", "2", "--gpus-per-server", "4", "--policy", "fifo", "-o", "@out"),
+    ("asrpt-sim", "run", "@trace", "--policy", TAME),
+    ("asrpt-sim", "compare", "@trace", "--policies", TAME),
+    ("asrpt-sim", "compare", "@trace", "--policies", "fifo,spjf", "--servers", "2", "--gpus-per-server", "4"),
+    ("asrpt-sim", "sweep", "@trace", "--policies", "fifo", "--grid", TAME, "-o", "@out"),
+    ("asrpt-sim", "report", "@missing"),
+    ("asrpt-sim", "report", "@missing", "-o", "@missing"),
+    ("asrpt-sim", "import", "@trace", "-o", "@out"),
+    ("asrpt-sim", "import", "@script", "-o", "@out"),
+    ("asrpt-sim", "describe", "@trace"),
+    ("asrpt-sim", "describe", "@trace", "--json"),
+    ("asrpt-sim", "describe", "@trace", "--column", TAME),
+    ("asrpt-sim", "generate", "-o", "@out", "--jobs", "5"),
+    ("asrpt-sim", "what-if", "--dump", "@dump", "--servers", "2", "--gpus-per-server", "4", "-o", "@out"),
+    ("asrpt-sim", "what-if", "--dump", "@script", "--nodes", "@script"),
+    ("asrpt-sim", "reproduce", TAME),
+]
+
+
+def controls(text: str) -> set[str]:
+    """Characters that could steer a terminal, hide something or begin a line."""
+    return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
+
+
+def evil_job(job_id: str) -> JobStatus:
+    texts = dict.fromkeys(("name", "user", "partition", "group", "profile", "reason", "text"), EVIL)
+    numbers = {"gpus": 4, "predicted_iterations": 5, "predicted_run_s": 5.0, "submit_time": 0.0, "start_time": None}
+    return JobStatus(job_id, **texts, **numbers, state=EVIL, facts={EVIL: EVIL}, rank=1, nodes={EVIL: 4})  # type: ignore[arg-type]
+
+
+def evil_run(number: int) -> Run:
+    texts = dict.fromkeys(("user", "job_name", "partition", "profile", "predicted_by"), EVIL)
+    run = Run(str(4700 + number), number, end_time=number + 9, state="COMPLETED", uid=os.getuid(), **texts)  # type: ignore[arg-type]
+    return replace(
+        run, group_id=f"{number % 3:016x}", iterations=9, iterations_source=Source.ELAPSED, nodes={EVIL: 4}, gpus=4
+    )
+
+
+def fill_history(settings: Settings) -> None:
+    with History(settings.paths.state / FILE_NAME) as history:
+        history.record([evil_run(number) for number in range(30)])
+        history.record([replace(evil_run(40), job_id=EVIL, state=EVIL, features={EVIL: 1.0})])
+
+
+def evil_model(settings: Settings) -> Path:
+    """A sound model with an evil description, and one that is damaged; the name of the second."""
+    good = retrain(settings, 1e9).model
+    data = (good / "predictions.txt").read_bytes()
+    info = ModelInfo("", EVIL, 0, 1, 1, 1, 0, refused=EVIL)
+    info = replace(info, sha256=check_sum(info, data))
+    for name, text in (("x-evil", json.dumps(asdict(info))), (f"x{NAME}", "{")):
+        folder = models_folder(settings) / name
+        folder.mkdir(mode=0o700)
+        (folder / "predictions.txt").write_bytes(data)
+        (folder / "model.json").write_text(text)
+    return models_folder(settings) / f"x{NAME}"
+
+
+def evil_trail(settings: Settings) -> None:
+    """An event of each kind, with figures that are none, and texts where figures belong."""
+    audit = Audit(settings.paths.state)
+    numbers = {"gpus": {EVIL: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
+    for event in ("queued", "wait", "start", "running", "ended", "cut", "gone", "left", "not-started", "cycle", EVIL):
+        texts = dict.fromkeys(("user", "name", "reason", "why", "error", "state", "place", "mode", EVIL), EVIL)
+        audit.record(time.time(), event, EVIL, **texts, **numbers, predicted=5, iterations=9)
+        audit.record(time.time(), event, "7", **dict.fromkeys((*texts, *numbers, "predicted", "iterations"), EVIL))
+    audit.flush()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> dict[str, str]:
+    """The words of LINES that stand for something: an installation in which every text is EVIL."""
+    paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
+    for path in paths.values():
+        Path(path).mkdir(mode=0o755)
+    config = tmp_path / "asrpt.toml"
+    config.write_text("[paths]\n" + "".join(f'{name} = "{path}"\n' for name, path in paths.items()))
+    settings = load_settings(config)
+    fill_history(settings)
+    model = evil_model(settings)
+    write_status(tmp_path / "run", Status(0.0, EVIL, EVIL, 5.0, 8, 4, [evil_job(EVIL), evil_job("7")]))
+    files = {name: tmp_path / f"{name}{NAME}" for name in ("script", "other", "trace", "runs", "dump", "evil.toml")}
+    files["script"].write_text(
+        f"#!/bin/sh\n#SBATCH -J '{EVIL}'\n#SBATCH --comment=asrpt:dataset={EVIL}\npython {EVIL}\n"
+    )
+    files["other"].write_text(f"#!/bin/sh\npython other {EVIL}\n")
+    files["evil.toml"].write_text(f"[daemon]\nmode = {json.dumps(EVIL)}\n")
+    texts = ("user", "group", "gpu_type", "status", "queue", "name")
+    with files["trace"].open("w", newline="") as file:
+        write_csv(
+            file, ["job_id", "submit_s", "gpus", "duration_s", *texts], [[i, i, 1, 60, *[FLAT] * 6] for i in range(30)]
+        )
+    with files["runs"].open("w", newline="") as file:
+        write_csv(
+            file, ["job_id", "start_time", "end_time", TAME, "user"], [[EVIL, 1, 9, EVIL, EVIL], [2, EVIL, 5, 1, 1]]
+        )
+    files["dump"].write_text(f"{EVIL}|{EVIL}\n{EVIL}\n")
+    evil_trail(settings)
+    files["snapshot"] = tmp_path / f"snapshot{NAME}"
+    files["snapshot"].write_bytes(to_bytes({EVIL: EVIL}, [EVIL]))
+    words = {f"@{name}": str(path) for name, path in files.items()}
+    return {**words, "@config": str(config), "@missing": str(tmp_path / NAME), "@out": str(tmp_path / f"out{NAME}"),
+            "@model": model.name, "@evil": EVIL}  # fmt: skip
+
+
+def write_csv(file: object, titles: list[str], rows: list[list[object]]) -> None:
+    csv.writer(file).writerows([titles, *rows])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(word for word in line if NAME not in word))
+def test_every_command_shows_text_as_text(
+    line: tuple[str, ...], site: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command, *words = (site.get(word, word) for word in line)
+    monkeypatch.setenv("ASRPT_CONFIG", site["@config"])
+    monkeypatch.chdir(site["@config"].removesuffix("asrpt.toml"))
+    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{command}", *words])
+    monkeypatch.setattr(asrptd.logging, "basicConfig", lambda **_: None)  # pytest has its own
+    main = importlib.import_module(f"slurm_asrpt_cli.{MAINS[command]}").main
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code in (0, 1, 2), err
+    assert not controls(out + err)
+    assert "Traceback" not in err
+    assert all(text.startswith((f"{command}", "asrpt-train")) for text in err.splitlines()), err
+    assert not list(Path.cwd().rglob("pwned*"))
+    if "--json" in line and out:
+        assert [json.loads(text) for text in ([out] if out[1:2] in '\n[{"' else out.splitlines())]
+
+
+def test_no_command_is_left_out() -> None:
+    """What is added later has to be added here."""
+    there = {
+        (command, name)
+        for command, module in MAINS.items()
+        for name, _ in commands(typer.main.get_command(importlib.import_module(f"slurm_asrpt_cli.{module}").app))
+    }
+    typed = {(line[0], name) for line in LINES for name in ("", line[1:2] and line[1], " ".join(line[1:3]))}
+    assert there <= typed
+
+
+def test_asrpt_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ASRPT_PROGRESS_DIR", str(tmp_path / NAME / "missing"))
+    assert report.main(["5"]) == 0
+    for words in ([EVIL], ["5", TAME], ["5", "--total", TAME]):
+        with pytest.raises(SystemExit):
+            report.main(words)
+    out, err = capfd.readouterr()
+    assert not controls(out + err)
+
+
+def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
+    record = logging.LogRecord("asrptd", logging.ERROR, "", 0, "job %s", (EVIL,), None)
+    try:
+        raise ValueError(f"{EVIL}\n2026-01-01 00:00:00,000 asrptd INFO forged")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    lines = OneLine("%(name)s %(message)s").format(record).split("\n")
+    assert not controls("".join(lines))
+    assert [line for line in lines if not line.startswith("    ")] == lines[:1]
+    assert lines[0].startswith("asrptd job -rf;")
+
+
+def test_the_audit_trail_has_a_line_an_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    audit = Audit(tmp_path)
+    with caplog.at_level(logging.INFO, "asrptd"):
+        audit.record(1.0, "left", "7", why=EVIL, facts={EVIL: EVIL})
+    audit.flush()
+    text = audit.path.read_text(encoding="ascii")
+    assert text.count("\n") == 1
+    assert not controls(text + caplog.text)
+    assert json.loads(text)["why"] == EVIL
+
+
+def test_models_of_an_evil_site_are_still_listed(site: dict[str, str]) -> None:
+    assert len(list_models(models_folder(load_settings(Path(site["@config"]))))) == 3

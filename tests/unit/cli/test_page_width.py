@@ -1,0 +1,47 @@
+"""No page is wider than the window, and what people come for is read without scrolling sideways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_asrpt.reporting import what_if as whatif_page
+from slurm_asrpt.reporting.audit import page as audit_page
+from slurm_asrpt.reporting.simulation import write_report
+from slurm_asrpt.sim import what_if as whatif
+from tests.unit.audit.test_audit_page import day
+from tests.unit.sim.test_sim_report import write
+from tests.unit.sim.test_whatif import trace_of
+
+HIDDEN = "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+OVERFLOWS = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+def report(folder: Path) -> Path:
+    write_report(write(folder, "fifo", "easy-backfill", load=3.0), folder / "report.html")
+    return folder / "report.html"
+
+
+def what_if(folder: Path) -> Path:
+    past = whatif.replay(trace_of([(at, "a", 1, 5000 + at, 700) for at in range(9)]), [2])
+    outcomes, _ = whatif.compare(past, ["fifo", "asrpt-gated"])
+    (folder / "what-if.html").write_text(whatif_page.page(past, outcomes, interrupted=False), encoding="utf-8")
+    return folder / "what-if.html"
+
+
+def audit(folder: Path) -> Path:
+    (folder / "audit.html").write_text(audit_page(day(), 900.0, 1200.0, "all jobs"), encoding="utf-8")
+    return folder / "audit.html"
+
+
+@pytest.mark.parametrize("made", [report, what_if, audit], ids=lambda made: str(made.__name__))
+def test_a_page_fits_windows(made: Callable[[Path], Path], browser: Any, tmp_path: Path) -> None:
+    browser.get(made(tmp_path).as_uri())
+    for width in (1280, 800):
+        browser.set_window_size(width, 900)
+        assert browser.execute_script("return window.innerWidth") == width
+        assert not browser.execute_script(OVERFLOWS), width
+        assert browser.execute_script(HIDDEN) == 0, width

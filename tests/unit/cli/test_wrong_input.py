@@ -1,0 +1,121 @@
+"""Every command of every tool with files that are none: one line that says what is wrong, never a traceback."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.benches.commands import commands
+
+TOOLS = {
+    "asrpt-status": "status.command",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrptd": "asrptd",
+    "asrpt-profile": "profile",
+}
+OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
+"""Options that name what is written, or made where it is missing."""
+NEEDED = {"models activate": ["no-such-model"], "history forget": ["no-such-user"], "reproduce": ["no-such-figure"]}
+OTHER_WORDS = {"asrpt-lab train": "asrpt-train"}
+
+
+def lines() -> Iterator[tuple[str, str, str]]:
+    """(tool, subcommand, option or argument) that names a file to read."""
+    for tool, module in TOOLS.items():
+        root: Any = typer.main.get_command(importlib.import_module(f"slurm_asrpt_cli.{module}").app)
+        for name, command in commands(root):
+            for parameter in command.params:
+                kind = repr(getattr(parameter, "type_descriptor", None) or parameter.type)  # Typer has changed that
+                if "Path" in kind and parameter.name not in OUTPUTS:
+                    flag = parameter.opts[0] if parameter.param_type_name == "option" else ""
+                    yield tool, name, flag
+
+
+LINES = sorted(set(lines()))
+
+
+@pytest.fixture(params=["missing", "a folder", "garbage", "below a file", "empty name"])
+def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "garbage").write_bytes(bytes(range(256)) * 16)
+    paths = {"missing": "missing", "a folder": "folder", "garbage": "garbage", "below a file": "garbage/x"}
+    return str(tmp_path / paths[request.param]) if request.param in paths else ""
+
+
+def settings(folder: Path) -> Path:
+    """Of a site where nothing has happened yet, and no Slurm is."""
+    paths = {name: folder / name for name in ("state", "run", "hook", "spool")}
+    config = folder / "asrpt.toml"
+    config.write_text(
+        f'[slurm]\nbin_dir = "{folder}"\n[paths]\n' + "".join(f'{name} = "{path}"\n' for name, path in paths.items())
+    )
+    return config
+
+
+def type_it(
+    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """Exit code and standard error."""
+    monkeypatch.setenv("ASRPT_CONFIG", str(settings(folder)))
+    monkeypatch.setenv("SLURM_CONF", str(folder / "no-slurm.conf"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [f"/usr/bin/{words[0]}", *words[1:]])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"slurm_asrpt_cli.{TOOLS[words[0]]}").main()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code, capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("tool", "name", "flag"), LINES, ids=lambda text: text or "-")
+def test_a_file_that_is_none_is_one_line(tool, name, flag, wrong, tmp_path, monkeypatch, capfd):
+    given = [flag, wrong] if flag else [wrong]
+    needed = NEEDED.get(name, []) if flag else []
+    code, err = type_it([tool, *name.split(), *needed, *given], tmp_path, monkeypatch, capfd)
+    assert code in (0, 1, 2), err
+    if code:
+        said = err.splitlines()
+        assert len(said) == 1, err
+        assert said[0].startswith(OTHER_WORDS.get(f"{tool} {name}", tool))
+        assert said[0].isprintable()
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("tool", "name", "flag"), [line for line in LINES if line[2] != "--config"])
+def test_an_empty_file_is_no_bug(tool, name, flag, tmp_path, monkeypatch, capfd):
+    """As a script it is a job like any other; as settings it would be those of this machine, so not here."""
+    (tmp_path / "empty").touch()
+    given = [flag, str(tmp_path / "empty")] if flag else [str(tmp_path / "empty")]
+    code, err = type_it(
+        [tool, *name.split(), *(NEEDED.get(name, []) if flag else []), *given], tmp_path, monkeypatch, capfd
+    )
+    assert code in (0, 1, 2), err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["asrpt-status", "4711"],
+        ["asrpt-status", "--explain", "4711"],
+        ["asrpt-status", "--watch"],
+        ["asrpt-admin", "explain-prediction", "4711"],
+        ["asrpt-admin", "models", "activate", "4711"],
+        ["asrpt-admin", "calibration"],
+        ["asrpt-admin", "history", "stats"],
+        ["asrpt-lab", "status", "--dir", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_one_line(words, tmp_path, monkeypatch, capfd):
+    code, err = type_it(words, tmp_path, monkeypatch, capfd)
+    assert code in (1, 2)
+    assert len(err.splitlines()) == 1, err
+    assert err.startswith(words[0])

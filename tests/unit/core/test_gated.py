@@ -1,0 +1,320 @@
+"""asrpt-gated rule by rule. Jobs without a profile take one second per iteration wherever they run."""
+
+import json
+
+import pytest
+
+from slurm_asrpt.core.cluster import ClusterView
+from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.policies.base import SeesRunning, Wait
+from tests.benches.gated import Bench, job, restarted
+
+HEAVY = JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=1e9),))  # on one server 1.005 s, on two 2.2 s and more
+WIDE = JobProfile("wide", (Stage(8, 0.5, 0.5, param_bytes=1e9),))
+
+
+# 1. order
+
+
+def test_the_least_predicted_workload_goes_first():
+    bench = Bench(4).submit(job("1", 4, 30), job("2", 1, 100), job("3", 2, 20))
+    assert [job_id for job_id, _ in bench.policy.queue(0.0)] == ["3", "2", "1"]  # 40, 100 and 120 GPU-seconds
+    assert bench.decide() == {"3": {"n0": 2}, "2": {"n0": 1}}
+
+
+def test_ties_go_by_submission_then_by_number():
+    bench = Bench(1).submit(job("10", 1, 5, 1.0), job("9", 1, 5, 1.0), job("11", 1, 5, 0.5))
+    assert [job_id for job_id, _ in bench.policy.queue(2.0)] == ["11", "9", "10"]
+
+
+def test_an_unseen_job_counts_as_long_as_unseen_jobs_have_lasted():
+    bench = Bench(1).submit(job("1", 1))
+    bench.decide(0.0)
+    bench.end("1", 100.0)  # with the first guess of an hour: 1850 s on average
+    bench.submit(job("2", 1, 1849), job("3", 1), job("4", 1, 1851), now=100.0)
+    assert [job_id for job_id, _ in bench.policy.queue(100.0)] == ["2", "3", "4"]
+
+
+def test_a_job_with_a_prediction_teaches_nothing_about_unseen_ones():
+    bench = Bench(1).submit(job("1", 1, 50))
+    bench.decide(0.0)
+    bench.end("1", 100.0)
+    bench.submit(job("2", 1), job("3", 1, 3599), now=100.0)
+    assert [job_id for job_id, _ in bench.policy.queue(100.0)] == ["3", "2"]
+
+
+# 2. gate
+
+
+def test_a_job_waits_for_few_servers_rather_than_be_split():
+    bench = Bench(4, 4)
+    bench.occupy("a", 50.0, n0=2)
+    bench.occupy("b", 90.0, n1=2)
+    assert bench.submit(job("1", 4, 10, profile=HEAVY)).decide() == {}
+    (wait,) = bench.decisions
+    assert isinstance(wait, Wait)
+    assert wait.reason.text == "has 4 GPUs reserved about 00:00:50 from now"
+    bench.view.give({"n0": 2})
+    bench.policy.finished("a", 40.0)
+    assert bench.decide(40.0) == {"1": {"n0": 4}}
+
+
+def test_a_wide_job_takes_no_uneven_split_beyond_the_gate():
+    """11 GPUs: two whole servers and a rest of three, and not 4+4 and three from a server where more is left."""
+    bench = Bench(4, 4, 4)
+    bench.occupy("a", 50.0, n0=1)
+    assert bench.submit(job("1", 11, 10)).decide() == {"1": {"n0": 3, "n1": 4, "n2": 4}}
+
+
+def test_a_single_server_is_chosen_by_when_it_will_be_free():
+    bench = Bench(4, 4, 4)
+    bench.occupy("a", 1000.0, n0=1)
+    bench.occupy("b", 100.0, n1=1)
+    bench.submit(job("1", 1, 900), job("2", 1, 90), job("3", 1, 2000))
+    # 90 s: beside b; 900 s: beside a; 2000 s: a server in use, though it ends later than all there
+    assert bench.decide() == {"2": {"n1": 1}, "1": {"n0": 1}, "3": {"n0": 1}}
+
+
+def test_an_idle_server_is_used_if_no_other_has_room():
+    bench = Bench(4, 4)
+    bench.occupy("a", 1000.0, n0=3)
+    assert bench.submit(job("1", 2, 9)).decide() == {"1": {"n1": 2}}
+
+
+# 3. reservation
+
+
+def blocked():
+    """n0 free in 100 s, n1 in use for 1000 s with room for two; job 1 needs all of a server."""
+    bench = Bench(4, 4)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 1000.0, n1=2)
+    return bench.submit(job("1", 4, 0.001))
+
+
+def test_the_first_that_cannot_start_gets_the_server_that_is_free_soonest():
+    bench = blocked()
+    assert bench.decide() == {}
+    assert bench.policy.reservation.mask == 0b01
+    assert bench.policy.reservation.time == 100.0
+    assert bench.why() == [("1", "reserved")]
+
+
+def test_others_use_reserved_servers_until_then_only():
+    bench = blocked().submit(job("2", 1, 99), job("3", 2, 1500))
+    assert bench.decide() == {"2": {"n0": 1}}  # 3 would put off the end on n1
+    assert bench.why() == [("1", "reserved"), ("3", "reservation")]
+
+
+def test_others_do_not_put_off_the_end_of_a_server_in_use():
+    bench = blocked().submit(job("2", 1, 200), job("3", 1, 1001))
+    assert bench.decide() == {"2": {"n1": 1}}
+
+
+def test_an_idle_server_that_is_not_reserved_is_free_for_all():
+    bench = Bench(4, 4, 4)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 100.0, n1=2)
+    bench.submit(job("1", profile=WIDE, iterations=0.001), job("2", 1, 1e6), job("3", 2, 50))
+    assert bench.decide() == {"3": {"n0": 2}}
+    assert bench.policy.reservation.mask == 0b101
+    bench = Bench(4, 4, 4, 4)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 100.0, n1=2)
+    bench.occupy("c", 100.0, n2=2)
+    bench.submit(job("1", 12, 0.001), job("2", 1, 1e6))
+    assert bench.decide() == {}
+    assert bench.policy.reservation.mask == 0b1011
+
+
+def test_a_small_job_gets_the_server_that_has_room_first():
+    bench = Bench(8, 8)
+    bench.occupy("a", 500.0, n0=7)
+    bench.occupy("b", 100.0, n1=1)
+    bench.occupy("c", 900.0, n1=6)
+    bench.submit(job("1", 3, 10))
+    assert bench.decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b01, 500.0)
+    bench.occupy("d", 40.0, n0=1)
+    bench.view.give({"n1": 1})
+    bench.policy.finished("b", 10.0)
+    bench.policy.running("e", {"n1": 1}, 20.0, 10.0)
+    bench.view.take({"n1": 1})
+    assert bench.decide(10.0) == {}
+    assert bench.policy.reservation.time == 500.0
+
+
+def test_a_job_that_outlives_its_prediction_is_expected_to_last_half_as_long_again():
+    bench = blocked()
+    bench.decide(0.0)
+    bench.decide(200.0)
+    assert bench.policy.reservation.time == pytest.approx(200 + 100 + 1)
+    assert bench.decisions[-1].reason.facts["in_s"] == pytest.approx(101)
+
+
+# 4. patience
+
+
+def test_of_a_job_without_a_time_limit_no_end_is_told():
+    bench = Bench(4, 4)
+    bench.occupy("a", float("inf"), n0=2)
+    bench.occupy("b", float("inf"), n1=2)
+    bench.submit(job("1", 4, 10), job("2", 1, 500))
+    bench.decide(10.0)
+    why = bench.policy.queue(1000.0)[0][1]
+    assert (why.kind, why.facts["in_s"]) == ("reserved", None)
+    assert "no end can be told" in why.text
+    bench.policy.finished("b", 1010.0)
+    bench.occupy("c", 1090.0, 1010.0, n1=1)
+    bench.view.give({"n1": 2})
+    bench.decide(1030.0)
+    assert "about 00:01:00 from now" in bench.policy.queue(1030.0)[0][1].text
+
+
+def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
+    bench = Bench(4, 4, patience_s=50.0)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 1000.0, n1=2)
+    bench.submit(job("1", 4, 1e6))
+    assert bench.policy.next_wakeup(0.0) == 50.0
+    bench.submit(job("2", 1, 1, submit=1.0), now=1.0)
+    assert bench.decide(1.0) == {"2": {"n0": 1}}
+    bench.end("2", 2.0)
+    bench.submit(job("3", 1, 1, submit=49.0), now=50.0)
+    assert bench.decide(50.0) == {"3": {"n1": 1}}  # however short, not on n0
+    assert bench.policy.reservation.alone
+    assert bench.policy.next_wakeup(50.0) is None
+    assert bench.policy.queue(50.0)[0][0] == "1"
+
+
+def test_kept_servers_stay_kept_though_others_would_be_free_sooner():
+    bench = Bench(4, 4, patience_s=0.0)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 200.0, n1=2)
+    bench.submit(job("1", 4, 10)).decide()
+    bench.policy.finished("b", 150.0)
+    bench.policy.running("b", {"n1": 2}, 151.0, 150.0)
+    bench.decide(150.0)
+    held = bench.policy.reservation
+    assert (held.mask, held.time) == (0b01, pytest.approx(150 + 75 + 1))  # never in the past
+    bench.view.give({"n0": 2})
+    bench.policy.finished("a", 160.0)
+    assert bench.decide(160.0) == {"1": {"n0": 4}}
+
+
+def test_the_time_in_which_a_job_was_held_counts_for_nothing():
+    bench = Bench(4, patience_s=50.0)
+    bench.occupy("a", 2000.0, n0=4)
+    held = job("1", 4, 1e6, submit=0.0)
+    bench.submit(held, now=1000.0).decide(1000.0)
+    assert bench.policy.next_wakeup(1000.0) == 1050.0
+    after = restarted(bench, [held])
+    assert after.policy.next_wakeup(1000.0) == 1050.0
+    after.decide(1050.0)
+    assert after.policy.reservation.alone
+
+
+def test_a_short_job_does_not_wait_for_an_impatient_one_of_its_kind():
+    bench = Bench(4, 4, patience_s=50.0)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 400.0, n1=2)
+    bench.submit(job("1", 4, 1e6), job("2", 2, 1e5), now=1.0).submit(job("3", 2, 10, submit=90.0), now=90.0)
+    assert bench.decide(90.0) == {"3": {"n1": 2}}
+
+
+def test_a_job_that_was_handed_back_is_first_and_started_once():
+    bench = Bench(2, patience_s=10.0).submit(job("1", 1, 500))
+    assert bench.decide(0.0) == {"1": {"n0": 1}}
+    bench.view.give(bench.placed["1"].placement.gpus)
+    bench.policy.returned(bench.placed["1"].job, 30.0)
+    bench.submit(job("2", 1, 5, submit=29.0), now=30.0)
+    assert [job_id for job_id, _ in bench.policy.queue(30.0)] == ["1", "2"]
+    assert list(bench.decide(30.0)) == ["1", "2"]
+    assert bench.decide(31.0) == {}
+
+
+def test_a_long_job_that_was_handed_back_shuts_out_no_short_one():
+    bench = blocked()
+    bench.policy.finished("1", 0.0)
+    bench.policy.returned(job("5", 4, 1e6), 0.0)
+    assert bench.submit(job("6", 2, 50)).decide() == {"6": {"n0": 2}}
+
+
+# events
+
+
+def test_a_cancelled_job_gives_up_its_reservation():
+    bench = blocked().submit(job("2", 2, 1e6))
+    assert bench.decide() == {}
+    bench.policy.finished("1", 1.0)
+    assert bench.policy.reservation is None
+    assert bench.why(1.0) == [("2", "next")]
+    assert bench.policy.queue(1.0)[0][1].text.startswith("the first in line")
+    assert bench.decide(1.0) == {"2": {"n1": 2}}
+
+
+def test_a_changed_job_asks_for_something_else():
+    bench = blocked()
+    bench.decide()
+    bench.policy.changed(job("1", 2, 10), 1.0)
+    bench.policy.changed(job("unknown", 2, 10), 1.0)
+    assert bench.decide(1.0) == {"1": {"n0": 2}}
+    assert bench.policy.queue(1.0) == []
+
+
+def test_a_requeued_job_runs_no_more():
+    bench = Bench(4).submit(job("1", 4, 1000))
+    bench.decide()
+    bench.view.give({"n0": 4})
+    bench.submit(job("1", 4, 1000), now=10.0)
+    assert bench.policy.dump()["runs"] == {}
+    assert bench.decide(10.0) == {"1": {"n0": 4}}
+
+
+def test_what_slurm_starts_itself_waits_no_more():
+    bench = blocked()
+    assert isinstance(bench.policy, SeesRunning)
+    bench.policy.running("1", {"n1": 2}, float("inf"), 5.0)
+    assert bench.policy.queue(5.0) == []
+    json.dumps(bench.policy.dump(), allow_nan=False)
+    bench.policy.finished("1", 6.0)
+    bench.policy.finished("never heard of", 6.0)
+
+
+def test_the_gpus_that_a_job_really_has_count():
+    bench = Bench(4, 4).submit(job("1", 2, 70))
+    assert bench.decide() == {"1": {"n0": 2}}
+    bench.policy.running("1", {"n1": 2}, float("inf"), 1.0)
+    assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
+    bench.policy.running("1", {"n1": 2}, 10.0, 2.0)  # its prediction says more than its limit
+    assert bench.policy.dump()["runs"]["1"] == [0.0, 70.0, {"n1": 2}]
+
+
+def test_jobs_that_the_cluster_cannot_hold_block_nobody():
+    bench = Bench(4, 4, patience_s=0.0).submit(job("1", 9, 1), job("2", 8, 1, per_node=8), job("3", 1, 50))
+    assert bench.decide() == {"3": {"n0": 1}}
+    assert bench.why() == [("2", "capacity"), ("1", "capacity")]
+    assert bench.policy.next_wakeup(0.0) is None
+
+
+def test_a_server_may_vanish_while_it_is_reserved():
+    bench = blocked()
+    bench.decide()
+    left = Bench.__new__(Bench)
+    left.policy, left.placed = bench.policy, {}
+    left.view = ClusterView(bench.view.nodes[1:], {"n1": 2})
+    left.policy.cluster_changed(left.view.nodes, 1.0)
+    assert left.decide(1.0) == {}
+    assert (left.policy.reservation.mask, left.policy.reservation.time) == (0b1, 1000.0)
+    left.policy.finished("a", 2.0)  # it ran on the server that is gone
+    bench.policy.cluster_changed(bench.view.nodes, 3.0)
+    bench.view.give({"n0": 2})
+    assert bench.decide(3.0) == {"1": {"n0": 4}}
+
+
+def test_a_job_changed_into_one_that_fits_nowhere_loses_no_patience():
+    bench = Bench(4, patience_s=5.0).submit(job("blocker", 4, 100), job("grows", 4, 200))
+    assert list(bench.decide()) == ["blocker"]
+    bench.policy.changed(job("grows", 6, 200), 1.0)
+    assert bench.decide(10) == {}
+    assert bench.why(10) == [("grows", "capacity")]

@@ -1,0 +1,199 @@
+"""asrpt-gated with requests and servers of every kind, and across restarts."""
+
+import pytest
+
+from slurm_asrpt.core.job import JobProfile, Stage
+from tests.benches.gated import Bench, job, restarted
+
+# requests and servers of every kind
+
+
+def test_unequal_servers():
+    bench = Bench(2, 4, 1).submit(job("1", 4, 1), job("2", 2, 100), job("3", 1, 1000))
+    assert bench.decide() == {"1": {"n1": 4}, "2": {"n0": 2}, "3": {"n2": 1}}
+
+
+def test_a_job_that_needs_unequal_servers_starts_on_an_idle_cluster():
+    """Slurm fills in node-table order: 4+6 instead of 8+2, however bad."""
+    profile = JobProfile("wide", (Stage(10, 0.5, 0.5, param_bytes=1e9),))
+    bench = Bench(4, 8, gate=1.0).submit(job("1", profile=profile, iterations=5))
+    assert bench.decide() == {"1": {"n0": 4, "n1": 6}}
+
+
+def test_a_job_that_needs_unequal_servers_gets_a_reservation():
+    bench = Bench(4, 8)
+    bench.occupy("a", 100.0, n0=1)
+    bench.occupy("b", 300.0, n1=4)
+    assert bench.submit(job("1", 10, 0.1)).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b11, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("asks", "gets"),
+    [
+        ({"per_node": 2}, {"n0": 2, "n1": 2}),
+        ({"min_nodes": 2}, {"n0": 3, "n1": 1}),
+        ({"unit": 2}, {"n0": 4}),
+        ({"max_nodes": 1}, {"n0": 4}),
+        ({"candidates": frozenset({"n2"})}, {"n2": 4}),
+    ],
+)
+def test_every_form_of_request_is_served(asks, gets):
+    bench = Bench(4, 4, 4)
+    assert bench.submit(job("1", 4, 10, **asks)).decide() == {"1": gets}
+
+
+@pytest.mark.parametrize("asks", [{}, {"cpus_per_gpu": 2.0}, {"per_node": 1}, {"candidates": frozenset({"n0", "n1"})}])
+def test_jobs_that_end_together_run_together_whatever_their_form_of_request(asks):
+    bench = Bench(4, 4)
+    bench.occupy("long", 1000.0, n0=2)
+    bench.occupy("short", 100.0, n1=1)  # more is free here, and nothing on n0 for as long
+    bench.submit(job("1", 1, 90, **asks), job("2", 1, 900, **asks))
+    assert bench.decide() == {"1": {"n1": 1}, "2": {"n0": 1}}
+
+
+@pytest.mark.parametrize(
+    ("asks", "reserved"),
+    [({"per_node": 2}, 0b011), ({"candidates": frozenset({"n2"})}, 0b100), ({"unit": 4}, 0b001)],
+)
+def test_every_form_of_request_can_have_a_reservation(asks, reserved):
+    bench = Bench(4, 4, 4)
+    for at in range(3):
+        bench.occupy(f"r{at}", 100.0 * (at + 1), **{f"n{at}": 3})
+    assert bench.submit(job("1", 4, 10, **asks)).decide() == {}
+    assert bench.policy.reservation.mask == reserved
+
+
+LEFT, RIGHT = frozenset({"n0", "n1"}), frozenset({"n2", "n3"})
+
+
+def test_of_several_sets_that_serves_where_there_is_room():
+    bench = Bench(4, 4, 4, 4)
+    bench.occupy("a", 100.0, n0=1)
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT))).decide() == {"1": {"n2": 4, "n3": 4}}
+
+
+def test_the_set_that_is_free_soonest_is_reserved():
+    bench = Bench(4, 4, 4, 4)
+    for at, until in enumerate([300.0, 100.0, 200.0, 150.0]):  # the first two to be free are in different sets
+        bench.occupy(f"r{at}", until, **{f"n{at}": 1})
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT))).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b1100, 200.0)
+
+
+@pytest.mark.parametrize(("asks", "words"), [({}, ""), ({"per_node": 4}, "4 on each of 2 nodes, ")])
+def test_it_says_that_free_gpus_are_in_different_sets(asks, words):
+    bench = Bench(4, 4, 4, 4)
+    for node in ("n1", "n2"):
+        bench.occupy(node, 100.0, **{node: 1})
+    assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT), **asks)).decide() == {}
+    ((_, why),) = bench.policy.queue(0.0)
+    assert why.text == (
+        f"needs 8 GPUs, {words}on nodes of one partition or feature; 14 free on nodes that it may use, at most 4 on one"
+    )
+
+
+def test_a_set_that_never_holds_the_job_does_not_count():
+    bench = Bench(4, 4, 4, 4)
+    assert bench.submit(job("1", 8, 10, within=(LEFT, frozenset({"n3"})))).decide() == {"1": {"n0": 4, "n1": 4}}
+    assert bench.submit(job("2", 12, 10, within=(LEFT, RIGHT))).decide() == {}
+    assert bench.why() == [("2", "capacity")]
+
+
+def test_slices_of_a_replica_share_a_server():
+    slices = JobProfile("slices", (Stage(2, 0.5, 0.5, param_bytes=1e9),), tensor=2)
+    bench = Bench(3, 2, 2)
+    assert bench.submit(job("1", profile=slices, iterations=10)).decide() == {"1": {"n1": 2, "n2": 2}}
+
+
+def test_a_job_short_of_cpus_reserves_servers_whose_end_is_known():
+    bench = Bench(4, 4)
+    bench.view.free_cpus = {"n0": 3, "n1": 64}  # n0: CPU-only jobs of which nothing is known
+    bench.occupy("a", 100.0, n1=2)
+    assert bench.submit(job("1", 4, 10, cpus_per_gpu=8)).decide() == {}
+    assert (bench.policy.reservation.mask, bench.policy.reservation.time) == (0b10, 100.0)
+    bench.view.give({"n1": 2})
+    bench.policy.finished("a", 90.0)
+    assert bench.decide(90.0) == {"1": {"n1": 4}}
+
+
+def test_nothing_is_kept_for_a_job_that_cannot_start_even_on_idle_servers():
+    bench = Bench(4, 4, patience_s=0.0)
+    bench.view.free_cpus = {"n0": 3, "n1": 3}
+    bench.submit(job("1", 4, 1, cpus_per_gpu=8), job("2", 4, 1, cpus_per_gpu=8), job("3", 2, 1e6))
+    assert bench.decide() == {"3": {"n0": 2}}
+    assert bench.policy.reservation is not None or bench.why()[0] == ("1", "resources")
+
+
+def test_a_job_short_of_memory_waits():
+    bench = Bench(4)
+    bench.view.free_memory = {"n0": 100.0}
+    bench.submit(job("1", 2, 10, memory_per_gpu=80.0))
+    assert bench.decide() == {}
+    assert bench.why() == [("1", "resources")]
+    bench.view.free_memory = {"n0": 200.0}
+    assert bench.decide(1.0) == {"1": {"n0": 2}}
+
+
+def test_a_profile_that_takes_no_time_is_no_trouble():
+    bench = Bench(4).submit(job("1", profile=JobProfile("nothing", (Stage(2, 0.0, 0.0),)), iterations=10))
+    assert bench.decide() == {"1": {"n0": 2}}
+
+
+# restarts
+
+
+def test_a_restart_keeps_order_runs_and_what_is_known_of_unseen_jobs():
+    bench = Bench(2, 2).submit(job("1", 2, 50), job("2", 2))
+    assert len(bench.decide()) == 2
+    waiting = [job("3", 2), job("4", 2, 10), job("5", 2, 1e7)]
+    bench.submit(*waiting[:2], now=1.0)
+    bench.policy.returned(waiting[2], 2.0)
+    bench.decide(2.0)
+    after = restarted(bench, waiting)
+    assert after.policy.dump() == {**bench.policy.dump(), "kept": None}
+    assert [job_id for job_id, _ in after.policy.queue(2.0)] == ["5", "4", "3"]
+    assert after.decide(2.0) == {}
+    assert after.policy.reservation == bench.policy.reservation
+    after.end("2", 1000.0)
+    assert after.policy.dump()["unseen"] == [2, 4600.0, {}]
+
+
+def test_a_restart_keeps_the_servers_of_an_impatient_job():
+    bench = Bench(4, 4, patience_s=50.0)
+    bench.occupy("a", 100.0, n0=2)
+    bench.occupy("b", 1000.0, n1=2)
+    waiting = [job("1", 4, 1e6)]
+    bench.submit(*waiting).decide(50.0)
+    assert restarted(bench, waiting).policy.reservation == bench.policy.reservation
+    assert restarted(bench, []).policy.reservation is None
+    assert restarted(bench, []).policy.queue(60.0) == []
+
+
+@pytest.mark.parametrize("state", [{}, {"order": 3}, {"order": [], "runs": [], "unseen": [1, 2.0, {}], "returns": 0}])
+def test_no_state_of_this_policy_is_refused(state):
+    bench = Bench(4)
+    with pytest.raises(ValueError, match="not a state of policy asrpt-gated"):
+        bench.policy.load(state, {})
+
+
+def test_memory_does_not_grow_over_the_life_of_a_daemon():
+    """One job waits for ever, thousands come and go."""
+    bench = Bench(4, 4, patience_s=5.0)
+    bench.view.free_cpus = {"n0": 0, "n1": 0}
+    bench.submit(job("0", 1, 1e9, cpus_per_gpu=1))
+    for number in range(1, 2000):
+        one = job(str(number), 1, 10.0, float(number))
+        bench.submit(one, now=float(number))
+        bench.decide(float(number))
+        if number % 3:
+            bench.end(str(number), number + 0.5)
+        else:
+            bench.view.give(bench.placed[str(number)].placement.gpus)
+            bench.policy.returned(one, number + 0.5)
+            bench.policy.finished(str(number), number + 0.7)
+    queue = bench.policy._queue
+    kept = [*queue._young, *queue._late, *(key for shelf in queue._shelves.values() for key in shelf)]
+    assert len(kept) + len(queue.heads) + len(queue._shelves) < 400
+    assert not bench.policy._unseen
+    assert not bench.policy._occupancy.runs

@@ -1,0 +1,59 @@
+"""The exact oracle and heavy-edge+ on cases whose optimum is known."""
+
+import pytest
+
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
+from slurm_asrpt.core.placement.heavy_edge import heavy_edge
+from slurm_asrpt.core.placement.oracle import optimal_placement
+from slurm_asrpt.core.placement.refine import heavy_edge_plus
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.profile.schema import load_profile
+from tests.reference.placements import least_alpha
+
+FABRIC = Fabric(inter=8e6, intra=100e6)
+# a chain of four lone stages, all cuts alike: a stage alone on a server in the middle pays for two cuts
+CHAIN = JobProfile("chain", tuple(Stage(1, 1, 1, bytes_in=1e6 * (s > 0), bytes_out=1e6 * (s < 3)) for s in range(4)))
+
+
+def test_lone_stages_belong_at_the_ends_of_the_pipeline():
+    found = optimal_placement(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)
+    # stages 2 and 3 together: one cut of 2 MB over 1 MB/s and 2 MB over 100 MB/s
+    assert found.alpha == pytest.approx(2 + 2 + 0.02)
+    assert found.proven
+    assert found.ranks[1:3] == (1, 1)
+    plus = heavy_edge_plus(CHAIN, (1, 2, 1), (8, 8, 8), FABRIC)
+    assert iteration_time(CHAIN, plus, (8, 8, 8), FABRIC) == pytest.approx(found.alpha)
+
+
+def test_swaps_repair_what_heavy_edge_cuts_for_the_sake_of_bytes():
+    profile, counts, servers = load_profile("vgg19-pp4dp2", []), (5, 3), (8, 8)
+    paper = Fabric(inter=1.25e9, intra=300e9)
+    plain = iteration_time(profile, heavy_edge(profile, counts), servers, paper)
+    plus = iteration_time(profile, heavy_edge_plus(profile, counts, servers, paper), servers, paper)
+    assert plus == pytest.approx(least_alpha(profile, counts, servers, paper))
+    assert plus < plain / 1.2
+
+
+@pytest.mark.parametrize("counts", [(3, 1), (4,)])
+def test_heavy_edge_plus_does_not_search_where_there_is_one_placement(counts):
+    profile = JobProfile("dp", (Stage(4, 1, 1, param_bytes=1e6),))
+    assert heavy_edge_plus(profile, counts, (8,) * len(counts), FABRIC) == heavy_edge(profile, counts)
+
+
+def test_a_synchronous_pipeline_gets_the_best_of_the_starts():
+    library = load_profile("vgg19-pp4dp2", [])
+    profile = JobProfile("sync", library.stages, pipeline=Pipeline.SYNCHRONOUS, micro_batches=4)
+    paper = Fabric(inter=1.25e9, intra=300e9)
+    plus = heavy_edge_plus(profile, (5, 3), (8, 8), paper)
+    plain = heavy_edge(profile, (5, 3))
+    assert iteration_time(profile, plus, (8, 8), paper) < iteration_time(profile, plain, (8, 8), paper) / 1.2
+
+
+def test_the_oracle_refuses_what_it_does_not_model():
+    with pytest.raises(ValueError, match="asynchronous"):
+        optimal_placement(JobProfile("s", CHAIN.stages, pipeline=Pipeline.SYNCHRONOUS), (4,), (8,), FABRIC)
+    with pytest.raises(ValueError, match="no slower"):
+        optimal_placement(CHAIN, (4,), (8,), Fabric(8e6, 0.5e6))
+    with pytest.raises(ValueError, match="do not hold"):
+        optimal_placement(CHAIN, (3,), (8,), FABRIC)

@@ -1,0 +1,122 @@
+"""sjf-bco-online on a small cluster: a plan for the present, of which what starts now is started."""
+
+import pytest
+
+from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.core.policies import sjf_bco
+from tests.benches.gated import Bench as AnyBench
+from tests.benches.gated import job, restarted
+
+RING = JobProfile("ring", (Stage(3, 0.5, 0.5, param_bytes=5e8),))  # 0.53 s more with a NIC of its own, twice with half
+
+
+def Bench(*sizes, **settings):  # noqa: N802
+    return AnyBench(*sizes, policy="sjf-bco-online", **settings)
+
+
+def test_the_smallest_go_first_and_the_others_are_told_when():
+    bench = Bench(4).submit(job("big", 4, 100), job("mid", 2, 50), job("one", 1, 10), job("two", 1, 20))
+    assert bench.decide() == {"mid": {"n0": 2}, "one": {"n0": 1}, "two": {"n0": 1}}
+    assert bench.why() == [("big", "reserved")]
+    bench.end("one", 10)
+    bench.end("two", 20)
+    assert bench.decide(20) == {}
+    ((_, why),) = bench.policy.queue(20)
+    assert why.facts["in_s"] == pytest.approx(30)
+    bench.end("mid", 50)
+    assert bench.decide(50) == {"big": {"n0": 4}}
+
+
+def test_small_jobs_that_keep_coming_do_not_hold_up_a_large_one_for_ever():
+    bench = Bench(2, patience_s=100.0).submit(job("first", 1, 60), job("large", 2, 10))
+    assert list(bench.decide()) == ["first"]
+    bench.submit(job("second", 1, 1000, submit=50.0), now=50.0)
+    assert list(bench.decide(50)) == ["second"]
+    bench.end("first", 60)
+    bench.submit(job("third", 1, 60, submit=90.0), now=90.0)
+    assert list(bench.decide(90)) == ["third"]
+    bench.end("third", 150)
+    assert bench.policy.next_wakeup(60) == 100
+    bench.submit(job("fourth", 1, 60, submit=150.0), now=150.0)
+    assert bench.decide(150) == {}
+    assert [job_id for job_id, _ in bench.why(150)] == ["large", "fourth"]
+    bench.end("second", 1050)
+    assert bench.decide(1050) == {"large": {"n0": 2}}
+
+
+def test_two_rings_keep_off_each_others_servers():
+    """Each needs two servers of two; on three servers they would meet, on four they need not."""
+    bench = Bench(2, 2, 2, 2).submit(*(job(name, iterations=100, profile=RING) for name in "ab"))
+    started = bench.decide()
+    assert set(started) == {"a", "b"}
+    assert not set(started["a"]) & set(started["b"])
+
+
+def test_what_a_job_asks_for_holds():
+    bench = Bench(4, 4, 4).submit(
+        job("even", 4, 10, per_node=2),
+        job("there", 2, 10, candidates=frozenset({"n2"})),
+        job("pairs", 4, 10, unit=2),
+        job("never", 6, 10, per_node=6),
+    )
+    started = bench.decide()
+    assert sorted(started["even"].values()) == [2, 2]
+    assert started["there"] == {"n2": 2}
+    assert all(count % 2 == 0 for count in started["pairs"].values())
+    assert bench.why() == [("never", "capacity")]
+
+
+def test_foreign_jobs_are_planned_around():
+    bench = Bench(2, 2)
+    bench.occupy("foreign", until=500.0, n0=2)
+    bench.submit(job("wide", 4, 10), job("narrow", 2, 10))
+    assert bench.decide() == {"narrow": {"n1": 2}}
+    ((_, why),) = bench.policy.queue(0)
+    assert why.facts["in_s"] == pytest.approx(500)
+    bench.end("narrow", 10)
+    assert bench.decide(10) == {}
+
+
+def test_a_job_handed_back_goes_before_those_of_its_size():
+    bench = Bench(1).submit(job("a", 1, 10), job("b", 1, 10), job("c", 1, 10))
+    assert list(bench.decide()) == ["a"]
+    bench.view.give({"n0": 1})
+    bench.policy.returned(bench.placed.pop("a").job, 1.0)
+    assert list(bench.decide(1)) == ["a"]
+    bench.policy.finished("b", 2.0)
+    bench.end("a", 10)
+    assert list(bench.decide(10)) == ["c"]
+
+
+def test_a_job_that_changes_is_planned_as_it_is_now():
+    bench = Bench(2, 2).submit(job("a", 1, 10, candidates=frozenset({"n9"})))
+    assert bench.decide() == {}
+    bench.policy.changed(job("a", 1, 10, candidates=frozenset({"n1"})), 5.0)
+    bench.policy.changed(job("gone", 1, 10), 5.0)
+    assert bench.decide(5) == {"a": {"n1": 1}}
+
+
+def test_a_restart_goes_on():
+    waiting = [job("x", 2, 30), job("y", 2, 40), job("z", 1, 5)]
+    bench = Bench(2).submit(*waiting)
+    assert list(bench.decide()) == ["z"]
+    after = restarted(bench, waiting[:2])
+    assert after.decide(1) == {}
+    assert [job_id for job_id, _ in after.why(1)] == ["x", "y"]
+    after.end("z", 5)
+    assert list(after.decide(5)) == ["x"]
+    with pytest.raises(ValueError, match="not a state of policy sjf-bco-online"):
+        after.policy.load({"order": [[1]]}, {})
+
+
+def test_no_more_than_so_many_jobs_are_planned(monkeypatch):
+    monkeypatch.setattr(sjf_bco, "PLANNED", 3)
+    bench = Bench(4).submit(*(job(f"j{i}", 1, 10) for i in range(6)))
+    assert list(bench.decide()) == ["j0", "j1", "j2"]
+    assert list(bench.decide(1)) == ["j3"]
+
+
+def test_a_shape_that_no_plan_knows_starts_where_slurm_would():
+    """Whole groups of 2, but Slurm gives single GPUs: on four servers of 1 nothing, on the server of 2 it fits."""
+    bench = Bench(1, 1, 2).submit(job("pair", 2, 10, unit=2, min_nodes=1))
+    assert bench.decide() == {"pair": {"n2": 2}}

@@ -1,0 +1,51 @@
+"""What costs much is done seldom."""
+
+import pytest
+
+from slurm_asrpt.throttle import REST, Seldom
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
+    clock = Clock()
+    work = Seldom(clock)
+    assert work.due
+    with work.spending():
+        clock.now += 2.0
+    assert work.last == clock.now
+    clock.now += 2.0 * REST - 0.1
+    assert not work.due
+    clock.now += 0.2
+    assert work.due
+
+
+def test_a_rest_can_be_bounded() -> None:
+    clock = Clock()
+    work = Seldom(clock, most_s=5.0)
+    with work.spending():
+        clock.now += 60.0
+    clock.now += 4.9
+    assert not work.due
+    clock.now += 0.2
+    assert work.due
+
+
+def test_what_has_failed_stays_due() -> None:
+    clock = Clock()
+    work = Seldom(clock)
+
+    def fail() -> None:
+        with work.spending():
+            clock.now += 2.0
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert work.due
+    assert work.last == float("-inf")

@@ -1,0 +1,51 @@
+"""The table of docs/compatibility.md, and another Debian's environment."""
+
+import pytest
+
+from slurm_asrpt.errors import MachineError
+from slurm_asrpt.lab import debian, root
+from tests.trials.compat import counts, total, with_rows
+
+PAGE = """# Releases
+
+| Slurm | Passed |
+|---|---|
+| 22.05.8 | 1 |
+| 26.05.1 | 2 |
+
+Text with a | 24.11.5 | in it.
+"""
+
+
+def test_a_row_takes_the_place_of_the_older_one_of_its_release():
+    page = with_rows(PAGE, ["| 26.05.5 | 9 |", "| 24.11.5 | 7 |"])
+    assert "|---|---|\n| 22.05.8 | 1 |\n| 24.11.5 | 7 |\n| 26.05.5 | 9 |\n\nText with a | 24.11.5 | in it.\n" in page
+    assert with_rows(page, []) == page
+
+
+def test_a_test_that_could_not_be_set_up_has_failed(tmp_path):
+    report = tmp_path / "r.xml"
+    report.write_text('<testsuites><testsuite tests="10" failures="2" errors="1" skipped="3"/></testsuites>')
+    assert counts(report) == (4, 3, 3)
+
+
+def test_a_release_is_tested_in_pieces():
+    assert total([(4, 1, 0), (3, 0, 2)]) == (7, 1, 2)
+
+
+def test_nothing_that_names_this_machine_goes_into_another_root():
+    own = {"SLURM_CONF": "/etc/x", "ASRPT_CONFIG": "/y", "TMPDIR": "/z", "VIRTUAL_ENV": "/v", "PATH": "/p", "TERM": "t"}
+    inside = root.environment(own)
+    assert inside.keys().isdisjoint({"SLURM_CONF", "ASRPT_CONFIG", "TMPDIR", "VIRTUAL_ENV"})
+    assert inside["TERM"] == "t"
+    assert inside["PATH"].startswith("/opt/asrpt/bin:")
+    assert "/p" not in inside["PATH"].split(":")
+
+
+def test_the_mirror_is_the_named_one_or_apts_own(monkeypatch):
+    monkeypatch.setenv(debian.MIRROR_VARIABLE, "http://mirror.example/debian")
+    assert debian.mirror() == "http://mirror.example/debian"
+    monkeypatch.delenv(debian.MIRROR_VARIABLE)
+    monkeypatch.setattr(debian, "run", lambda command, what: "\n")
+    with pytest.raises(MachineError, match="ASRPT_DEBIAN_MIRROR"):
+        debian.mirror()

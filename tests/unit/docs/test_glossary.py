@@ -1,0 +1,115 @@
+"""docs/glossary.md: the same words for the same things, in every help text and every manual."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from slurm_asrpt_cli import report
+from typer.testing import CliRunner
+
+from slurm_asrpt.config.settings import Mode
+from slurm_asrpt.core.reasons import WORDS, Phase
+from slurm_asrpt.status.left_to_slurm import LEFT_CHANGES, LEFT_WORDS
+from tests.benches.commands import commands
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "glossary.md").read_text()
+ROWS = re.findall(r"^\| \*\*(.+)\*\* \| (.{8,}) \| (.+) \|$", TEXT, re.M)
+NOT = sorted({word.strip() for _, _, words in ROWS for word in words.split(",")})
+TOOLS = {
+    "asrptd": "asrptd",
+    "asrpt-status": "status.command",
+    "asrpt-admin": "admin",
+    "asrpt-lab": "lab",
+    "asrpt-sim": "sim",
+    "asrpt-profile": "profile",
+}
+MOST_LINES = 23
+"""On a terminal of 80x24 the last one is the prompt's."""
+
+
+def every_command() -> list[tuple[str, str, Any]]:
+    """(tool, words after it, command), tools and groups of commands themselves included."""
+    found = []
+    for tool, module in TOOLS.items():
+        root: Any = typer.main.get_command(importlib.import_module(f"slurm_asrpt_cli.{module}").app)
+        found.append((tool, "", root))
+        found += [(tool, name, root.commands[name]) for name in getattr(root, "commands", {})]
+        found += [(tool, name, command) for name, command in commands(root) if " " in name]
+    return found
+
+
+@cache
+def help_of(tool: str, name: str, flag: str = "--help") -> str:
+    app = importlib.import_module(f"slurm_asrpt_cli.{TOOLS[tool]}").app
+    return CliRunner().invoke(app, [*name.split(), flag], env={"COLUMNS": "80"}).output
+
+
+COMMANDS = every_command()
+
+
+def prose(page: Path) -> str:
+    """A manual without the lists of words that jobs may have."""
+    return re.sub(r"^list of texts.*$", "", page.read_text(), flags=re.M)
+
+
+def test_each_row_is_read() -> None:
+    assert len(ROWS) == len(re.findall(r"^\|", TEXT, re.M)) - 2 > 30
+
+
+@pytest.mark.parametrize("word", NOT)
+def test_no_text_uses_another_word(word: str) -> None:
+    texts = {f"{tool} {name} --help": help_of(tool, name) for tool, name, _ in COMMANDS}
+    texts |= {"asrpt-report --help": report.parser().format_help()}
+    texts |= {page.name: prose(page) for page in (ROOT / "man").glob("*.[1-8]")}
+    pattern = re.compile(rf"(?<!--)\b{re.escape(word)}s?\b", re.I)
+    assert [name for name, text in texts.items() if pattern.search(text)] == []
+
+
+@pytest.mark.parametrize("word", [*Phase, *(str(mode) for mode in Mode)])
+def test_states_and_modes_are_explained(word: str) -> None:
+    assert any(word == row[0] for row in ROWS)
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_each_reason_has_a_rule_and_a_remedy(kind: str) -> None:
+    assert kind == "running" or (WORDS[kind].rule and WORDS[kind].change)
+
+
+def test_what_an_owner_can_do_is_said_of_known_reasons_only() -> None:
+    assert LEFT_CHANGES.keys() <= LEFT_WORDS.keys()
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
+    text = help_of(tool, name)
+    assert max(map(len, text.splitlines())) <= 80
+    if (tool, name) == ("asrpt-lab", "train"):  # has a help of its own
+        return
+    assert "Example" in text
+    assert f"{tool} " in text.partition("Example")[2] or name == ""
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
+    text = help_of(tool, name)
+    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is cut short"
+    assert len(text.splitlines()) <= MOST_LINES
+    assert not re.search(r"<(str|int|float|path|list|file)", text), "an option without a metavar"
+
+
+@pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
+def test_all_is_in_one_help_or_the_other(tool: str, name: str, command: Any) -> None:
+    short, more = help_of(tool, name), "--help-all"
+    flags = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"}
+    words = {*flags, *getattr(command, "commands", ())}
+    hidden = {word for word in words if not re.search(rf"^ +(-\w, )?{word}\b", short, re.M)}
+    assert bool(hidden) == (more in flags)
+    everything = help_of(tool, name, more) if hidden else ""
+    assert [word for word in hidden if not re.search(rf"{word}\b", everything)] == []

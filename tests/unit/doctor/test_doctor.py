@@ -1,0 +1,220 @@
+"""asrpt-admin doctor and the daemon's metrics: what they say of the predictions."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt import __version__
+from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
+from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
+from slurm_asrpt.doctor import State, examine
+from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.history.store import History, Run
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.predict.model import active_name
+from slurm_asrpt.predict.retrain import models_folder, retrain
+from slurm_asrpt.predict.validation import Drift, drift
+from slurm_asrpt.status.document import Status, write_status
+
+GROUP, NOW = "0123456789abcdef", 1_800_000_000.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    paths = {"state": str(tmp_path / "state"), "hook": str(tmp_path / "hook"), "run": str(tmp_path / "run")}
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "hook").mkdir()
+    return parse_settings({"paths": paths, "predict": {"trees": 3}}, "test")
+
+
+def ran(settings: Settings, first: int, iterations: list[int], predicted: int) -> None:
+    with History(settings.paths.state / "history.sqlite") as history:
+        history.record(
+            Run(
+                *(str(at), at),
+                end_time=at,
+                state="COMPLETED",
+                group_id=GROUP,
+                iterations=found,
+                predicted_iterations=predicted,
+            )
+            for at, found in enumerate(iterations, first)
+        )
+
+
+def shown(settings: Settings, age: float = 0.0, release: str = __version__) -> None:
+    """A status as asrptd writes it."""
+    settings.paths.run.mkdir(exist_ok=True)
+    write_status(settings.paths.run, Status(NOW - age, "enforce", "asrpt-gated", 5.0, 8, 8, release=release))
+
+
+@pytest.fixture
+def healthy(settings: Settings) -> Settings:
+    """Two models, the second judged; a fresh heartbeat and status."""
+    ran(settings, 1, [90, 110] * 15, 0)
+    retrain(settings, NOW - 100)
+    ran(settings, 101, [90, 110] * 15, 100)
+    retrain(settings, NOW - 50)
+    write_hook_conf(settings.paths.hook, ["gpu"], 600, NOW + 60, GroupSettings())
+    os.utime(settings.paths.hook / "table.txt", (NOW, NOW))
+    shown(settings)
+    return settings
+
+
+def states(settings: Settings) -> dict[str, State]:
+    return {finding.check: finding.state for finding in examine(settings, NOW, None)}
+
+
+def remedies(settings: Settings) -> str:
+    return " ".join(finding.remedy for finding in examine(settings, NOW, None))
+
+
+def test_all_is_well(healthy: Settings) -> None:
+    assert set(states(healthy).values()) == {State.OK}
+    assert remedies(healthy).strip() == ""
+
+
+def test_a_new_installation_is_told_what_to_do(settings: Settings) -> None:
+    assert states(settings) == {
+        "switch": State.OK,
+        "asrptd": State.WARNING,
+        "hook": State.FAILURE,
+        "table": State.WARNING,
+        "model": State.WARNING,
+        "drift": State.OK,
+    }
+    assert "start asrptd" in remedies(settings)
+    assert "asrpt-admin retrain" in remedies(settings)
+
+
+def test_predictions_that_err_far_more_than_when_judged_have_drifted(healthy: Settings) -> None:
+    assert recent_drift(healthy).warning == ""
+    ran(healthy, 201, [500] * 500, 100)
+    assert states(healthy)["drift"] is State.WARNING
+    assert "80%" in recent_drift(healthy).warning
+
+
+def test_each_damage_is_found(healthy: Settings) -> None:
+    models, hook = models_folder(healthy), healthy.paths.hook
+    table = (hook / "table.txt").read_bytes()
+    (hook / "table.txt").write_bytes(table.replace(b"1", b"2", 3))
+    assert State.WARNING in [
+        f.state for f in examine(healthy, NOW, None) if f.check == "model"
+    ]  # not the active model's
+    (hook / "table.txt").write_bytes(table[:-1])
+    assert states(healthy)["table"] is State.FAILURE
+    (hook / "hook.conf").write_bytes((hook / "hook.conf").read_bytes().replace(b"600", b"700"))
+    assert states(healthy)["hook"] is State.FAILURE
+    (models / active_name(models) / "predictions.txt").write_bytes(b"")
+    assert states(healthy)["model"] is State.FAILURE
+
+
+def test_a_table_that_nobody_renews_is_found(healthy: Settings) -> None:
+    long_ago = NOW - 2 * STALE_TABLE_S
+    os.utime(healthy.paths.hook / "table.txt", (long_ago, long_ago))
+    assert states(healthy)["table"] is State.WARNING
+    assert "asrpt-retrain.timer" in remedies(healthy)
+
+
+def test_a_dead_daemon_is_found(healthy: Settings) -> None:
+    write_hook_conf(healthy.paths.hook, ["gpu"], 600, NOW - 30, GroupSettings())
+    assert states(healthy)["hook"] is State.FAILURE
+    assert "systemctl status asrptd" in remedies(healthy)
+
+
+@pytest.mark.parametrize(("age", "state"), [(5.0, State.OK), (29.0, State.OK), (31.0, State.FAILURE)])
+def test_an_asrptd_that_hangs_is_found_before_its_heartbeat_runs_out(healthy: Settings, age, state) -> None:
+    shown(healthy, age=age)
+    assert (states(healthy)["hook"], states(healthy)["asrptd"]) == (State.OK, state)
+    assert ("restart asrptd" in remedies(healthy)) is (state is State.FAILURE)
+
+
+def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settings) -> None:
+    models_folder(healthy).chmod(0o777)
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
+    assert (found.state, found.remedy) == (State.FAILURE, "mend its owner and mode")
+    assert "others can write" in found.text
+    models_folder(healthy).chmod(0o700)
+    assert states(healthy)["model"] is State.OK
+
+
+def test_a_damaged_model_is_told_with_its_remedy(healthy: Settings) -> None:
+    models = models_folder(healthy)
+    (models / active_name(models) / "model.json").write_bytes(b"{")
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
+    assert "description cannot be read" in found.text
+    assert found.remedy.startswith("asrpt-admin retrain")
+
+
+@pytest.mark.parametrize(
+    ("runs", "state", "told"),
+    [
+        (__version__, State.OK, f"runs {__version__}"),
+        ("0.0.9", State.WARNING, f"0.0.9, and {__version__} is"),
+        ("", State.WARNING, "does not say"),
+    ],
+)
+def test_an_asrptd_of_another_release_is_to_be_restarted(healthy: Settings, runs, state, told) -> None:
+    shown(healthy, release=runs)
+    [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "release"]
+    assert (found.state, told in found.text) == (state, True)
+    assert found.remedy == ("" if state is State.OK else "systemctl restart asrptd")
+
+
+def test_drift_by_hand() -> None:
+    runs = [Run(str(i), i, iterations=100, predicted_iterations=[150, 0][i % 2]) for i in range(40)]
+    found = drift(runs, 0.25)
+    assert (found.runs, found.error, found.unseen) == (20, 0.5, 0.5)
+    assert found.warning
+    assert not drift(runs, 0.4).warning
+    assert not drift(runs, None).warning
+    assert drift(runs[:38], 0.1).error is None
+
+
+def scraped(metrics: Metrics) -> dict[str, float]:
+    assert metrics._server
+    port = metrics._server[0].server_port
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in values}
+
+
+def test_metrics_are_served() -> None:
+    metrics = Metrics("127.0.0.1:0")
+    try:
+        assert metrics.wants_a_look(NOW)
+        metrics.drift(Drift(200, 0.75, 0.25, 0.5))
+        assert not metrics.wants_a_look(NOW + SELDOM_S - 1)
+        metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
+        metrics.cycle(NOW, 0.25, {"read": 0.125})
+        metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
+        metrics.state("shadow", 8, 4, ["waiting"])
+        found = scraped(metrics)
+    finally:
+        metrics.close()
+    assert found["asrpt_prediction_drifted"] == 1.0
+    assert found["asrpt_prediction_error_ratio"] == 0.75
+    assert found['asrpt_jobs{state="waiting"}'] == 1.0
+    assert 'asrpt_jobs{state="running"}' not in found
+    assert found["asrpt_cycle_duration_seconds_sum"] == 0.75
+    assert found['asrpt_cycle_phase_duration_seconds_sum{phase="read"}'] == 0.5
+    assert found['asrpt_mode{mode="shadow"}'] == 1.0
+    assert found['asrpt_mode{mode="enforce"}'] == 0.0
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:99999", "not-an-address.invalid:9000"])
+def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
+    with pytest.raises(InputError, match=r"daemon\.metrics"):
+        Metrics(listen)
+
+
+def test_without_an_address_nothing_is_served_or_measured() -> None:
+    metrics = Metrics("")
+    assert not metrics.wants_a_look(NOW)
+    metrics.close()

@@ -1,0 +1,300 @@
+"""Forecasts of starts: the lengths drawn, one future, and the quantiles of many."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
+from slurm_asrpt.core.policies import make_policy, policy_names
+from slurm_asrpt.daemon.forecaster import Process
+from slurm_asrpt.forecast.__main__ import SLICE_S, paced
+from slurm_asrpt.forecast.conformal import KEPT, LIKE, PROOF, Margins, Miss, Start
+from slurm_asrpt.forecast.estimate import forecast
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span, Spans, left
+from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
+from slurm_asrpt.forecast.survival import LEAST, usual
+
+FABRIC = Fabric(1.25e9, 300e9)
+NODES = (Node("n1", 2), Node("n2", 2, 1))
+NOW = 1000.0
+FACTOR = st.floats(1.1, 20)
+SPANS = st.builds(lambda m, low, high: Span(m / low, m, m * high), st.floats(10, 1e6), FACTOR, FACTOR)
+
+
+def job(number: int, gpus: int = 2, seconds: float = 100.0, submit: float = 0.0) -> Job:
+    return Job(JobId(str(number)), "u", gpus, unprofiled(gpus), seconds, submit)
+
+
+def waiting(number: int, seconds: float = 100.0, spread: float = 2.0, submit: float = 0.0, **fields: float) -> Waiting:
+    each = replace(job(number, seconds=seconds, submit=submit), **fields)
+    return Waiting(each, Span(seconds / spread, seconds, seconds * spread))
+
+
+def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object) -> Snapshot:
+    """Two servers of two GPUs, both taken by a job of 100 s that has just begun; the queue waits."""
+    brain = make_policy(policy, fabric=FABRIC)
+    brain.cluster_changed(NODES, NOW)
+    for each in queue:
+        brain.submitted(each.job, NOW)
+    running = tuple(
+        Running(JobId(f"90{n}"), {node.name: 2}, Request(), 0.0, Span(50.0, 100.0, 200.0), math.inf)
+        for n, node in enumerate(NODES)
+    )
+    free = {node.name: 0 for node in NODES}
+    state = json.loads(json.dumps(brain.dump()))
+    made = Snapshot(NOW, policy, {}, state, FABRIC, NODES, free, None, None, running, tuple(queue))
+    return replace(made, **fields)
+
+
+@given(SPANS, st.integers(0, 2**32 - 1))
+def test_draws_meet_their_interval(span: Span, seed: int) -> None:
+    drawn = Spans([span] * 2000).draw(np.random.default_rng(seed))
+    for share, bound in ((0.1, span.low), (0.5, span.middle), (0.9, span.high)):
+        assert abs(float((drawn <= bound).mean()) - share) < 0.05
+
+
+@given(SPANS, st.floats(0, 1e7), st.floats(0.01, 0.98))
+def test_what_is_left_falls_with_the_chance(span: Span, ran: float, chance: float) -> None:
+    assert left(span, ran, chance) >= left(span, ran, chance + 0.01) >= 0
+    assert math.isfinite(left(span, ran, chance))
+
+
+@given(SPANS)
+def test_at_the_beginning_all_is_left(span: Span) -> None:
+    found = [left(span, 0.0, chance) for chance in (0.9, 0.5, 0.1)]
+    assert found == pytest.approx([span.low, span.middle, span.high], rel=1e-6)
+
+
+def test_a_job_that_outlives_its_interval_goes_on_for_long() -> None:
+    assert left(Span(90.0, 100.0, 110.0), 1e6, 0.5) > 1e5
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_estimates_are_ordered_and_lie_ahead_under_every_policy(policy: str) -> None:
+    found = forecast(snapshot([waiting(1), waiting(2), waiting(3), waiting(4)], policy), 0)
+    assert len(found) == 4
+    for start in found.values():
+        assert NOW < start.earliest <= start.median <= start.latest
+    medians = sorted(start.median for start in found.values())
+    assert medians[0] < medians[-1]
+
+
+def test_the_first_in_line_starts_when_a_job_ends() -> None:
+    full = snapshot([waiting(1)])
+    found = forecast(full, 1, samples=399)[JobId("1")]
+    lengths = Spans([run.span for run in full.running])
+    ends = [lengths.draw(np.random.default_rng(seed)).max() for seed in range(2000)]
+    # asrpt-gated reserves one of the two servers, so it is between the first and the last end
+    assert NOW + 30 < found.earliest < found.latest < NOW + float(np.quantile(ends, 0.95))
+
+
+def test_a_time_limit_ends_what_runs() -> None:
+    full = snapshot([waiting(1)])
+    soon = replace(full, running=tuple(replace(run, limit_s=10.0) for run in full.running))
+    assert forecast(soon, 0)[JobId("1")].latest == NOW + 10
+
+
+def test_who_comes_later_and_is_shorter_puts_a_long_job_off() -> None:
+    queue = [waiting(1, seconds=5000.0)]
+    short = tuple(waiting(number, 50.0, submit=NOW - 40 * number) for number in range(1, 25))
+    blind = forecast(snapshot(queue, "spjf"), 0)[JobId("1")]
+    aware = forecast(snapshot(queue, "spjf", recent=short, window_s=1000.0), 0)[JobId("1")]
+    assert aware.median > blind.median
+    assert aware.latest > blind.latest
+
+
+def test_what_starts_beyond_the_horizon_is_open_or_missing() -> None:
+    queue = [waiting(1), waiting(2, 1e6), waiting(3, 2e6), waiting(4, 3e6)]
+    found = forecast(snapshot(queue), 0, horizon_s=250.0)
+    assert found[JobId("1")].latest < NOW + 250
+    assert JobId("4") not in found
+
+
+def test_the_same_state_and_seed_give_the_same_also_through_json() -> None:
+    recent = (waiting(7, submit=NOW - 50),)
+    full = snapshot([waiting(1), waiting(2)], recent=recent, window_s=100.0)
+    again = from_json(to_json(full))
+    assert again == full
+    assert forecast(again, 3) == forecast(full, 3) != forecast(full, 4)
+
+
+def test_too_small_a_budget_gives_no_estimates() -> None:
+    ticks = iter(range(10**6))
+    assert forecast(snapshot([waiting(1)]), 0, budget_s=15, clock=lambda: float(next(ticks))) == {}
+
+
+@pytest.mark.parametrize("share", [0.25, 0.1])
+def test_a_forecast_takes_no_more_of_a_core_than_its_share(share) -> None:
+    spent, rests = [5.0], []  # what it has cost to start Python is not asked back
+    clock = paced(share, lambda: spent[0], lambda: spent[0] + sum(rests), rests.append)
+    for _ in range(1000):
+        spent[0] += 0.01
+        assert clock() == spent[0]
+        assert spent[0] - 5.0 <= share * (spent[0] - 5.0 + sum(rests)) + share * SLICE_S
+    assert 10.0 < sum(rests) + 10.0 <= 10.0 / share
+
+
+def test_a_forecast_ends_where_nobody_waits_for_it() -> None:
+    """As after a SIGKILL of asrptd: its pid is no parent's any more."""
+
+    def told(asker: int) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-P", "-m", "slurm_asrpt.forecast", "15", "1", str(asker)]
+        return subprocess.run(command, input=to_json(snapshot([waiting(1)])), capture_output=True, timeout=60)
+
+    assert json.loads(told(os.getpid()).stdout)["starts"]
+    orphan = told(os.getppid())
+    assert (orphan.returncode, orphan.stdout) == (1, b"")
+    assert b"nobody waits" in orphan.stderr
+
+
+def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
+    spent = [0.0]
+    clock = paced(0.25, lambda: spent[0], lambda: 4 * spent[0], lambda seconds: pytest.fail(f"{seconds} s"))
+    for _ in range(100):
+        spent[0] += 0.1
+        clock()
+
+
+def test_where_more_come_than_can_run_the_next_are_told_all_the_same() -> None:
+    rush = tuple(waiting(number, 50.0, submit=NOW - number) for number in range(10, 110))
+    ticks = iter(range(10**6))  # one for every event, and no future ends before the horizon
+    queue = snapshot([waiting(1, 5.0), waiting(2, 1e6)], "spjf", recent=rush, window_s=100.0)
+    found = forecast(queue, 0, budget_s=19 * 400, clock=lambda: float(next(ticks)))
+    assert found.keys() == {JobId("1")}
+    assert found[JobId("1")].latest < math.inf
+
+
+def test_nonsense_is_no_snapshot() -> None:
+    with pytest.raises(ValueError, match="now"):
+        from_json(b"{}")
+
+
+def answer_of(process: Process) -> bytes:
+    """Its answer, as soon as there is one."""
+    deadline = time.monotonic() + 120
+    while (answer := process.answer()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
+
+
+def test_a_process_of_its_own_says_the_same_in_json() -> None:
+    data = to_json(snapshot([waiting(1), waiting(2, 1e9)]))
+    first, second = (json.loads(answer_of(Process(data, 60.0))) for _ in range(2))
+    assert first["starts"] == second["starts"]
+    earliest, median, latest = first["starts"]["1"]
+    assert NOW < earliest <= median <= latest
+
+
+def test_a_process_that_fails_says_why() -> None:
+    with pytest.raises(OSError, match="exit code 1"):
+        answer_of(Process(b"{}", 1.0))
+
+
+def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
+    rng, margins, beyond = np.random.default_rng(0), Margins(), []
+    for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
+        simulated = Start(190.0, 200.0, 210.0)
+        shown = margins.around(simulated, 100.0)
+        beyond.append((100 + wait < shown.earliest, 100 + wait > shown.latest))
+        margins = margins.judged(simulated, shown, 100.0, 100 + wait)
+    assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
+
+
+def test_an_interval_without_an_end_teaches_nothing_of_the_end() -> None:
+    start = Start(100.0, 200.0, math.inf)
+    margins = Margins().judged(start, start, 0.0, 300.0)
+    assert margins.low > Margins().low
+    assert margins.high == Margins().high
+    assert margins.misses[0].latest is None
+
+
+MISSES = st.lists(st.builds(Miss, *[st.floats(-5, 5)] * 3), max_size=60)
+
+
+@given(MISSES, st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e6), FACTOR, FACTOR)
+def test_margins_keep_the_order(
+    misses: list[Miss], down: float, up: float, wait: float, low: float, high: float
+) -> None:
+    start, margins = Start(wait / low, wait, wait * high), Margins(tuple(misses), down, up)
+    moved = margins.around(start, 0.0)
+    assert 0 < moved.earliest <= moved.median <= moved.latest
+    assert (moved.latest < math.inf) == (len(misses) >= PROOF)
+    assert margins.around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf
+
+
+def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
+    """A wait is an hour and a second in turn of what was said: as many starts as are remembered later, none is left."""
+    margins = Margins()
+    for factor in [50.0] * 200 + [1.0] * (KEPT + 20):
+        simulated = Start(90.0, 100.0, 110.0)
+        margins = margins.judged(simulated, margins.around(simulated, 0.0), 0.0, 100.0 * factor)
+    assert margins.around(simulated, 0.0).latest < 120.0
+
+
+def test_before_enough_have_started_there_is_no_upper_end() -> None:
+    """Nine tell how far nine in ten come late; those who wait do not. The lower end is told at once."""
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(PROOF):
+        shown = margins.at(9.0, [(simulated, 0.0)] * LIKE).around(simulated, 0.0)
+        assert (shown.earliest, shown.latest) == (pytest.approx(90.0), math.inf)
+        margins = margins.judged(simulated, simulated, 0.0, 100.0)
+    assert margins.around(simulated, 0.0).latest < math.inf
+
+
+def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
+    """Ten of those that were told the same began as foretold; the others have waited ten times as long by now."""
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(10):
+        margins = margins.judged(simulated, simulated, 0.0, 100.0)
+    assert margins.around(simulated, 0.0).latest < math.inf
+    assert margins.at(50.0, [(simulated, 0.0)] * 3).around(simulated, 0.0).latest < math.inf  # that may yet come true
+    later = margins.at(1000.0, [(simulated, 0.0)] * 3).around(simulated, 0.0)
+    assert later.latest == math.inf
+    assert later.earliest == pytest.approx(margins.around(simulated, 0.0).earliest)
+
+
+def test_long_waits_teach_nothing_of_short_ones() -> None:
+    short, long, margins = Start(9.0, 10.0, 11.0), Start(9e4, 1e5, 1.1e5), Margins()
+    for _ in range(LIKE):
+        margins = margins.judged(short, short, 0.0, 10.0).judged(long, long, 0.0, 5e5)
+    assert margins.around(short, 0.0).latest < 12.0
+    assert margins.around(long, 0.0).latest > 4e5
+
+
+def test_gpus_rest_between_two_jobs() -> None:
+    """Both servers are taken for 100 s or so: whoever waits starts after that and the rest."""
+    found = forecast(snapshot([waiting(1), waiting(2), waiting(3)]), 7)
+    rested = forecast(snapshot([waiting(1), waiting(2), waiting(3)], rest_s=1000.0), 7)
+    later = [rested[JobId(n)].median - found[JobId(n)].median for n in "123"]
+    assert later == pytest.approx([1000.0, 1000.0, 2000.0], abs=100.0)
+
+
+def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_missed() -> None:
+    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    for _ in range(300):
+        margins = margins.judged(simulated, simulated, 0.0, 220.0)
+    assert margins.around(simulated, 0.0).latest <= 220.0 + 1e-6
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=LEAST, max_size=80))
+def test_what_is_usual_lies_among_what_was(runs: list[float]) -> None:
+    found = usual(runs, [])
+    assert min(runs) <= found.low <= found.middle <= found.high <= max(runs)
+    assert found.middle == sorted(runs)[(len(runs) - 1) // 2]
+
+
+def test_those_that_go_on_count_as_long_ones() -> None:
+    ended = [float(n) for n in range(1, 21)]
+    assert usual(ended, [50.0] * 10).middle > usual(ended, []).middle
+    assert usual(ended, [50.0] * 100) == usual(ended[: LEAST - 1], []) == UNKNOWN_S

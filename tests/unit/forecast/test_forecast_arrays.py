@@ -1,0 +1,294 @@
+"""Forecasts with tasks of arrays that are no jobs yet: others start behind them, and they are told, too."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count, repeat
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.arrays import AHEAD
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import Policy, policy_names
+from slurm_asrpt.daemon.arrivals import Arrivals
+from slurm_asrpt.daemon.forecaster import Forecaster
+from slurm_asrpt.daemon.outlook import make_snapshot
+from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.forecast.arrays import MOST_TASKS, Following, Rest
+from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, SAMPLES, forecast
+from slurm_asrpt.forecast.replay import Replay
+from slurm_asrpt.forecast.sampling import ALIKE, Luck, Span, tasks_in
+from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, Waiting, from_json, to_json
+from slurm_asrpt.forecast.what_if import submitted_now
+from slurm_asrpt.status.document import JobStatus
+from tests.benches.daemon import Bench
+from tests.unit.daemon.test_forecaster import Works
+from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
+
+GPUS = 12
+"""Of a bench."""
+LENGTHS = st.integers(8, 80_000).map(lambda eighths: eighths / 8)
+"""Seconds, of which sums are exact."""
+
+
+def task(number: int, seconds: float = 100.0, gpus: int = 1) -> Job:
+    return replace(job(0, gpus, seconds), id=JobId(f"5_{number}"))
+
+
+def with_array(
+    tasks: int,
+    others: list[Waiting],
+    seconds: float = 100.0,
+    most: int = 0,
+    gpus: int = 1,
+    policy: str = "asrpt-gated",
+) -> Snapshot:
+    """Array 5, of which as many tasks wait as jobs as may, and others."""
+    span = Span(seconds / 2, seconds, seconds * 2)
+    ahead = min(tasks, AHEAD, most or AHEAD)
+    jobs = [Waiting(task(number, seconds, gpus), span) for number in range(ahead)]
+    rest = Rest(replace(task(0, seconds, gpus), id=JobId("5")), span, ((ahead, tasks, 1),), ahead, 0, most)
+    return snapshot([*jobs, *others], policy, arrays=(rest,) if tasks > ahead else ())
+
+
+def played(full: Snapshot, lengths: Mapping[str, float], asked: list[JobId]) -> dict[JobId, float]:
+    """Starts in the future in which each task lasts 100 s, and jobs as ``lengths`` says."""
+    iterations = {each.job.id: lengths.get(each.job.id, 100.0) for each in full.waiting}
+    following = Following(full.arrays, lambda rest: repeat(100.0))
+    return Replay(full, [50.0] * len(full.running), iterations, iter(()), asked, following).until(math.inf)
+
+
+@given(st.integers(1, 160), st.integers(0, 12), st.integers(1, 2), st.lists(LENGTHS, max_size=5, unique=True))
+def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
+    tasks: int, most: int, gpus: int, others: list[float]
+) -> None:
+    queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
+    full = with_array(tasks, queue, most=most, gpus=gpus)
+    asked = [task(number).id for number in range(tasks)] + [each.job.id for each in queue]
+    starts = played(full, {str(each.job.id): seconds for each, seconds in zip(queue, others, strict=True)}, asked)
+    assert starts.keys() == set(asked)
+    times = [starts[task(number).id] for number in range(tasks)]
+    assert times == sorted(times)
+    for begin in times:
+        at_once = sum(begin - 100.0 < other <= begin for other in times)
+        assert at_once <= (most or math.inf)
+        assert gpus * at_once <= sum(node.gpus for node in NODES)
+
+
+@given(st.integers(AHEAD + 1, AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
+def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list[float]) -> None:
+    queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
+    asked = [each.job.id for each in queue] + [task(tasks - 1).id]
+    lengths = {str(each.job.id): seconds for each, seconds in zip(queue, others, strict=True)}
+    span = Span(50.0, 100.0, 200.0)
+    every = [Waiting(task(number), span) for number in range(tasks)]
+    assert played(with_array(tasks, queue), lengths, asked) == played(snapshot([*every, *queue]), lengths, asked)
+
+
+def test_more_tasks_than_wait_at_a_time_start_at_once_where_there_is_room() -> None:
+    full = with_array(3 * AHEAD, [])
+    wide = replace(NODES[0], name="wide", gpus=5 * AHEAD)
+    running = (replace(full.running[0], gpus={"wide": 5 * AHEAD}),)
+    full = replace(full, nodes=(wide,), free={"wide": 0}, running=running)
+    starts = played(full, {}, [task(number).id for number in range(3 * AHEAD)])
+    assert set(starts.values()) == {NOW + 50}
+
+
+def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = with_array(100_000, [waiting(1, 1e5), waiting(2, 1.0)])
+    submitted = Counter[int]()
+    make = Snapshot.make_policy
+
+    def counting(self: Snapshot) -> Policy:
+        policy = make(self)
+        real, number = policy.submitted, len(submitted)
+
+        def submit(one: Job, now: float) -> bool:
+            submitted[number] += 1
+            return real(one, now)
+
+        policy.submitted = submit  # type: ignore[method-assign]
+        return policy
+
+    monkeypatch.setattr(Snapshot, "make_policy", counting)
+    found = forecast(full, 0, horizon_s=1e9)
+    assert set(submitted.values()) == {MOST_TASKS}
+    assert len(submitted) == SAMPLES
+    assert JobId("1") not in found
+    assert found[JobId("2")].latest < NOW + 1000
+    assert found[JobId("5")].earliest > NOW  # the next task is told, the last one is not
+    assert [name for name in found if name.startswith("5_") and int(name[2:]) >= AHEAD] == []
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_the_next_and_the_last_task_are_told(policy: str) -> None:
+    found = forecast(with_array(12, [waiting(1)], most=4, policy=policy), 0, LEAST_SAMPLES)
+    before, following, last = found[JobId("5_3")], found[JobId("5")], found[JobId("5_11")]
+    assert before.median <= following.median < last.median
+    assert before.latest <= following.latest < last.latest
+
+
+def test_the_next_task_may_be_the_last_one() -> None:
+    one = forecast(with_array(AHEAD + 1, []), 0)
+    assert one[JobId("5")] == one[JobId(f"5_{AHEAD}")]
+
+
+def test_with_an_array_the_same_state_and_seed_give_the_same_also_through_json() -> None:
+    full = with_array(200, [waiting(1)], most=3)
+    again = from_json(to_json(full))
+    assert again == full
+    assert forecast(again, 3) == forecast(full, 3) != forecast(full, 4)
+
+
+def test_a_newcomer_starts_behind_a_long_array() -> None:
+    long = job(0, 2, 5000.0)
+
+    def start(tasks: int) -> float:
+        found = submitted_now(with_array(tasks, []), long, lambda alpha: Span(4000.0, 5000.0, 6000.0)).start
+        assert found is not None
+        return found.median
+
+    assert start(AHEAD) + 0.8 * 400 * 100 / 4 < start(AHEAD + 400)
+
+
+def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_interval() -> None:
+    ids = [JobId(name) for name in ("5_0", "5_1", "6_0", "7")]
+    tasks = tasks_in(ids)
+    drawn = np.array([Luck(np.random.default_rng(seed)).normals(4, tasks) for seed in range(4000)])
+    assert drawn.std(axis=0) == pytest.approx(1.0, abs=0.05)
+    alike = np.corrcoef(drawn.T)
+    assert alike[0, 1] == pytest.approx(ALIKE, abs=0.05)
+    assert abs(alike[np.triu_indices(4, 1)][1:]).max() < 0.05
+    chances = np.array([Luck(np.random.default_rng(seed)).chances(4, tasks) for seed in range(4000)])
+    assert ((chances > 0) & (chances <= 1)).all()
+    assert chances.mean(axis=0) == pytest.approx(0.5, abs=0.03)
+    assert np.corrcoef(chances.T)[0, 1] > 0.5
+    late = Luck(np.random.default_rng(1))  # who waits and who is to come share what they have in common
+    assert np.corrcoef(late.normals(2, ((0, "5"), (1, "6"))), [late.of_tasks(a, 400).mean() for a in "56"])[0, 1] > 0.9
+
+
+# in the daemon
+
+
+def rows(bench: Bench, forecaster: Forecaster) -> dict[str, JobStatus]:
+    return {row.job_id: row for row in build_status(bench.scheduler, bench.slurm.now, forecaster).jobs}
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Iterator[Bench]:
+    """All GPUs run jobs of about 1000 s."""
+    made = make_bench(policy="asrpt-gated")
+    for _ in range(3):
+        made.slurm.submit(4, 1000)
+    made.cycle(2)
+    return made
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> None:
+    array = bench.slurm.submit(1, 50, array_tasks="0-499", array_most=most)
+    long = bench.slurm.submit(12, 20_000)
+    bench.cycle(3)
+    full = make_snapshot(bench.scheduler, bench.slurm.now)
+    found = forecast(full, 0)
+    if most:  # the array cannot fill the cluster: it does not keep the job from nine GPUs, but it has three of its own
+        assert found[JobId(array)].earliest < found[JobId(f"{array}_499")].earliest
+    else:
+        whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (500, AHEAD))
+        assert found[JobId(long)].median > bench.slurm.now + 0.8 * (whole - bench.slurm.now)
+        assert forecast(replace(full, arrays=()), 0)[JobId(long)].median < 0.5 * (whole + parted)
+        assert found[JobId(f"{array}_499")].median <= found[JobId(long)].median
+    assert found[JobId(array)].latest < found[JobId(f"{array}_499")].latest
+
+
+def test_a_rest_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) -> None:
+    array = bench.slurm.submit(2, 50, array_tasks="3-9:2,20", array_most=2)
+    bench.cycle(3)
+    full = make_snapshot(bench.scheduler, bench.slurm.now)
+    (rest,) = full.arrays
+    sibling = next(each for each in full.waiting if each.job.id == f"{array}_3")
+    assert (rest.span, rest.job) == (sibling.span, replace(sibling.job, id=JobId(array)))
+    assert [number for each in rest.tasks for number in range(*each)] == [7, 9, 20]
+    assert (rest.waiting, rest.running, rest.most) == (2, 0, 2)
+
+
+def test_of_a_long_line_only_arrays_at_its_head_are_played(bench: Bench) -> None:
+    first = bench.slurm.submit(1, 50, array_tasks="0-999")
+    for number in range(MOST_JOBS):
+        bench.slurm.submit(1, 100 + number)
+    bench.slurm.submit(1, 5000, array_tasks="0-999")
+    bench.cycle(4)
+    assert [rest.job.id for rest in make_snapshot(bench.scheduler, bench.slurm.now).arrays] == [first]
+
+
+def test_a_held_rest_is_in_no_forecast(bench: Bench) -> None:
+    bench.slurm.hold(bench.slurm.submit(1, 50, array_tasks="0-999"))
+    bench.cycle(3)
+    assert make_snapshot(bench.scheduler, bench.slurm.now).arrays == ()
+
+
+def test_tasks_came_with_their_array(bench: Bench) -> None:
+    submitted = bench.slurm.now
+    bench.slurm.submit(1, 50, array_tasks="0-199")
+    bench.cycle(3, 100.0)
+    came, _ = bench.scheduler.parts.arrivals.recent(bench.slurm.now)
+    assert Counter(each.job.submit_time for each in came)[submitted] == AHEAD
+
+
+def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
+    arrivals = Arrivals(since=NOW - 1000)
+    for number, time in zip(count(), (NOW - 10, NOW - 900, NOW - 5), strict=False):
+        arrivals.came(job(number), Span(1.0, 2.0, 3.0), 1.0, time)
+    assert [each.job.submit_time for each in arrivals.recent(NOW)[0]] == [NOW - 900, NOW - 10, NOW - 5]
+
+
+def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> None:
+    works = Works()
+    forecaster = Forecaster(bench.settings.daemon, works)
+
+    def cycle() -> None:
+        bench.cycle()
+        forecaster.step(bench.scheduler, bench.slurm.now)
+
+    array = bench.slurm.submit(1, 50, array_tasks="0-199")
+    bench.cycle(2)
+    cycle()
+    assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
+    now = bench.slurm.now
+    works.answers.append({array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]})
+    cycle()
+    row = rows(bench, forecaster)[array]
+    assert (row.start_earliest, row.last_start_earliest) == (now + 10, now + 100)
+    bench.slurm.end(f"{array}_4", "CANCELLED")  # another task is parted: the estimate is still of this array
+    cycle()
+    cycle()
+    assert bench.slurm.records[array].array_tasks == "101-199"
+    assert rows(bench, forecaster)[array].last_start_earliest == now + 100
+    bench.slurm.change(array, time_limit=60.0)
+    cycle()
+    assert rows(bench, forecaster)[array].start_earliest is None
+    published = from_json((bench.settings.paths.run / PUBLISHED).read_bytes())
+    assert [(rest.job.user, rest.job.group) for rest in published.arrays] == [("", "")]
+
+
+def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
+    works = Works()
+    forecaster = Forecaster(bench.settings.daemon, works)
+    array = bench.slurm.submit(1, 50, array_tasks="0-2999")
+    long = bench.slurm.submit(12, 20_000)
+    bench.cycle(3)
+    forecaster.step(bench.scheduler, bench.slurm.now)
+    now = bench.slurm.now
+    works.answers.append({array: [now + 10, now + 20, None]})
+    bench.cycle()
+    forecaster.step(bench.scheduler, bench.slurm.now)
+    found = rows(bench, forecaster)
+    assert found[array].start_earliest is not None
+    assert found[array].last_start_earliest is None
+    assert found[long].start_unknown == "not within 24 hours, or too many jobs, or tasks of arrays, to tell"

@@ -1,0 +1,307 @@
+"""--what-if: a job script as sbatch would read it, and what the policy would make of it now."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli.status import command
+
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.daemon.forecaster import Forecaster
+from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.forecast.conformal import PROOF, Margins, Miss
+from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
+from slurm_asrpt.forecast.what_if import submitted_now
+from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
+from slurm_asrpt.predict.conformal import whole_ends
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.slurm.sbatch import as_record, read_submission
+from slurm_asrpt.status.document import write_status
+from tests.benches.daemon import Bench
+from tests.unit.forecast.test_forecast import NODES, NOW, snapshot, waiting
+
+SCRIPT = (
+    b"#!/bin/bash\n#SBATCH -J train\n#SBATCH -n4 --gpus-per-task=1\n#SBATCH --time 1:30:00\nsrun train\n#SBATCH -n9\n"
+)
+
+
+def record(words: str = "", script: bytes = SCRIPT) -> JobRecord:
+    return as_record(read_submission(script, words.split()), "ann", 7, "gpu", NOW)
+
+
+def test_a_script_is_read_as_sbatch_reads_it() -> None:
+    found = record()
+    assert (found.tasks, found.tres_per_task, found.time_limit, found.partition) == (4, "gres:gpu:1", 5400.0, "gpu")
+    assert read_submission(SCRIPT, ["-n", "8", "--lr", "1"][:2]).options["ntasks"] == "8"
+    asked = read_submission(SCRIPT, ["--exclusive=user", "-pbig", "--gpus", "a100:8", "run", "--lr", "0.1"])
+    assert asked.args == ("run", "--lr", "0.1")
+    made = as_record(asked, "ann", 7, "gpu", NOW)
+    assert (made.exclusive, made.partition, made.tres_per_job) == ("user", "big", "gres:gpu:a100:8")
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("-N2", {"min_nodes": 2, "max_nodes": 2}),
+        ("-N 2-4 --ntasks-per-node=8", {"min_nodes": 2, "max_nodes": 4, "tasks_per_node": 8}),
+        ("-c 4", {"cpus": 16}),
+        ("--gres=gpu:2", {"tres_per_node": "gres:gpu:2"}),
+        ("--gpus=h100", {"tres_per_job": "gres:gpu:h100"}),
+        ("--gpus=h100:8", {"tres_per_job": "gres:gpu:h100:8"}),
+        ("--mem 16G", {"memory_per_node": 16384.0}),
+        ("--mem-per-gpu=512M", {"memory_per_gpu": 512.0}),
+        ("-w n1 -x n2 -C big", {"required_nodes": "n1", "excluded_nodes": "n2", "features": "big"}),
+        ("-a 1-4 --reservation=r --contiguous", {"array_tasks": "1-4", "reservation": "r", "contiguous": True}),
+        ("-d afterok:1", {"dependency": "afterok:1"}),
+        ("--exclusive", {"exclusive": "node"}),
+        ("--exclusive=topo", {"exclusive": "topo"}),
+        ("-t 30", {"time_limit": 1800.0}),
+        ("-t 1:30", {"time_limit": 90.0}),
+        ("-t 2-12", {"time_limit": 216000.0}),
+        ("-t 1-1:01:01", {"time_limit": 90061.0}),
+        ("-t UNLIMITED", {"time_limit": 0.0}),
+    ],
+)
+def test_options_become_what_slurm_would_show(words: str, fields: dict[str, object]) -> None:
+    found = vars(record(words))
+    assert {key: found[key] for key in fields} == fields
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--bogus", "-N x", "-t soon", "--mem lots", "-n -1", "--ntasks", "--gpus=1.5", "--gpus=h100:1:1"]
+    + [f"{option}{10**19}" for option in ("--gpus=", "--gpus=h100:", "--gres=gpu:", "-N ", "-n ")],
+)
+def test_what_sbatch_would_refuse_is_refused(words: str) -> None:
+    with pytest.raises(InputError):
+        record(words)
+
+
+def newcomer(gpus: int = 2, seconds: float = 100.0) -> Job:
+    return Job(JobId("x"), "u", gpus, unprofiled(gpus), seconds)
+
+
+def span(alpha: float) -> Span:
+    return Span(50.0, 100.0, 200.0)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_on_idle_nodes_it_starts_at_once_or_as_soon_as_the_policy_lets_it(policy: str) -> None:
+    margins = Margins(PROOF * (Miss(0.0, 0.0, 0.0),))
+    idle = snapshot([], policy, free={node.name: 2 for node in NODES}, running=(), margins=margins)
+    found = submitted_now(idle, newcomer(), span)
+    assert found.alpha_min == 1.0
+    if found.placement is not None:
+        assert sum(found.placement.gpus.values()) == 2
+        assert (found.reason, found.start) == (None, None)
+    else:  # a virtual machine serves it first
+        assert found.reason is not None
+        assert found.start is not None
+        assert NOW < found.start.earliest <= found.start.latest < NOW + 200
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_on_busy_nodes_it_waits_for_a_reason_and_starts_later(policy: str) -> None:
+    found = submitted_now(snapshot([waiting(1), waiting(2)], policy), newcomer(), span)
+    assert found.placement is None
+    assert found.reason is not None
+    assert found.reason.text
+    assert found.rank is not None
+    assert found.start is not None
+    assert NOW < found.start.earliest <= found.start.median <= found.start.latest
+
+
+def test_a_shorter_one_passes_and_asking_changes_nothing() -> None:
+    now = snapshot([waiting(1, seconds=5000.0), waiting(2, seconds=5000.0)])
+    short, long = (
+        submitted_now(now, newcomer(seconds=s), lambda a, s=s: Span(s / 2, s, 2 * s)) for s in (10.0, 9000.0)
+    )
+    assert short.rank == 1
+    assert long.rank == 3
+    assert short.start is not None
+    assert long.start is not None
+    assert short.start.median < long.start.median
+    assert submitted_now(now, newcomer(seconds=10.0), lambda a: Span(5.0, 10.0, 20.0)) == short
+
+
+def test_one_that_no_node_holds_never_starts() -> None:
+    found = submitted_now(snapshot([]), newcomer(gpus=64), span)
+    assert (found.placement, found.alpha_min, found.start) == (None, None, None)
+    assert found.reason is not None
+    assert found.reason.kind == "capacity"
+
+
+def test_a_budget_ends_it() -> None:
+    assert submitted_now(snapshot([waiting(1)]), newcomer(), span, budget_s=-1.0).start is None
+
+
+@pytest.fixture
+def site(make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """asrptd in mode enforce, 12 GPUs of which 4 are free, and a status of now."""
+    bench = make_bench(policy="asrpt-gated")
+    running = bench.slurm.submit(8, 100)
+    bench.cycle(2)
+    assert bench.state(running) == "RUNNING"
+    publish(bench)
+    paths = bench.settings.paths
+    config = tmp_path / "asrpt.toml"
+    config.write_text("".join(["[paths]\n", *(f'{k} = "{getattr(paths, k)}"\n' for k in ("run", "hook", "state"))]))
+    monkeypatch.setenv("ASRPT_CONFIG", str(config))
+    monkeypatch.setattr("time.time", lambda: bench.slurm.now)
+    return bench
+
+
+class NoAnswer:
+    """A computation that goes on."""
+
+    def answer(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        pass
+
+
+def publish(bench: Bench) -> None:
+    forecaster = Forecaster(bench.settings.daemon, lambda data, budget_s: NoAnswer())
+    forecaster.step(bench.scheduler, bench.slurm.now)
+    status = build_status(bench.scheduler, bench.slurm.now, forecaster)
+    write_status(bench.settings.paths.run, status)
+
+
+def ask(
+    script: bytes, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, object]:
+    return dict(json.loads(shown(["--json"], script, words, folder, monkeypatch, capsys)))
+
+
+def shown(
+    flags: list[str],
+    script: bytes,
+    words: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
+    path = folder / "train.sh"
+    path.write_bytes(script)
+    monkeypatch.setattr(sys, "argv", ["asrpt-status", *flags, "--what-if", str(path), "--", *words])
+    with pytest.raises(SystemExit) as ended:
+        run_app(command.app)
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    return out
+
+
+def test_what_is_published_names_no_users(site: Bench) -> None:
+    site.slurm.submit(8, 100)
+    site.cycle(1)
+    data = site.settings.paths.run / PUBLISHED
+    found = from_json(data.read_bytes())
+    assert {each.job.user for each in (*found.waiting, *found.recent)} <= {""}
+    assert b"asrpt1" not in data.read_bytes()
+
+
+def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch, capsys):
+    job = describe(os.getuid(), b"train", SCRIPT, [], b"", site.settings.group)
+    entry = Entry(500.0, 400.0, 700.0)
+    chain = keys_of(job.group, job.program, os.getuid(), 4, job.features)
+    replace_file(site.settings.paths.hook / FILE_NAME, render_table({chain[0][1]: entry}))
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (found["group"], found["gpus"], found["predicted_iterations"]) == (job.group, 4, 500)
+    assert (found["predicted_low"], found["predicted_high"]) == (400, 700)
+    for _ in range(20):  # of the user's runs, each ten times as long as the table's upper end
+        site.scheduler.parts.misses.learn(os.getuid(), 400, 500, 700, 7000)
+    publish(site)
+    moved = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    told = whole_ends(*site.scheduler.parts.misses.around(os.getuid(), 400, 500, 700))
+    assert (moved["predicted_low"], moved["predicted_high"]) == told
+    assert told[1] > 5000
+    assert found["promise"] is False
+    assert sum(found["placement"].values()) == 4
+    assert found["alpha"] == found["alpha_min"]
+    site.slurm.submit(4, 500)
+    site.cycle(1)
+    publish(site)
+    later = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (later["placement"], later["reason"]) == (None, "gpus")
+    assert site.slurm.now - 1 < later["start_earliest"] <= later["start_median"]
+
+
+def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypatch, capsys):
+    """Jobs have come since the snapshot was published, and asrptd has had no time to publish another."""
+    before = (site.settings.paths.run / PUBLISHED).read_bytes()
+    site.slurm.submit(4, 500)
+    site.cycle(1)
+    publish(site)
+    assert ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["reason"] == "gpus"
+    (site.settings.paths.run / PUBLISHED).write_bytes(before)
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert (found["placement"], found["start_earliest"]) == (None, None)
+    assert "the queue has changed since" in found["trouble"]
+    monkeypatch.setattr("time.time", lambda: site.slurm.now + 100)  # not so old that an estimate is withdrawn
+    assert "it may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(["-C", "[a*2|b]"], "its -C counts nodes"), (["--comment=asrpt:off"], "asrpt:off"), (["-p", "other"], "managed")],
+)
+def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, monkeypatch, capsys):
+    found = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)
+    assert found["reason"] == "left"
+    assert why in found["why"]
+    assert found["placement"] is None
+
+
+def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys):
+    said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
+    assert "as if it were submitted now; of its tasks this is the first" in said
+    assert "Start at once" in said
+    assert ask(SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys)["array"] == "0-99%4"
+    assert "tasks" not in shown([], SCRIPT, [], tmp_path, monkeypatch, capsys)
+    status = json.loads((site.settings.paths.run / "status.json").read_text())
+    (site.settings.paths.run / "status.json").write_text(json.dumps({**status, "mode": "shadow"}))
+    found = ask(SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys)
+    assert (found["reason"], found["why"]) == ("left", "left to Slurm: a job array")
+
+
+def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_path, monkeypatch, capsys):
+    words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
+    why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
+    assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
+    said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
+    assert f"GPUs 4; not used: {why}" in said
+    assert "alpha" not in said  # the stand-in's, which means nothing
+
+
+def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monkeypatch, capsys):
+    (site.settings.paths.run / PUBLISHED).unlink()
+    found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
+    assert "is not there" in found["trouble"]
+    assert len(found["group"]) == 16
+    publish(site)
+    monkeypatch.setattr("time.time", lambda: site.slurm.now + 3600)
+    assert "asrptd may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
+    (site.settings.paths.run / PUBLISHED).write_text("{")
+    assert "damaged" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
+
+
+def test_a_job_that_never_ends_keeps_it_waiting() -> None:
+    busy = snapshot([])
+    for_ever = tuple(replace(run, span=Span(1e9, 1e9, 1e9)) for run in busy.running)
+    found = submitted_now(replace(busy, running=for_ever), newcomer(), span)
+    assert found.start is None or math.isinf(found.start.latest)

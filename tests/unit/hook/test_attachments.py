@@ -1,0 +1,183 @@
+"""attachments.toml, and asrpt-profile attach that writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slurm_asrpt_cli.profile import app
+from typer.testing import CliRunner
+
+from slurm_asrpt.config.settings import GroupSettings
+from slurm_asrpt.daemon.attached import Attached
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.hook.attachments import (
+    GROUP,
+    JOB_NAME,
+    MOST,
+    Attachments,
+    attach,
+    attached,
+    fits,
+    format_attachments,
+    parse_attachments,
+    read_attachments,
+)
+from slurm_asrpt.hook.hook_conf import render_hook_conf
+
+ID = "93eb1d3f0bc79e52"
+profiles = st.sampled_from(["vgg19-dp4", "llama-3-8b", "a.b_c+d"])
+ids = st.binary(min_size=8, max_size=8).map(bytes.hex)
+patterns = st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable() and text == text.strip())
+
+
+@given(st.dictionaries(ids, profiles), st.dictionaries(patterns, profiles))
+def test_what_is_attached_is_read_as_it_was_written(groups: dict[str, str], names: dict[str, str]) -> None:
+    found = Attachments()
+    for kind, entries in ((GROUP, groups), (JOB_NAME, names)):
+        for what, profile in entries.items():
+            found = attach(found, kind, what, profile)
+    assert parse_attachments(format_attachments(found), "f") == found
+    for what in list(found.names):
+        found = attach(found, JOB_NAME, what, "")
+    assert found == Attachments(groups)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_one"),
+    [
+        ("llama-*", b"llama-7", True),
+        ("llama-*", b"llama-", True),
+        ("llama-*", b"my-llama-7", False),
+        ("*llama*", b"my-llama-7", True),
+        ("a*a", b"a", False),
+        ("a*b*b", b"ab", False),
+        ("a*b*b", b"axbyb", True),
+        ("*", b"", True),
+        ("tr.in", b"train", False),
+        ("*é", "caf\u00e9".encode(), True),
+        ("x*", b"x\n\xff", True),
+    ],
+)
+def test_stars_are_any_text(pattern: str, name: bytes, is_one: bool) -> None:
+    assert fits(pattern, name) is is_one
+
+
+def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> None:
+    found = Attachments({ID: "by-group"}, {"train*": "short", "train-llama*": "long", "*": "any"})
+    assert attached(found, ID, b"train-llama-1") == ("by-group", f"group {ID}")
+    assert attached(found, "0" * 16, b"train-llama-1") == ("long", "job name train-llama*")
+    assert attached(found, "0" * 16, b"train-1")[0] == "short"
+    assert attached(found, "0" * 16, b"x")[0] == "any"
+    assert attached(Attachments(), ID, b"x") == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("version = 2", "this release reads version 1"),
+        ('version = 1\n[groups]\n"x" = "y"', "did you mean group"),
+        ('version = 1\n[group]\n"x" = "y"', "not 16 hexadecimal digits"),
+        ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is no name of a profile"),
+        ('version = 1\n[job-name]\n"x\\u001b[2J" = "p"', "job name"),
+        ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 printable characters"),
+        ("version = 1\n[job-name]\nx = 1", "must be a text"),
+        ("version", "not valid TOML"),
+    ],
+)
+def test_a_bad_file_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        parse_attachments(text, "attachments.toml")
+
+
+def test_only_so_many_and_all_of_them_fit_into_hook_conf() -> None:
+    found = Attachments({f"{i:016x}": "p" * 30 for i in range(MOST)}, {f"{i:060}": "p" * 30 for i in range(MOST)})
+    assert render_hook_conf(["gpu"], 0, 0, GroupSettings(), found).count(b"\nattach_") == 2 * MOST
+    with pytest.raises(InputError, match=f"more than {MOST}"):
+        attach(found, JOB_NAME, "one more", "p")
+
+
+def test_a_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "attachments.toml"
+    assert read_attachments(path) == Attachments()
+    path.write_text(format_attachments(Attachments({ID: "p"})))
+    path.chmod(0o644)
+    assert read_attachments(path).groups == {ID: "p"}
+    path.chmod(0o666)
+    with pytest.raises(InputError, match=r"others can write it .*chmod go-w"):
+        read_attachments(path)
+
+
+def test_asrptd_follows_the_file_and_keeps_what_it_knew_of_a_bad_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "attachments.toml"
+    following = Attached(path, lambda found: render_hook_conf(["gpu"], 0, 0, GroupSettings(), found))
+    assert following.follow() == Attachments()
+    path.write_text(format_attachments(Attachments({ID: "p"})))
+    assert following.follow().groups == {ID: "p"}
+    path.write_text("version = 1\n[group]\nnonsense")
+    assert [following.follow().groups for _ in range(3)] == [{ID: "p"}] * 3
+    assert len([r for r in caplog.records if "what was attached before counts" in r.message]) == 1
+    too_large = {f"{i:0128}": "p" * 64 for i in range(MOST)}
+    path.write_text(format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MOST)})))
+    assert following.follow().groups == {ID: "p"}
+    path.unlink()
+    assert following.follow() == Attachments()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "asrpt.toml").write_text(f'[paths]\nattachments = "{tmp_path}/attachments.toml"\nprofiles = []\n')
+    monkeypatch.setenv("ASRPT_CONFIG", str(tmp_path / "asrpt.toml"))
+    return lambda *words: CliRunner().invoke(app, ["attach", *words])
+
+
+def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
+    assert "no profile is attached" in run().output
+    first = json.loads(run("vgg19-dp4", "--job-name", "vgg-*", "--json").output)
+    assert first == {"kind": "job-name", "what": "vgg-*", "profile": "vgg19-dp4", "changed": True}
+    assert json.loads(run("vgg19-dp4", "-J", "vgg-*", "--json").output)["changed"] is False
+    run("llama-3-8b-tp4", "--group", ID)
+    assert (tmp_path / "attachments.toml").stat().st_mode & 0o777 == 0o644
+    assert {row["what"]: row["profile"] for row in json.loads(run("--json").output)} == {
+        "vgg-*": "vgg19-dp4",
+        ID: "llama-3-8b-tp4",
+    }
+    assert run("--remove", "--group", ID).exit_code == 0
+    assert "has no profile" in run("--remove", "--group", ID).output
+    assert [row["what"] for row in json.loads(run("--json").output)] == ["vgg-*"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["vgg19-dp4"], "say to what"),
+        (["--remove"], "say to what"),
+        (["--group", ID], "name a profile"),
+        (["vgg19-dp4", "--remove", "--group", ID], "--remove takes none"),
+        (["vgg19-dp4", "--group", ID, "--job-name", "x"], "give one of them"),
+        (["vgg19-dpx", "--group", ID], "did you mean"),
+        (["/etc/passwd", "--group", ID], "no profile name"),
+        (["llama-3-8b-tp3pp99", "--group", ID], "cannot be cut into 99 stages"),
+        (["vgg19-dp4", "--job-name", "a\nb"], "use 1 to 128 printable characters"),
+        (["vgg19-dp4", "--job-name", os.fsdecode(b"\xff")], "use 1 to 128 printable characters"),
+    ],
+)
+def test_wrong_words_are_told_and_nothing_is_written(
+    run: Any, tmp_path: Path, words: list[str], complaint: str
+) -> None:
+    answer = run(*words)
+    assert isinstance(answer.exception, InputError)
+    assert complaint in str(answer.exception)
+    assert not (tmp_path / "attachments.toml").exists()
+
+
+def test_where_nothing_can_be_written_the_remedy_is_told(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "asrpt.toml").write_text('[paths]\nattachments = "/proc/attachments.toml"\nprofiles = []\n')
+    assert "for admins, as root" in str(run("vgg19-dp4", "--group", ID).exception)

@@ -1,0 +1,96 @@
+"""The hook's table from the Python side; its twin in Lua is compared in tests/property/test_group_twins.py."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.hook import table
+from slurm_asrpt.hook.keys import keys_of, owned
+from slurm_asrpt.hook.table import Answer, Entry, answer, render_table
+
+ONE = Entry.plain(1)
+
+
+def find(path: Path, key: str) -> tuple[Answer, str]:
+    return table.lookup(path, [("group", key)], {})
+
+
+def test_records() -> None:
+    entries = {"f" * 16: Entry(1e20, 2, 3, "e", 4), "0" * 15 + "1": Entry(7.0004, 0, 7.5)}
+    lines = render_table(entries).decode().splitlines(keepends=True)
+    assert {len(line) for line in lines} == {table.RECORD}
+    header, *rest = lines
+    assert re.fullmatch(rf"asrpt-table 4 5 {len(rest)} [0-9]{{6}} [0-9]{{6}} *\n", header)
+    assert sorted(line for line in rest if line.strip()) == [
+        "0000000000000001 000000000007000 000000000000000 000000000007500 000000000000000 -\n",
+        "ffffffffffffffff 999999999999999 000000000002000 000000000003000 000000000004000 e\n",
+    ]
+
+
+@pytest.mark.parametrize("key", ["ABC", "A" * 16, "0" * 15 + "\n", "0" * 15 + "é"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="no key"):
+        render_table({"0" * 16: ONE, key: ONE})
+
+
+@pytest.mark.parametrize("unit", ["x", "", "ee"])
+def test_what_is_no_unit_is_refused(unit: str) -> None:
+    with pytest.raises(ValueError, match="no unit"):
+        render_table({"0" * 16: replace(ONE, unit=unit)})
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        render_table({"0" * 16: Entry.plain(math.nan)})
+
+
+def test_the_order_of_the_entries_does_not_show() -> None:
+    entries = {f"{7 * i:016x}": Entry.plain(i) for i in range(99)}
+    assert render_table(entries) == render_table(dict(reversed(entries.items())))
+
+
+def test_a_key_and_its_absence_take_few_reads(tmp_path: Path) -> None:
+    """Keys that would all crowd in one place if that followed from the key alone."""
+    path = tmp_path / "table.txt"
+    keys = [f"{i * 4294967291:016x}" for i in range(20_000)]
+    path.write_bytes(render_table(dict.fromkeys(keys[::2], ONE)))
+    lines = path.read_text().splitlines()[1:]
+    runs = "".join("x" if line.strip() else " " for line in lines).split()
+    assert max(map(len, runs)) < 100
+    assert len(lines) > len(keys)
+    assert [find(path, key)[0].iterations for key in keys] == [1, 0] * (len(keys) // 2)
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 20, 1 << 44])
+def test_uneven_ids_are_found_too(tmp_path: Path, spread: int) -> None:
+    path = tmp_path / "table.txt"
+    predictions = {f"{i * spread:016x}": Entry.plain(i) for i in range(1, 2000)} | {"f" * 16: ONE}
+    path.write_bytes(render_table(predictions))
+    assert all(find(path, key)[0].iterations == entry.iterations for key, entry in predictions.items())
+    assert find(path, "e" * 16) == (Answer(), "")
+
+
+def test_the_first_entry_that_can_answer_does() -> None:
+    known = {"a": Entry(2.5, 1, 4, "e", 3.0), "b": Entry(30, 20, 40, "s"), "c": Entry(9, 0, 1e13)}
+    chain = [("exact", "x"), ("group", "a"), ("program", "b"), ("user", "c")]
+    assert answer(chain, {"epochs": 90}, known.get) == Answer(225, 90, 360, "group", 270)
+    assert answer(chain, {"epochs": -1, "steps": 2}, known.get) == Answer(60, 40, 80, "program")
+    assert answer(chain, {}, known.get) == Answer(9, 1, 10**12, "user")
+    assert answer(chain[:3], {}, known.get) == answer([], {}, known.get) == Answer()
+
+
+def test_keys_go_from_narrow_to_wide() -> None:
+    keys = dict(keys_of("a" * 16, "b" * 16, 7, 4, {"lr": 0.1, "epochs": 90.0}))
+    assert list(keys) == ["exact", "group", "program", "user", "cluster"]
+    assert (keys["group"], keys["program"]) == (owned(7, "a" * 16), owned(7, "b" * 16))
+    assert len(set(keys.values())) == 5
+    again = dict(keys_of("a" * 16, "b" * 16, 7, 4, {"epochs": 90, "lr": 0.1}))
+    assert again == keys
+    assert "program" not in dict(keys_of("a" * 16, "", 7, 4, {}))
+    for other in (keys_of("a" * 16, "", 7, 5, {}), keys_of("a" * 16, "", 7, 4, {"epochs": 91, "lr": 0.1})):
+        assert dict(other)["exact"] != keys["exact"]

@@ -1,0 +1,164 @@
+"""The lab's spec and its configuration files: text in, text out."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurm_asrpt.config.settings import FabricSettings, parse_settings
+from slurm_asrpt.errors import InputError
+from slurm_asrpt.lab import conf, train
+from slurm_asrpt.lab.paths import LabPaths
+from slurm_asrpt.lab.spec import LabSpec, parse_nodes
+
+ROOT = Path("/tmp/lab")
+
+
+def spec(**options):
+    return LabSpec(directory=ROOT, **options)
+
+
+def slurm_conf(given, scripts=None, lua=False):
+    return conf.slurm_conf(given, LabPaths(ROOT), "host", scripts or {}, lua).splitlines()
+
+
+def test_mixed_nodes_are_numbered_through():
+    nodes = parse_nodes("2x8:h100,1x4:t4", base_port=17000)
+    assert [(n.name, n.gpus, n.gpu_type, n.port) for n in nodes] == [
+        ("n1", 8, "h100", 17010),
+        ("n2", 8, "h100", 17011),
+        ("n3", 4, "t4", 17012),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot read ''"),
+        ("8", "cannot read '8'"),
+        ("4y8", "cannot read '4y8'"),
+        ("4x8,", "cannot read ''"),
+        ("4x8:", "cannot read '4x8:'"),
+        ("4x8:h100;rm", "cannot read"),
+        ("4x8:h100 x", "cannot read"),
+        ("0x8", "no node"),
+        ("2x0", "1 to 64 GPUs"),
+        ("2x65", "1 to 64 GPUs"),
+        ("999999x1", "more than 1000 nodes"),
+        ("1x2:t4,1x2", "every part a GPU type"),
+        ("٣x8", "cannot read"),
+    ],
+)
+def test_bad_nodes_say_what_is_wrong_with_an_example(text, says):
+    with pytest.raises(InputError, match="--nodes") as error:
+        parse_nodes(text)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_port": 80},
+        {"base_port": 65530},
+        {"users": -1},
+        {"users": 100},
+        {"cpus": 0},
+        {"memory_mb": 0},
+        {"scheduler": "fifo"},
+        {"partitions": ()},
+    ],
+)
+def test_bad_options_are_refused(options):
+    with pytest.raises(InputError):
+        spec(**options)
+
+
+@pytest.mark.parametrize("directory", ["/tmp/" + "x" * 60, "/tmp/a b", "/tmp/a\nSlurmUser=x", "/tmp/a#b"])
+def test_a_directory_that_slurm_conf_cannot_hold_is_refused(directory):
+    with pytest.raises(InputError):
+        LabSpec(directory=Path(directory))
+
+
+def test_a_spec_survives_its_json():
+    given = spec(nodes="1x2:t4", settings={"daemon": {"mode": "shadow"}}, hooks_dir=Path("/x"), partitions=("a", "b"))
+    assert LabSpec.from_json(given.to_json()) == given
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names", "ports", "gres"),
+    [
+        ("2x4:h100,1x8:h100", ["n1", "n2", "n3"], ["17110", "17111", "17112"], ["4", "4", "8"]),
+        ("40x4:h100,1x8:h100", ["n[1-40]", "n41"], ["[17110-17149]", "17150"], ["4", "8"]),
+    ],
+)
+def test_every_node_has_its_own_port_and_in_a_large_lab_equal_neighbours_share_a_line(nodes, names, ports, gres):
+    lines = slurm_conf(spec(nodes=nodes, base_port=17100, cpus=16))
+    found = [line.split() for line in lines if line.startswith("NodeName=")]
+    assert [line[0] for line in found] == [f"NodeName={name}" for name in names]
+    assert [line[3] for line in found] == [f"Port={port}" for port in ports]
+    assert [line[-2] for line in found] == [f"Gres=gpu:h100:{gpus}" for gpus in gres]
+    assert all("CoresPerSocket=16" in line for line in found)
+
+
+def test_partitions_span_all_nodes_and_the_first_is_the_default():
+    lines = [line for line in slurm_conf(spec(nodes="3x1")) if line.startswith("PartitionName")]
+    assert [line.split()[:3] for line in lines] == [
+        ["PartitionName=gpu", "Nodes=n[1-3]", "Default=YES"],
+        ["PartitionName=other", "Nodes=n[1-3]", "Default=NO"],
+    ]
+
+
+def test_backfill_is_as_quick_as_slurm_allows():
+    [parameters] = [line for line in slurm_conf(spec()) if line.startswith("SchedulerParameters=")]
+    assert {"batch_sched_delay=0", "bf_interval=1", "bf_continue"} <= set(parameters.partition("=")[2].split(","))
+
+
+def test_hook_scripts_and_extra_lines_are_named_only_when_wanted():
+    plain = slurm_conf(spec())
+    assert not any(line.startswith(("JobSubmitPlugins", "Prolog")) for line in plain)
+    full = slurm_conf(spec(slurm_conf_extra="MaxArraySize=7"), {"Prolog": ROOT / "p"}, lua=True)
+    assert {"JobSubmitPlugins=lua", "Prolog=/tmp/lab/p", "MaxArraySize=7"} <= set(full)
+
+
+def test_gpu_tres_and_fair_share_need_accounting():
+    without = "\n".join(slurm_conf(spec(multifactor=True)))
+    assert "AccountingStorageTRES" not in without  # slurmctld would not start
+    assert "PriorityWeightFairshare" not in without
+    with_it = "\n".join(slurm_conf(spec(multifactor=True, accounting=True)))
+    assert "AccountingStorageTRES=gres/gpu" in with_it
+    assert "PriorityWeightFairshare" in with_it
+
+
+def test_gres_conf_groups_equal_neighbours():
+    text = conf.gres_conf(spec(nodes="2x8:h100,1x1:t4,1x8:h100"), LabPaths(ROOT))
+    assert text.splitlines() == [
+        "NodeName=n[1-2] Name=gpu Type=h100 File=/tmp/lab/dev/gpu[0-7]",
+        "NodeName=n3 Name=gpu Type=t4 File=/tmp/lab/dev/gpu0",
+        "NodeName=n4 Name=gpu Type=h100 File=/tmp/lab/dev/gpu[0-7]",
+    ]
+
+
+def test_asrpt_toml_is_read_back_with_every_path_in_the_lab():
+    given = spec(settings={"daemon": {"mode": "order"}, "policy": {"tau": 0.5}})
+    settings = parse_settings(tomllib.loads(conf.toml(conf.lab_settings(given, LabPaths(ROOT)))), "lab")
+    assert (settings.daemon.mode, settings.daemon.interval_s, settings.policy.tau) == ("order", 1.0, 0.5)
+    folders = (settings.paths.state, settings.paths.run, settings.paths.hook, settings.paths.spool)
+    assert all(folder.is_relative_to(ROOT) for folder in folders)
+    assert settings.slurm.partitions == ["gpu"]
+
+
+def test_train_and_the_daemon_have_the_same_fabric_by_default():
+    fabric = FabricSettings()
+    assert (fabric.inter_bytes_per_s, fabric.intra_bytes_per_s) == (train.DEFAULT_INTER, train.DEFAULT_INTRA)
+    table = conf.lab_settings(spec(), LabPaths(ROOT))["fabric"]
+    assert FabricSettings(**table) == fabric
+
+
+def test_the_lua_file_names_the_module_and_the_hook_folder():
+    assert 'dofile("/tmp/lab/etc/job_submit_asrpt.lua").open("/tmp/lab/asrpt/hook")' in conf.lua_conf(LabPaths(ROOT))
+
+
+def test_every_folder_lies_in_a_top_level_folder_that_down_may_delete():
+    tops = {folder.name for folder in LabPaths(ROOT).top_level()}
+    assert tops == {"etc", "log", "pids", "munge", "dev", "ctld", "d", "db", "asrpt", "lib", "bin", "home"}

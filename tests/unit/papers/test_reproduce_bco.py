@@ -1,0 +1,151 @@
+"""asrpt-sim reproduce bco-...: what is planned for the figures, and verdicts that follow from what came out."""
+
+import pytest
+import typer
+from PIL import Image
+from slurm_asrpt_cli.sim.reproduce import add_commands
+from typer.testing import CliRunner
+
+from papers.asrpt.page import FAILS, HOLDS, PARTLY
+from papers.seeded import Seeds
+from papers.sjf_bco.page import VERDICTS, bco_page
+from papers.sjf_bco.plots import write_pictures
+from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, SERVERS, Point, Setting, direction, run, settings
+from papers.sjf_bco.workload import EXTRA, MIX, SIZES, paper_batch
+from slurm_asrpt.core.timing.ring import iteration_time, time_range
+from slurm_asrpt.errors import InputError
+
+
+@pytest.mark.parametrize("extra", [EXTRA, 0.6])
+def test_batches_are_as_the_paper_says(extra):
+    batch = paper_batch(3, extra=extra)
+    assert sorted(job.gpus for job in batch.jobs) == [gpus for gpus, number in MIX.items() for _ in range(number)]
+    assert len(batch.jobs) == 160
+    assert set(batch.servers.sizes) <= set(SIZES)
+    assert len(batch.servers.sizes) == 20
+    for job, ring, links in zip(batch.jobs, batch.rings, batch.links, strict=True):
+        least, most = time_range(ring, batch.servers.sizes, links)
+        alone = ring.computation + 2 * ring.gradient / ring.gpus * (ring.gpus - 1) / links.inter
+        assert 1000 <= job.iterations <= 6000
+        assert alone * (1 - 1e-9) >= 0.01
+        assert alone <= 0.05 * (1 + 1e-9)
+        assert alone * job.iterations * (1 + 1e-9) >= 50
+        assert alone * job.iterations <= 300 * (1 + 1e-9)
+        assert job.estimate == least * job.iterations
+        assert most - alone <= extra * most * (1 + 1e-9)
+        assert (most > least) == (job.gpus > 1)
+        assert job.time((1,) * min(job.gpus, 20), (max(batch.servers.sizes),) * min(job.gpus, 20) * (job.gpus > 1)) <= (
+            most * (1 + 1e-9)
+        )
+        assert job.time((job.gpus,), ()) == iteration_time(ring, 1, 0, links)
+
+
+def test_seeds_make_the_batches_and_fewer_servers_are_the_first_of_more():
+    assert paper_batch(1).servers == paper_batch(1).servers != paper_batch(2).servers
+    assert [job.estimate for job in paper_batch(1).jobs] == [job.estimate for job in paper_batch(1).jobs]
+    assert paper_batch(1, 10).servers.sizes == paper_batch(1).servers.sizes[:10]
+    assert len(paper_batch(0, jobs=200).jobs) == 200
+
+
+def test_a_figure_is_made_and_told_in_a_page():
+    told = []
+    points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
+    assert told[-1][:2] == (8, 8)
+    text = bco_page(["bco-fig7"], points, Seeds(5, 1))
+    assert "asrpt-sim reproduce bco-fig7 --seed 5 --seeds 1" in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    assert all(line.count("|") == 6 for line in lines)
+
+
+def flat(*values):
+    """A point of three seeds that differ a little."""
+    return Point(*(tuple(value + more for more in (0.0, 1.0, 2.0)) for value in values), (1.0,) * 3, (1,) * 3)
+
+
+def verdict(figure, value):
+    """Of figures where every setting came to ``value(setting)``, makespan and mean."""
+    return VERDICTS[figure]({one: flat(value(one), value(one)) for one in settings(figure)})
+
+
+def test_changes_within_the_seeds_do_not_count():
+    assert direction([1, 2, 3], [1.5, 2.6, 3.4]) == 1
+    assert direction([1, 2, 3], [0.5, 1.4, 2.6]) == -1
+    assert direction([1, 2, 3], [3, 2, 1.1]) == 0
+    assert direction([5], [5]) == 0
+
+
+@pytest.mark.parametrize(("ours", "status"), [(80, HOLDS), (150, FAILS)])
+def test_fig4(ours, status):
+    assert verdict("bco-fig4", lambda one: ours if one.planner == "sjf-bco" else 100)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("row", "status"),
+    [((90, 80, 70, 80, 90, 60), HOLDS), ((90, 80, 70, 60, 50, 40), PARTLY), ((10, 20, 30, 40, 50, 60), FAILS)],
+)
+def test_fig5(row, status):
+    assert verdict("bco-fig5", lambda one: dict(zip(KAPPAS, row, strict=True))[one.kappa])[0] == status
+
+
+@pytest.mark.parametrize(("steepest", "status"), [("ff", HOLDS), ("ls", PARTLY)])
+def test_fig6(steepest, status):
+    def value(one):
+        return 1000 - one.servers * (20 if one.planner == steepest else 10)
+
+    found, sentences = verdict("bco-fig6", value)
+    assert found == status
+    assert sentences[-1].endswith(f"{steepest}.")
+    assert verdict("bco-fig6", lambda one: one.servers)[0] == FAILS
+    assert SERVERS[0] == 10
+
+
+@pytest.mark.parametrize(
+    ("row", "status"), [((9, 8, 7, 6), HOLDS), ((9, 9, 8, 6), PARTLY), ((6, 7, 8, 9), FAILS), ((9, 9, 9, 9), FAILS)]
+)
+def test_fig7(row, status):
+    assert verdict("bco-fig7", lambda one: 10 * dict(zip(LAMBDAS, row, strict=True))[one.factor])[0] == status
+
+
+def test_the_figures_have_the_papers_axes():
+    assert {one.planner for one in settings("bco-fig4")} == {"sjf-bco", "ff", "ls", "rand"}
+    assert {one.servers for one in settings("bco-fig6")} == set(SERVERS) >= {10, 20}
+    assert Setting(kappa=1, factor=8.0) in settings("bco-fig7")
+    assert len(FIGURES) == 4
+
+
+def test_every_figure_is_drawn_from_its_own_points(tmp_path):
+    """A setting that a picture does not show, or shows and nobody has measured, is an error."""
+    for figure in FIGURES:
+        asked = Asked({one: Point((400.0, 500.0 + number), (90.0, 100.0), (1.0, 1.0), (1, 1))
+                       for number, one in enumerate(settings(figure))})  # fmt: skip
+        assert write_pictures([figure], asked, tmp_path / "page.md") == {figure: f"page-{figure}.png"}
+        assert asked.seen == set(settings(figure))
+        assert (tmp_path / f"page-{figure}.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_pictures([figure], asked, tmp_path / "nowhere" / "page.md")
+
+
+class Asked(dict):
+    """Notes what it was asked for."""
+
+    def __getitem__(self, key):
+        self.__dict__.setdefault("seen", set()).add(key)
+        return super().__getitem__(key)
+
+
+def test_the_command_writes_the_page(tmp_path, monkeypatch):
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    add_commands(app)
+    monkeypatch.setattr("papers.sjf_bco.simulations.QUICK_SEEDS", 1)
+    page = tmp_path / "page.md"
+    done = CliRunner().invoke(app, ["reproduce", "bco-fig4", "--quick", "-j", "1", "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert text.startswith("# The simulations of the SJF-BCO paper")
+    assert "--seeds 1" in text
+    assert "(page-bco-fig4.png)" in text
+    with Image.open(tmp_path / "page-bco-fig4.png") as picture:
+        assert picture.width > picture.height > 100
+    assert isinstance(CliRunner().invoke(app, ["reproduce", "bco-fig3"]).exception, InputError)

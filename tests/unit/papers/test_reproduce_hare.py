@@ -1,0 +1,97 @@
+"""asrpt-sim reproduce hare-...: the jobs, the figures that are planned, and verdicts that follow from what came out."""
+
+import pytest
+
+from papers.asrpt.page import FAILS, HOLDS, PARTLY
+from papers.hare.models import MODELS, TESTBED, switch_s
+from papers.hare.page import hare_page
+from papers.hare.simulations import FIGURES, OFFLINE, ONLINE, Outcome, figures, run
+from papers.hare.workload import RoundOptions, jobs_of
+from papers.seeded import Seeds
+
+
+def test_models_are_as_table_iii_and_fig_1_say():
+    by_name = {model.name: model for model in MODELS}
+    assert by_name["ResNet50"].speed("V100") == pytest.approx(7)
+    assert by_name["ResNet50"].speed("T4") == pytest.approx(2)
+    assert by_name["GraphSAGE"].speed("V100") == pytest.approx(2)
+    for model in MODELS:
+        mean_s = sum(n * model.compute_s(gpu) for gpu, n in TESTBED.items()) / sum(TESTBED.values())
+        assert switch_s("hare")[model.name] / mean_s == pytest.approx(model.share)
+        assert model.compute_s("K80", batch=2) == pytest.approx(2 * model.compute_s("K80"))
+
+
+def test_columns_of_a_figure_differ_in_what_its_axis_says_alone():
+    slow, fast = (jobs_of(RoundOptions(jobs=40, seed=3, gbit=gbit)) for gbit in (10.0, 25.0))
+    assert [(j.arrival_s, j.rounds, j.tasks, j.compute_s) for j in slow] == [
+        (j.arrival_s, j.rounds, j.tasks, j.compute_s) for j in fast
+    ]
+    assert all(max(a.sync_s) == pytest.approx(2.5 * max(b.sync_s)) for a, b in zip(slow, fast, strict=True))
+    fleet = RoundOptions(gpus=15, level="testbed").fleet
+    assert dict(zip(fleet.types, fleet.counts, strict=True)) == TESTBED
+
+
+def test_figures_have_the_papers_columns_and_schedulers():
+    known = figures()
+    assert list(known) == list(FIGURES)
+    assert list(known["hare-fig16"].columns) == [f"{n} GPUs" for n in (100, 120, 140, 160, 180)]
+    assert {options.jobs for options in known["hare-fig16"].columns.values()} == {200}
+    assert known["hare-fig23"].policies == ONLINE
+    assert [cell.groups for cell in known["hare-fig24"].cells] == [10, 20, 40, 80, 160] * 2
+    assert {figures(4)["hare-fig22"].columns["160 GPUs"].gpus} == {40}
+
+
+def test_a_figure_is_made_and_told_in_a_page():
+    told = []
+    found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
+    assert told[-1][:2] == (10, 10)
+    text = hare_page(["hare-fig14"], found, Seeds(5, 2))
+    assert "asrpt-sim reproduce hare-fig14 --seed 5 --seeds 2" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    assert [row.split(" |")[0].strip("| ") for row in rows] == ["weighted, s", *OFFLINE]
+
+
+def invented(name, **means):
+    """Outcomes of a figure in which each policy has one figure in all columns, or one for each column."""
+    figure = figures()[name]
+    outcomes = {}
+    for cell in figure.cells:
+        column = next(column for column in figure.columns if figure.cell(column, cell.policy, cell.whole) == cell)
+        given = means[cell.policy.replace("-", "_")]
+        value = given[list(figure.columns).index(column)] if isinstance(given, list) else given
+        outcomes[cell] = Outcome(*([(value, value)] * 3), each=((value,), (value,)))
+    return outcomes
+
+
+OTHERS = {"srtf": 250.0, "sched_homo": 300.0, "sched_allox": 200.0, "gavel_fifo": 400.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "means", "status"),
+    [
+        ("hare-fig14", {"hare_offline": 100.0, **OTHERS}, HOLDS),
+        ("hare-fig14", {"hare_offline": 150.0, **OTHERS}, PARTLY),
+        ("hare-fig14", {"hare_offline": 250.0, **OTHERS}, FAILS),
+        ("hare-fig16", {"hare_offline": 100.0, **OTHERS}, HOLDS),
+        ("hare-fig16", {"hare_offline": 100.0, **OTHERS, "srtf": 150.0}, PARTLY),
+        ("hare-fig17", {"hare_offline": [100.0, 90.0, 80.0, 75.0, 70.0], **OTHERS}, HOLDS),
+        ("hare-fig17", {"hare_offline": [120.0, 115.0, 110.0, 105.0, 100.0], **OTHERS}, PARTLY),
+        ("hare-fig18", {"hare_offline": [100.0, 90.0, 80.0], **OTHERS}, HOLDS),
+        ("hare-fig18", {"hare_offline": [80.0, 90.0, 100.0], **OTHERS}, PARTLY),
+        ("hare-fig21", {"hare_offline": 100.0, **OTHERS, "sched_homo": [100.0, 150.0, 200.0]}, HOLDS),
+        ("hare-fig21", {"hare_offline": [150.0, 120.0, 100.0], **OTHERS}, FAILS),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 130.0, "hlas": 142.0, "gavel_fifo": 200.0, "hlas_known": 90.0},
+            HOLDS,
+        ),
+        (
+            "hare-fig26",
+            {"hlas_p": 100.0, "hlas_l": 99.0, "hlas": 101.0, "gavel_fifo": 200.0, "hlas_known": 98.0},
+            FAILS,
+        ),
+    ],
+)
+def test_verdicts_follow_from_the_figures(name, means, status):
+    text = hare_page([name], invented(name, **means), Seeds(0, 2))
+    assert f"**{status}.**" in text

@@ -1,0 +1,153 @@
+"""Intervals follow what the latest runs missed, of the user first: every user's ten and ninety per cent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.history.store import History, Origin, Run
+from slurm_asrpt.predict.conformal import KEPT, MOST_USERS, REMEMBERED_S, Misses
+
+RUN = Run("1", 1, end_time=200, state="COMPLETED", uid=7, group_id="0" * 16, iterations=100,
+          predicted_iterations=100, predicted_low=80, predicted_high=120)  # fmt: skip
+TRUTHS = st.floats(1, 1e9)
+
+
+def shares_beyond(truths: list[float]) -> tuple[float, float]:
+    """Of the last thousand of one user's runs, of which 80 to 125 was said."""
+    misses, beyond = Misses(), []
+    for truth in truths:
+        low, high = misses.around("u", 80, 100, 125)
+        beyond.append((truth < low, truth > high))
+        misses.learn("u", 80, 100, 125, truth)
+    below, above = np.mean(beyond[-1000:], axis=0)
+    return float(below), float(above)
+
+
+def test_wrong_intervals_come_to_one_in_ten_on_either_side() -> None:
+    rng = np.random.default_rng(0)
+    assert shares_beyond(rng.lognormal(math.log(300), 1.0, 2000).tolist()) == pytest.approx((0.1, 0.1), abs=0.02)
+
+
+def test_a_drift_is_followed() -> None:
+    """Runs grow and shrink by a factor of e in some three hundred, while the table goes on saying the same."""
+    rng = np.random.default_rng(1)
+    truths = [100 * math.exp(math.sin(place / 100) + rng.normal()) for place in range(2000)]
+    assert shares_beyond(truths) == pytest.approx((0.1, 0.1), abs=0.03)
+
+
+def test_too_wide_intervals_become_narrow() -> None:
+    misses = Misses()
+    for place in range(200):
+        misses.learn("u", 1, 100, 10_000, 95 + place % 11)
+    low, high = misses.around("u", 1, 100, 10_000)
+    assert 90 < low <= 100 <= high < 110
+
+
+@given(st.lists(TRUTHS, max_size=80), st.floats(1, 1e6), st.floats(1, 100), st.floats(1, 100))
+def test_the_figure_stays_inside_and_no_end_is_moved_beyond_what_was_missed(
+    truths: list[float], middle: float, down: float, up: float
+) -> None:
+    misses, low, high = Misses(), middle / down, middle * up
+    for truth in truths:
+        misses.learn("u", low, middle, high, truth)
+    found = misses.around("u", low, middle, high)
+    assert found[0] <= middle <= found[1]
+    assert min([low, *truths]) * (1 - 1e-9) <= max(found[0], 1.0)
+    assert found[1] <= max([high, middle, *truths]) * (1 + 1e-9)
+
+
+def test_without_runs_the_table_has_its_say() -> None:
+    assert Misses().around("u", 50, 100, 300) == (50, 300)
+
+
+def test_a_new_user_gets_everybodys_and_the_others_their_own() -> None:
+    misses = Misses()
+    for _ in range(KEPT):
+        misses.learn("long", 80, 100, 125, 1000)
+        misses.learn("short", 80, 100, 125, 100)
+    assert misses.around("long", 80, 100, 125)[1] == pytest.approx(1000)
+    assert misses.around("short", 80, 100, 125)[1] < 200
+    assert misses.around("new", 80, 100, 125)[1] == pytest.approx(1000)
+
+
+def test_who_has_but_the_numbers_says_the_same() -> None:
+    misses = Misses()
+    for _ in range(9):
+        misses.learn(7, 80, 100, 125, 1000)
+        misses.learn(8, 80, 100, 125, 90)
+    for uid in (7, 8, 9):
+        assert misses.moves().around(uid, 80, 100, 125) == misses.around(uid, 80, 100, 125)
+
+
+def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
+    misses = Misses()
+    for truth in [5000.0] * 200 + [100.0] * (KEPT + 20):
+        misses.learn("u", 90, 100, 110, truth)
+    assert misses.around("u", 90, 100, 110)[1] < 125
+
+
+def test_as_many_users_are_remembered_as_are_bearable() -> None:
+    misses = Misses()
+    for user in range(MOST_USERS + 10):
+        for _ in range(5):
+            misses.learn(user, 80, 100, 125, 20 if user in (9, 11) else 300)
+    assert misses.around(9, 80, 100, 125) == misses.around("new", 80, 100, 125)
+    assert misses.around(11, 80, 100, 125) != misses.around("new", 80, 100, 125)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "CANCELLED"},
+        {"state": "REQUEUED"},
+        {"predicted_iterations": 0},
+        {"predicted_high": 0},
+        {"iterations": 0},
+    ],
+)
+def test_what_teaches_no_predictor_moves_no_interval(change: dict[str, object]) -> None:
+    misses = Misses()
+    misses.ended(replace(RUN, **change))  # type: ignore[arg-type]
+    assert misses.around(7, 80, 100, 120) == (80, 120)
+    misses.ended(replace(RUN, iterations=900))
+    assert misses.around(7, 80, 100, 120)[1] > 130
+
+
+def test_a_tag_with_ends_in_the_wrong_order_does_no_harm() -> None:
+    misses = Misses()
+    misses.ended(replace(RUN, predicted_low=500, predicted_high=3))
+    low, high = misses.around(7, 500, 100, 3)
+    assert low <= 100 <= high
+
+
+def test_the_history_makes_them_anew_in_the_order_of_the_ends(tmp_path: Path) -> None:
+    truths = [50 + 37 * place % 400 for place in range(90)]
+    runs = [
+        replace(RUN, job_id=str(n), end_time=1000 + n, uid=n % 3, iterations=truth) for n, truth in enumerate(truths)
+    ]
+    live = Misses()
+    for run in runs:
+        live.ended(run)
+    with History(tmp_path / "h.sqlite") as history:
+        history.record(runs[::-1])
+        anew = Misses.of_history(history, 2000)
+    for user in (0, 1, 2, 3):
+        assert anew.around(user, 80, 100, 120) == live.around(user, 80, 100, 120)
+
+
+def test_imported_runs_and_those_long_ago_teach_nothing(tmp_path: Path) -> None:
+    end = REMEMBERED_S + 1000
+    wrong = [replace(RUN, job_id=f"c{n}", end_time=end + 9, iterations=9000, origin=Origin.CSV) for n in range(50)]
+    old = [replace(RUN, job_id=f"o{n}", end_time=999, iterations=9000) for n in range(50)]
+    late = [replace(RUN, job_id=f"l{n}", end_time=end) for n in range(20)]
+    with History(tmp_path / "h.sqlite") as history:
+        history.record([*wrong, *old, *late])
+        assert Misses.of_history(history, end).around(7, 80, 100, 120)[1] < 125
+        assert Misses.of_history(history, end - 1).around(7, 80, 100, 120)[1] > 500

@@ -1,0 +1,110 @@
+"""Predictions that go on learning while a simulation runs, and never from the future."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from slurm_asrpt.config.settings import PredictSettings
+from slurm_asrpt.core.cluster import Fabric, Node
+from slurm_asrpt.core.job import unprofiled
+from slurm_asrpt.predict.predictors import Chain, Lesson, fit, make_predictor, predictor_names
+from slurm_asrpt.sim.engine import simulate_named
+from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, taught
+from slurm_asrpt.sim.workload import Cluster, Options, build
+from slurm_asrpt.traces.generate import pai_like
+
+FABRIC = Fabric(inter=1e9, intra=1e11)
+
+
+def chain(group: str, user: str = "u", gpus: int = 1) -> Chain:
+    return chains_of([group], [user], [gpus])[0]
+
+
+def learner(name: str, past: dict[str, list[float]], jobs: list[str], retrain_s: float) -> Learner:
+    runs = [(chain(group), iterations) for group, values in past.items() for iterations in values]
+    known = taught(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
+    return Learner(Learning([chain(group) for group in jobs], known, retrain_s), begin=0.0)
+
+
+def test_what_has_ended_is_known_after_the_next_retraining_and_not_before() -> None:
+    mine = learner("forest", {}, ["a", "b"], 100)
+    mine.ended(0, 40.0, now=10.0)
+    assert mine.predict(0, now=99.0) == 0.0
+    assert mine.predict(0, now=100.0) == 40.0
+    assert mine.predict(1, now=100.0) == 0.0
+
+
+def test_runs_from_before_the_simulation_count() -> None:
+    mine = learner("forest", {"a": [10.0, 20.0]}, ["a"], 1)
+    assert mine.predict(0, now=0.0) == 15.0
+    mine.ended(0, 60.0, now=0.5)
+    assert mine.predict(0, now=2.0) == 30.0
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mean", 30), ("median", 20), ("last", 60)])
+def test_the_plain_ones_say_what_they_are_called(name: str, expected: int) -> None:
+    mine = learner(name, {"a": [10.0, 20.0]}, ["a"], 1)
+    mine.ended(0, 60.0, now=0.5)
+    assert mine.predict(0, now=2.0) == expected
+
+
+@pytest.mark.parametrize("name", predictor_names())
+def test_what_one_simulation_learns_no_other_knows(name: str) -> None:
+    known = taught(name, [chain("a")], np.array([10.0]))
+    first, second = (Learner(Learning([chain("a")], known, 1), begin=0.0) for _ in range(2))
+    first.ended(0, 1000.0, now=0.5)
+    assert first.predict(0, now=2.0) > 10
+    assert second.predict(0, now=2.0) == 10
+    assert predictions(known, [chain("a")]).tolist() == [10]
+
+
+def test_a_simulation_predicts_the_second_run_of_a_group_from_its_first() -> None:
+    table = JobTable(
+        (unprofiled(1),),
+        np.array([0.0, 10.0, 200.0]),
+        np.zeros(3, dtype=np.int64),
+        np.array([50.0, 50.0, 50.0]),
+        np.zeros(3),
+        groups=["g", "g", "g"],
+        learning=Learning([chain("g")] * 3, make_predictor("forest"), retrain_s=60),
+    )
+    result = simulate_named("fifo", [Node("n0", 4)], table, FABRIC)
+    assert result.table.predicted.tolist() == [0.0, 0.0, 50.0]
+
+
+def test_perfect_knows_everything_and_learns_nothing() -> None:
+    table = build(pai_like(200, 1, 0), Cluster(20), Options(models="none", predictor="perfect")).table
+    assert table.predicted.tolist() == table.iterations.tolist()
+    assert table.learning is None
+
+
+def test_an_unknown_predictor_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="expected, forest, forest-sklearn, last, mean, median, typical"):
+        make_predictor("oracle")
+
+
+def test_the_settings_know_every_predictor() -> None:
+    for name in predictor_names():
+        assert PredictSettings(predictor=name).predictor == name
+    with pytest.raises(ValidationError):
+        PredictSettings(predictor="oracle")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.integers(1, 10_000), min_size=4, max_size=30), min_size=2)
+)
+def test_a_forest_of_many_trees_says_what_a_simulation_takes_it_to_say(runs: dict[str, list[int]]) -> None:
+    """What spares a simulation its forests: a group's prediction is the mean of its runs, as the trees tend to it."""
+    lessons = [Lesson(chain(group), iterations) for group, values in runs.items() for iterations in values]
+    forest = fit("forest", lessons, 100, 0)
+    for group, values in runs.items():
+        array = np.array(values, dtype=float)
+        # the mean of 100 bootstrap means: standard error sd/sqrt(100 n), and whole iterations
+        tolerance = 6 * array.std() / np.sqrt(100 * len(values)) + 1
+        assert abs(forest[f"g{group}"].iterations - array.mean()) <= tolerance

@@ -1,0 +1,394 @@
+"""asrpt-sim what-if: the replay of what Slurm ran, its figures, its page and its command."""
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from slurm_asrpt_cli.sim.what_if import add_commands
+from typer.testing import CliRunner
+
+from slurm_asrpt.errors import InputError, SlurmError
+from slurm_asrpt.reporting import what_if as whatif_page
+from slurm_asrpt.sim import what_if as whatif
+from slurm_asrpt.sim.workload import Cluster
+from slurm_asrpt.traces import Trace, accounting, clean
+
+
+def trace_of(rows, name="jobs"):
+    """rows: (submit, group, gpus, duration, wait)."""
+    columns = ("submit_s", "group", "gpus", "duration_s", "wait_s")
+    frame = pd.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
+    return clean(name, frame.assign(job_id=[str(i) for i in range(len(rows))], time_limit_s=3600.0, queue="gpu"))
+
+
+def by_name(outcomes):
+    return {each.name: each.figures for each in outcomes}
+
+
+# the replay
+
+
+def test_slurms_own_wait_stands_beside_what_a_policy_does():
+    """One server of two GPUs. Slurm let the first job wait 100 s for nothing."""
+    past = whatif.replay(trace_of([(0, "a", 2, 50, 100), (10, "b", 1, 40, 140)]), [2])
+    outcomes, interrupted = whatif.compare(past, ["fifo"])
+    real, fifo = outcomes
+    assert not interrupted
+    assert (real.name, fifo.name) == (whatif.AS_IT_WAS, "fifo")
+    assert real.figures["mean_wait_s"] == 120
+    assert real.figures["mean_jct_s"] == 165
+    assert fifo.figures["mean_wait_s"] == 20  # 0 and 40
+    assert fifo.figures["max_wait_s"] == 40
+    assert fifo.figures["jct_over_real"] == pytest.approx(130 / 330)
+    assert fifo.figures["wait_over_real"] == pytest.approx(40 / 240)
+    assert real.figures["later_than_real"] == 0
+
+
+def test_nodes_need_not_be_alike():
+    past = whatif.replay(trace_of([(0, "a", 4, 10, 0), (0, "b", 2, 10, 0), (0, "c", 1, 10, 0)]), [4, 2, 1])
+    assert [node.gpus for node in past.cluster.nodes] == [4, 2, 1]
+    assert past.cluster.text == "1 x 4 + 1 x 2 + 1 x 1 GPUs"
+    outcomes, _ = whatif.compare(past, ["fifo", "asrpt-perfect", "easy-backfill"])
+    assert by_name(outcomes)["fifo"]["max_wait_s"] == 0
+    assert all(each.figures["never_started"] == 0 for each in outcomes)
+
+
+def test_jobs_larger_than_all_nodes_are_left_out_and_counted():
+    past = whatif.replay(trace_of([(0, "a", 5, 10, 0), (5, "b", 4, 10, 0)]), [2, 2])
+    assert past.notes["too_large"] == 1
+    assert len(past.table) == 1
+    assert any("1 larger than the nodes found" in line for line in whatif.remarks(past))
+    with pytest.raises(InputError):
+        whatif.replay(trace_of([(0, "a", 5, 10, 0)]), [2, 2])
+
+
+def test_jobs_without_a_known_wait_are_replayed_but_in_no_figure():
+    past = whatif.replay(trace_of([(0, "a", 1, 10, np.nan), (0, "b", 1, 10, 3)]), [1])
+    outcomes, _ = whatif.compare(past, ["fifo"])
+    assert [each.figures["jobs"] for each in outcomes] == [1, 1]
+    assert outcomes[1].figures["mean_wait_s"] == 10  # it waits for the other
+    assert past.notes["wait_unknown"] == 1
+
+
+def test_medians_know_only_what_had_ended():
+    """Ends at 10, 35 (after waiting 20), 1000."""
+    rows = [(0, "a", 1, 10, 0), (5, "a", 1, 10, 20), (9, "a", 1, 991, 0), (10, "a", 1, 30, 0), (40, "a", 1, 1, 0)]
+    predicted = whatif.online_medians(trace_of(rows).jobs)
+    assert predicted.tolist() == [0, 0, 0, 10, 10]
+    assert whatif.online_medians(trace_of([*rows, (2000, "a", 1, 1, 0)]).jobs)[-1] == 10  # of 1 10 10 30 991
+    assert whatif.online_medians(trace_of([(0, "a", 1, 5, 0), (9, "b", 1, 1, 0)]).jobs)[1] == 0
+
+
+def test_a_forest_learns_from_the_history_only():
+    rows = [(100 * i, "a", 1, 10, 0) for i in range(10)] + [(100 * i, "a", 1, 500, 0) for i in range(10, 20)]
+    past = whatif.replay(trace_of(rows), [4], history=0.5)
+    assert len(past.table) == 10
+    assert past.table.predicted.tolist() == [10] * 10
+    assert past.notes["history_jobs"] == 10
+    assert len(past.wait) == 10
+
+
+def test_more_gpus_in_use_than_the_nodes_have_is_said():
+    past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (5, "b", 2, 10, 0), (15, "c", 2, 9, 0)]), [2])
+    assert past.notes["most_gpus_in_use"] == 4
+    assert any("nodes are missing" in line for line in whatif.remarks(past))
+    one_by_one = trace_of([(0, "a", 2, 10, 0), (10, "b", 2, 10, 0)])  # one ends as the other starts
+    assert whatif.most_in_use(one_by_one.jobs) == 2
+
+
+def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
+    past = whatif.replay(trace_of([(0, "a", 2, 10, 0), (0, "b", 2, 10, 0)]), [2])
+    outcomes, _ = whatif.compare(past, ["fifo"])
+    json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
+    assert past.notes["load"] is None
+    assert "2 jobs that came within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
+
+
+def test_what_is_said_of_predictions_is_what_was_done():
+    trace = trace_of([(100 * i, "a", 1, 10, 0) for i in range(20)])
+    told = {}
+    for history, retrain in ((0.0, 60.0), (0.5, 0.0), (0.5, 5400.0)):
+        past = whatif.replay(trace, [4], history, retrain_s=retrain)
+        told[history, retrain] = past.table.learning is not None, past.notes["predictor"]
+        assert ("from the history)" in whatif.remarks(past)[0]) == bool(history)
+    assert told == {
+        (0.0, 60.0): (False, "median of the group's earlier runs"),
+        (0.5, 0.0): (False, "forest on the history"),
+        (0.5, 5400.0): (True, "forest on the history, learning again every 1.5 h"),
+    }
+
+
+def test_only_ones_own_jobs_is_said():
+    """PrivateData shows a user nothing else, and alone on the cluster nobody waits."""
+    trace = trace_of([(0, "a", 1, 10, 0), (5, "b", 1, 10, 0)])
+    trace.jobs["user"] = "eve"
+    assert [accounting.only_user(trace, user) for user in ("eve", "bob", "root")] == ["eve", "", ""]
+    past = whatif.replay(trace, [1])
+    assert not any("PrivateData" in line for line in whatif.remarks(past))
+    past = dataclasses.replace(past, notes={**past.notes, "only_user": "eve"})
+    assert any("PrivateData" in line for line in whatif.remarks(past))
+
+
+def test_the_default_policies_exist():
+    names = whatif.default_policies()
+    assert names[:4] == ["fifo", "easy-backfill", "wcs-workload", "asrpt"]
+    assert whatif.checked_policies(",".join(names)) == names
+    with pytest.raises(InputError, match="known: "):
+        whatif.checked_policies("fifo,magic")
+
+
+# the cluster
+
+
+def test_a_cluster_of_unequal_servers():
+    cluster = Cluster.of([4, 8, 8])
+    assert (cluster.servers, cluster.gpus, cluster.total_gpus, cluster.text) == (3, 8, 20, "2 x 8 + 1 x 4 GPUs")
+    assert Cluster.of([8, 8]) == Cluster(2, 8)
+    assert Cluster(2, 8).text == "2 x 8 GPUs"
+    assert Cluster(3, 8, node_gpus=[4, 8, 8]) == cluster
+    for wrong in ([], [0, 4]):
+        with pytest.raises(ValueError, match="GPU"):
+            Cluster.of(wrong)
+    with pytest.raises(ValueError, match="listed"):
+        Cluster(3, 8, node_gpus=(4, 8))
+
+
+# what a login node says
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        ("30days", "now-30days"),
+        ("1day", "now-1days"),
+        ("2weeks", "now-2weeks"),
+        ("12 hours", "now-12hours"),
+        ("2024-05-31", "2024-05-31T00:00:00"),
+        ("2024-05-31T12:30", "2024-05-31T12:30:00"),
+    ],
+)
+def test_since(text, argument):
+    assert accounting.since_argument(text) == argument
+
+
+@pytest.mark.parametrize(
+    "text", ["", "30", "days", "0days", "3 fortnights", "2024-13-01", "now; rm", "-1days", "٣days"]
+)
+def test_since_that_cannot_be_read(text):
+    with pytest.raises(InputError, match="30days"):
+        accounting.since_argument(text)
+
+
+def test_since_in_the_future():
+    for text in ("2999-01-01", "2999-01-01T00:00:00+02:00"):
+        with pytest.raises(InputError, match="not in the past"):
+            accounting.since_argument(text)
+
+
+def test_nodes_of_sinfo_each_once():
+    lines = ["n1|gpu:a100:4(S:0-1)|idle"] * 2 + ["n2|(null)|idle", "n3|gpu:2,shard:8|down*", "n4|gpu:t4:1|mixed", ""]
+    assert [(node.name, node.gpus, node.state) for node in accounting.parse_sinfo("\n".join(lines))] == [
+        ("n1", 4, "idle"),
+        ("n3", 2, "down"),
+        ("n4", 1, "mixed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "n1|(null)|idle", "n1 gpu:4", "|gpu:4|idle", "n[1-2]|gpu:4|idle", "n1|gpu:::|idle", "\x1b[31m|x"]
+)
+def test_nodes_that_cannot_be_read(text):
+    with pytest.raises(InputError):
+        accounting.parse_sinfo(text, "nodes.txt")
+
+
+def fake(folder, name, lines, code=0):
+    """A command that notes its arguments and prints lines."""
+    path = folder / name
+    noted = folder / f"{name}.asked"
+    note = f'printf "%s\\n" "$LC_ALL" "$SLURM_TIME_FORMAT" "$@" > {noted}'
+    path.write_text(f'#!/bin/sh\n{note}\ncat <<"END"\n{lines}\nEND\nexit {code}\n')
+    path.chmod(0o755)
+    return noted
+
+
+def test_what_sacct_and_sinfo_are_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    asked = fake(tmp_path, "sacct", "JobID|User")
+    assert accounting.ask_sacct(("JobID", "User"), "now-30days", "gpu", "|x|") == "JobID|User\n"
+    locale, times, *arguments = asked.read_text().splitlines()
+    assert (locale, times) == ("C", "%s")
+    assert arguments == [
+        *("--allusers", "--allocations", "--parsable2", "--format=JobID,User"),
+        *("--delimiter=|x|", "--starttime=now-30days", "--endtime=now", "--partition=gpu"),
+    ]
+    asked = fake(tmp_path, "sinfo", "n1|gpu:4|idle")
+    assert accounting.parse_sinfo(accounting.ask_sinfo("gpu"))[0].gpus == 4
+    assert asked.read_text().splitlines()[2:] == ["--Node", "--noheader", "--format=%N|%G|%T", "--partition=gpu"]
+
+
+def test_a_slurm_that_fails_or_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="--dump"):
+        accounting.ask_sinfo()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    fake(tmp_path, "sinfo", "", code=3)
+    with pytest.raises(SlurmError, match=r"sinfo failed: exit status 3; .*--servers"):
+        accounting.ask_sinfo()
+
+
+# the page
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_escapes_and_loads_nothing():
+    past = whatif.replay(trace_of([(0, "a", 1, 10, 5)], "<script>alert(1)</script>\x1b[2J"), [1])
+    outcomes, _ = whatif.compare(past, ["fifo"])
+    outcomes.append(whatif.Outcome("<img src=x onerror=y>", outcomes[0].wait, outcomes[0].figures))
+    html = whatif_page.page(past, outcomes, interrupted=True)
+    page = Page(html)
+    assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in page.tags}
+    assert not re.search(r"https?:|url\(|src=x onerror=y>", html.replace("&gt;", ""))
+    assert "\x1b" not in html
+    words = " ".join(page.text)
+    assert whatif.AS_IT_WAS in words
+    assert "Interrupted" in words
+    assert all(line in words for line in whatif.LIMITS)
+    assert sum(tag == "polyline" for tag, _ in page.tags) == 3
+
+
+def test_the_axis_has_ticks_for_short_waits_as_for_long_ones():
+    """All under a minute: one tick says nothing of where 10 s are. Of weeks there is no room for all."""
+    for most in (10.0, 45.0, 3600.0, 1e7):
+        ticks = whatif_page._ticks(most)
+        places = sorted(whatif_page._x(at, most) for at, _ in ticks)
+        assert len(ticks) >= 4
+        assert all(at <= most for at, _ in ticks)
+        assert min(after - before for before, after in pairwise(places)) >= whatif_page._APART
+    outcomes = [whatif.Outcome("fifo", np.array([0.0, 7.0, 45.0]), {})]
+    assert {"1 s", "10 s", "30 s"} <= set(Page(whatif_page.curves(outcomes)).text)
+
+
+# the command
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    """Run ``asrpt-sim what-if`` with sacct's text read by a stand-in: submit|gpus|duration|wait per line."""
+
+    def parse(text, source, separator="|"):
+        rows = [line.split("|") for line in text.splitlines()]
+        return trace_of([(float(s), "a", int(g), float(d), float(w)) for s, g, d, w in rows], source)
+
+    monkeypatch.setattr(accounting, "parse_jobs", parse)
+    monkeypatch.setattr(accounting, "sacct_fields", lambda: ("JobID", "User"))
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    add_commands(app)
+    return lambda *words: CliRunner().invoke(app, ["what-if", *words])
+
+
+def test_a_dump_and_its_nodes(ask, tmp_path):
+    jobs, nodes, html = tmp_path / "jobs.txt", tmp_path / "nodes.txt", tmp_path / "out.html"
+    jobs.write_text("0|2|50|100\n10|1|40|140\n")
+    nodes.write_text("n1|gpu:2|idle\n")
+    done = ask("--dump", str(jobs), "--nodes", str(nodes), "-p", "fifo", "-o", str(html))
+    assert done.exit_code == 0, done.output
+    assert re.search(r"Slurm as it was +2.0 min", done.output)
+    assert re.search(r"fifo +20 s", done.output)
+    assert "not replayed" in done.output
+    assert "Slurm as it was" in html.read_text()
+    found = json.loads(ask("--dump", str(jobs), "--servers", "1", "--gpus-per-server", "2", "--json").stdout)
+    assert [row["policy"] for row in found["rows"]] == [whatif.AS_IT_WAS, *whatif.default_policies()]
+    assert found["notes"]["cluster"] == "1 x 2 GPUs"
+
+
+def test_of_a_dump_all_jobs_count(ask, tmp_path):
+    (tmp_path / "jobs.txt").write_text("0|2|50|100\n")
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--since", "2weeks")
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == "--since is for --sacct: of a file all jobs count"
+
+
+@pytest.mark.parametrize(
+    ("width", "left"), [(52, ["MEAN_WAIT", "RATIO_TO_SLURM"]), (80, ["99%_WAIT", "RATIO_TO_SLURM"])]
+)
+def test_a_narrow_terminal_shows_what_matters_most(ask, tmp_path, monkeypatch, width, left):
+    (tmp_path / "jobs.txt").write_text("0|2|50|100\n10|1|40|140\n")
+    monkeypatch.setattr("slurm_asrpt_cli.sim.what_if.terminal_width", lambda: width)
+    done = ask("--dump", str(tmp_path / "jobs.txt"), "--servers", "1", "-p", "fifo")
+    titles, *rows = done.stdout.splitlines()[:3]
+    assert set(left) <= set(titles.split())
+    assert all(len(line) <= width and "…" not in line for line in (titles, *rows))
+
+
+def test_live(ask, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    asked = fake(tmp_path, "sacct", "0|1|50|100")
+    fake(tmp_path, "sinfo", "n1|gpu:2|idle\nn2|gpu:4|idle")
+    done = ask("--sacct", "--since", "2weeks", "-p", "fifo")
+    assert done.exit_code == 0, done.output
+    assert "--starttime=now-2weeks" in asked.read_text()
+    assert "1 x 4 + 1 x 2 GPUs" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "--format=JobID,User"),
+        (("--sacct", "--dump", "x"), "one of"),
+        (("--dump", "JOBS"), "--servers"),
+        (("--dump", "JOBS", "--servers", "1", "--nodes", "x"), "one of"),
+        (("--dump", "missing.txt", "--servers", "1"), "cannot be read"),
+        (("--dump", "JOBS", "--servers", "1", "-p", "magic"), "known: "),
+        (("--dump", "JOBS", "--servers", "1", "--partition", "$(x)"), "partitions"),
+        (("--dump", "JOBS", "--servers", "1", "--partition", "other"), "no job"),
+        (("--dump", "JOBS", "--servers", "1", "-o", "no/such/place.html"), "folder"),
+        (("--sacct", "--since", "yesterday"), "30days"),
+        (("--dump", "JOBS", "--servers", "1", "--retrain", "often"), "--retrain"),
+    ],
+)
+def test_bad_input(ask, tmp_path, words, says):
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text("0|1|50|100\n")
+    done = ask(*(str(jobs) if word == "JOBS" else word for word in words))
+    assert isinstance(done.exception, InputError), done.output
+    assert says in str(done.exception)
+
+
+def test_sacct_as_the_trace_readers_read_it():
+    sacct = pytest.importorskip("slurm_asrpt.traces.sacct", reason="the readers of sacct are not there yet")
+    if not hasattr(sacct, "parse_sacct"):
+        pytest.skip("the readers of sacct are not there yet")
+    cells = {
+        "JobID": "7", "JobIDRaw": "7", "User": "eve|x", "Partition": "gpu", "Submit": "1000", "Start": "1060",
+        "End": "1160", "Elapsed": "00:01:40", "ElapsedRaw": "100", "Timelimit": "01:00:00", "TimelimitRaw": "60",
+        "State": "COMPLETED", "ReqTRES": "cpu=1,gres/gpu=2", "AllocTRES": "cpu=1,gres/gpu=2", "NNodes": "1",
+        "AdminComment": "", "JobName": "train",
+    }  # fmt: skip
+    fields = accounting.sacct_fields()
+    row = "##".join(cells.get(field, "") for field in fields)
+    trace = accounting.parse_jobs("##".join(fields) + "\n" + row + "\n", "jobs.txt", "##")
+    assert isinstance(trace, Trace)
+    row = trace.jobs.iloc[0]
+    assert (row["gpus"], row["duration_s"], row["wait_s"]) == (2, 100, 60)
+    with pytest.raises(InputError):
+        accounting.parse_jobs("", "jobs.txt")

@@ -1,0 +1,76 @@
+"""From a trace to a simulation: sizes, load, and predictions that know nothing of the future."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.traces import clean
+from slurm_asrpt.traces.generate import pai_like
+
+
+def frame(**columns: object) -> pd.DataFrame:
+    return pd.DataFrame({"job_id": ["a", "b", "c", "d"], "gpus": 1, "user": "u", "group": "g", **columns})
+
+
+def test_predictions_know_only_what_had_ended_before_the_first_simulated_job() -> None:
+    trace = clean("t", frame(submit_s=[0, 10, 20, 30], duration_s=[5, 1000, 70, 90]))
+    workload = build(trace, Cluster(2), Options(models="none", history=0.5, predictor="mean"))
+    assert workload.table.predicted.tolist() == [5, 5]  # not (5 + 1000) / 2: that one still ran at 20
+
+
+def test_an_unseen_group_is_predicted_zero_iterations() -> None:
+    trace = clean("t", frame(submit_s=[0, 10, 20, 30], duration_s=[5, 5, 7, 9], group=["g", "g", "g", "h"]))
+    workload = build(trace, Cluster(2), Options(models="none", history=0.5, predictor="median"))
+    assert workload.table.predicted.tolist() == [5, 0]
+
+
+def test_the_load_is_what_was_asked_for() -> None:
+    workload = build(pai_like(4000), options=Options(load=1.3))
+    assert offered_load(workload.table, workload.cluster) == pytest.approx(1.3)
+
+
+def test_iterations_are_the_run_time_over_the_best_iteration_time() -> None:
+    trace = pai_like(2000)
+    workload = build(trace, options=Options(history=0.0, predictor="perfect"))
+    alphas = workload.table.best_alphas(workload.cluster.nodes, workload.cluster.fabric)
+    np.testing.assert_allclose(workload.table.iterations * alphas, trace.jobs["duration_s"])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+def test_the_share_of_single_gpu_jobs_can_be_set(share: float) -> None:
+    table = build(pai_like(20_000), options=Options(history=0.0, single_gpu=share, predictor="perfect")).table
+    assert (table.gpus == 1).mean() == pytest.approx(share, abs=0.03)
+
+
+def test_jobs_of_one_group_and_size_run_the_same_model() -> None:
+    table = build(pai_like(5000), options=Options(history=0.0, predictor="perfect")).table
+    assert (pd.DataFrame({"g": table.groups, "p": table.profile}).groupby("g")["p"].nunique() == 1).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"models": "x"}, {"predictor": "x"}, {"single_gpu": 1.5}, {"history": 1.0}, {"load": 0.0}]
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"must be|between|history|load"):
+        Options(**wrong)  # type: ignore[arg-type]
+
+
+def test_rows_that_cannot_be_are_counted_under_their_first_fault() -> None:
+    raw = pd.DataFrame(
+        {
+            "job_id": ["a", "b", "c", "d", "e", "f", "a", ""],
+            "submit_s": [5, None, 3, 4, 5, 6, 7, 8],
+            "gpus": [1, 1, 0, "x", 1, 2.5, 1, 1],
+            "duration_s": [10, 10, 10, 10, -1, 10, 10, 10],
+        }
+    )
+    trace = clean("t", raw)
+    assert len(trace) == 1
+    assert trace.rows == 8
+    assert sum(trace.left_out.values()) == 7
+    assert trace.left_out["negative run time"] == 1
+    assert trace.left_out["job id repeated"] == 1
+    assert trace.jobs["submit_s"].tolist() == [0]

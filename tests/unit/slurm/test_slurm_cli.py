@@ -1,0 +1,183 @@
+"""CliClient against small programs that stand in for squeue and scontrol."""
+
+import shutil
+import time
+
+import pytest
+
+from slurm_asrpt.config.settings import SlurmSettings
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.parse import parse_update_errors
+from slurm_asrpt.slurm.records import Update
+
+
+@pytest.fixture
+def client(tmp_path):
+    return CliClient(SlurmSettings(bin_dir=str(tmp_path), timeout_s=0.5, conf="/lab/slurm.conf"))
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(name, script):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    return write
+
+
+READS = {
+    "jobs": ("squeue", lambda c: c.jobs()),
+    "nodes": ("scontrol", lambda c: c.nodes()),
+    "config": ("scontrol", lambda c: c.config()),
+    "allocations": ("scontrol", lambda c: c.allocations(["1"])),
+    "update": ("scontrol", lambda c: c.update([Update("1", {"StartTime": "now"})])),
+    "signal": ("scancel", lambda c: c.signal("1", "USR1", batch=True)),
+    "requeue": ("scontrol", lambda c: c.requeue("1")),
+}
+each_call = pytest.mark.parametrize(("name", "call"), READS.values(), ids=READS)
+
+
+@each_call
+def test_a_hanging_program_is_given_up_in_time(client, program, name, call):
+    program(name, "exec sleep 20")
+    before = time.monotonic()
+    with pytest.raises(SlurmError, match=rf"{name} did not answer within 0.5 s"):
+        call(client)
+    assert time.monotonic() - before < 5
+
+
+@each_call
+def test_a_missing_program_is_named_with_the_remedy(client, name, call):
+    with pytest.raises(SlurmError, match=r"cannot be run \(No such file or directory\); set slurm.bin_dir or PATH"):
+        call(client)
+
+
+@pytest.mark.parametrize("name", ["jobs", "nodes", "config", "signal", "requeue"])
+def test_a_failing_program_is_quoted_on_one_printable_line(client, program, name):
+    command, call = READS[name]
+    program(command, r"printf 'slurm_load: away\n\033[31mfar\n' >&2; exit 1")
+    with pytest.raises(SlurmError) as caught:
+        call(client)
+    assert str(caught.value) == command + r" failed: slurm_load: away \x1b[31mfar"
+
+
+def test_a_program_that_fails_silently_gives_its_status(client, program):
+    program("squeue", "exit 7")
+    with pytest.raises(SlurmError, match="exit status 7"):
+        client.jobs()
+
+
+def test_times_are_asked_for_as_seconds_wherever_the_controller_is(tmp_path, program, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    program("scontrol", 'echo "SLURM_VERSION = $SLURM_TIME_FORMAT $TZ"')
+    assert CliClient(SlurmSettings(bin_dir=str(tmp_path))).config().version == "%s UTC0"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jobs", "not json"),
+        ("jobs", "[]"),
+        ("jobs", '{"jobs": [{}]}'),
+        ("jobs", r"\377\376"),
+        ("nodes", "NodeName=n1 CPUTot=many"),
+        ("config", "Slurm is fine, thank you"),
+        ("update", "scontrol: update a\nscontrol: update b"),
+        ("update", ""),
+    ],
+)
+def test_garbage_is_refused(client, program, name, text):
+    command, call = READS[name]
+    program(command, f"printf '%b' '{text}'")
+    with pytest.raises(SlurmError):
+        call(client)
+
+
+def test_arguments_and_environment(client, program, tmp_path):
+    script = f'echo "$@" "$SLURM_CONF" "$SLURM_TIME_FORMAT" "$LC_ALL" > {tmp_path}/seen'
+    program("squeue", script + """; echo '{"jobs":[]}'""")
+    assert client.jobs() == []
+    seen = (tmp_path / "seen").read_text(encoding="utf-8")
+    assert seen == "--json --states=all /lab/slurm.conf %s C.UTF-8\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("22.05.8", "--json"), ("24.11.5", "--json"), ("26.05.5", "--json=v0.0.44"), ("27.11.0", "--json")],
+)
+def test_26_05_is_asked_for_a_format_that_tells_exclusive_jobs(client, program, tmp_path, version, option):
+    """Its own leaves both the old and the new field for it out."""
+    script = f'[ "$1" = --version ] && echo "slurm-wlm {version}" && exit; echo $1 >> {tmp_path}/seen'
+    program("squeue", script + """; echo '{"jobs":[]}'""")
+    client.jobs()
+    client.jobs()
+    assert (tmp_path / "seen").read_text(encoding="utf-8") == f"{option}\n" * 2
+
+
+def test_updates_go_through_one_scontrol_and_errors_find_their_update(client, program, tmp_path):
+    script = r"""echo x >> "$(dirname "$0")/started"
+while read -r line; do echo "scontrol: $line"; case "$line" in *JobId=2*) echo "Invalid job id" >&2;; esac; done
+printf 'scontrol: '; exit 1"""
+    program("scontrol", script)
+    updates = [Update(str(i), {"StartTime": "now", "NumNodes": "2-2", "ReqNodeList": "n[1-2]"}) for i in (1, 2, 3)]
+    assert client.update(updates) == ["", "Invalid job id", ""]
+    assert (tmp_path / "started").read_text(encoding="utf-8") == "x\n"
+
+
+def test_signals_and_requeues_are_words_of_their_own(client, program, tmp_path):
+    for name in ("scancel", "scontrol"):
+        program(name, f'echo {name} "$@" >> {tmp_path}/said')
+    client.signal("17", "USR1", batch=True)
+    client.signal("17_3", "USR2", batch=False)
+    client.requeue("17")
+    client.requeue("18", failed=True)
+    assert (tmp_path / "said").read_text().splitlines() == [
+        "scancel --signal=USR1 --batch 17",
+        "scancel --signal=USR2 17_3",
+        "scontrol requeue incomplete 17",
+        "scontrol requeue 18",
+    ]
+    with pytest.raises(SlurmError, match="refusing"):
+        client.requeue("17 18")
+
+
+def test_no_update_starts_no_program(client):
+    assert client.update([]) == []
+
+
+@pytest.mark.parametrize("value", ["a b", "1\nupdate JobId=2 Priority=0", "$(id)", "'", '"', "ü", "a\tb", "x;!"])
+def test_values_that_could_be_more_than_a_value_are_refused(client, program, tmp_path, value):
+    program("scontrol", f"touch {tmp_path}/ran")
+    with pytest.raises(SlurmError, match="refusing to write"):
+        client.update([Update("1", {"ReqNodeList": "n1"}), Update("1", {"ReqNodeList": value})])
+    with pytest.raises(SlurmError, match="refusing to write"):
+        client.update([Update(value, {"StartTime": "now"})])
+    with pytest.raises(SlurmError, match="refusing to write"):
+        client.allocations([value])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_config_values(client, program):
+    program("scontrol", "printf 'SLURM_VERSION = 23.02.1\\nPriorityType = priority/multifactor\\nClusterName = c\\n'")
+    config = client.config()
+    assert (config.version, config.cluster, config.multifactor) == ("23.02.1", "c", True)
+    assert not config.memory_consumed
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="no scontrol on this machine (make setup)")
+@pytest.mark.parametrize("terminal", [None, "dumb", "xterm"])
+def test_a_real_scontrol_echoes_long_lines_whole_whatever_the_terminal(tmp_path, monkeypatch, terminal):
+    """systemd gives none: readline then shows the end of a long line only, as on a narrow screen."""
+    lines = ["ClusterName=c", "SlurmctldHost=h(127.0.0.1)", "NodeName=h", "PartitionName=p Nodes=ALL"]
+    (tmp_path / "slurm.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
+    monkeypatch.delenv("TERM", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if terminal:
+        monkeypatch.setenv("TERM", terminal)
+    client = CliClient(SlurmSettings(conf=str(tmp_path / "slurm.conf")))
+    said = client._run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
+    errors = parse_update_errors(said)
+    assert len(errors) == 2
+    assert all(error.startswith("No valid entity in update command") for error in errors)

@@ -1,0 +1,317 @@
+"""Readers of Slurm's answers: newer spellings, odd values, and nothing but SlurmError for what is none."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.errors import AsrptError, SlurmError
+from slurm_asrpt.slurm import parse
+from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.records import Reservation
+from slurm_asrpt.spool import progress_dir, read_progress
+from slurm_asrpt.status.document import read_status
+
+NODE = "NodeName=n1 CPUAlloc=1 CPUTot=64 Gres=gpu:h100:8(S:0-1) GresUsed=gpu:h100:2(IDX:0-1) RealMemory=5 AllocMem=1"
+
+
+def wrapped(number, given=True, infinite=False):
+    return {"set": given, "infinite": infinite, "number": number}
+
+
+NEW_STYLE = {
+    "job_id": 12,
+    "array_job_id": wrapped(10),
+    "array_task_id": wrapped(2),
+    "name": "train",
+    "user_name": "asrpt1",
+    "user_id": 1001,
+    "partition": "gpu",
+    "job_state": ["RUNNING"],
+    "state_reason": "None",
+    "submit_time": wrapped(1000),
+    "end_time": wrapped(0, infinite=True),
+    "exit_code": {"status": ["SUCCESS"], "return_code": wrapped(3), "signal": {"id": wrapped(0, False), "name": ""}},
+    "node_count": wrapped(2),
+    "max_nodes": wrapped(0, given=False),
+    "tasks": wrapped(6),
+    "cpus": wrapped(6),
+    "shared": ["none"],
+    "nodes": "n[1-2]",
+    "gres_detail": ["gpu:h100:4(IDX:0-3)", "gpu:h100:2(IDX:0-1)"],
+}
+
+
+def one(**fields):
+    return parse.parse_jobs(json.dumps({"jobs": [{**NEW_STYLE, **fields}]}))[0]
+
+
+def test_the_spellings_of_newer_releases():
+    job = one()
+    assert (job.job_id, job.number, job.state, job.exit_code) == ("10_2", 12, "RUNNING", 3)
+    assert (job.submit_time, job.end_time, job.min_nodes, job.max_nodes, job.tasks) == (1000, 0, 2, 0, 6)
+    assert job.gpus_by_node == {"n1": 4, "n2": 2}
+    assert job.exclusive == "node"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(wrapped(90), 5400), (90, 5400), (None, 0), (wrapped(0, infinite=True), 0), (wrapped(0, given=False), 0)],
+)
+def test_a_time_limit_is_minutes_to_slurm_and_seconds_to_us(value, seconds):
+    assert one(time_limit=value).time_limit == seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"job_state": "PENDING", "restart_cnt": 1}, 2),
+        ({"job_state": "REQUEUED", "restart_cnt": 1}, 2),
+        ({"job_state": "RUNNING", "restart_cnt": 1}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 0}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 1, "tres_req_str": ""}, 3),
+        ({"job_state": "PENDING", "restart_cnt": 1, "node_count": 1}, 1),
+    ],
+)
+def test_a_requeued_job_asks_for_no_more_nodes_than_before(fields, nodes):
+    """Slurm goes on showing the number that it had."""
+    assert one(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+
+
+def test_a_job_that_is_no_array_task():
+    assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
+    assert one(array_job_id=0, array_task_id=None).job_id == "12"
+    assert one(array_job_id=10, array_task_id=0).job_id == "10_0"
+
+
+@pytest.mark.parametrize(
+    ("text", "job_id", "tasks", "address"),
+    [
+        ("0-3,7%2", "10", "0-3,7", "10_[0-3,7]"),
+        ("1-19:3", "10", "1-19:3", "10_[1-19:3]"),
+        ("9%3", "10_9", "", "10_9"),  # the last one is a task like others
+        ("0", "10_0", "", "10_0"),
+        (",".join(map(str, range(0, 3000, 3))), "10", None, "10"),  # no line could name them all
+        ("1,3,5,...", "10", None, "10"),
+    ],
+)
+def test_the_tasks_of_an_array_that_wait_in_one_record(text, job_id, tasks, address):
+    there = wrapped(0, given=False)
+    found = one(job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2)
+    assert (found.job_id, found.address, found.array_most, found.array_id) == (job_id, address, 2, "10")
+    assert found.array_tasks == (text if tasks is None else tasks)
+    assert found.can_be_parted is bool(tasks)
+
+
+def test_tasks_as_numbers():
+    assert [list(some) for some in read_tasks("0-3,7,10-19:4")] == [[0, 1, 2, 3], [7], [10, 14, 18]]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "1-3:0", "1,,2", "0-9999999999", "1-3:", "-1"])
+def test_tasks_that_are_none(text):
+    assert read_tasks(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("", {}),
+        ("gres:gpu:2", {("gpu", ""): 2}),
+        ("gres/gpu=2", {("gpu", ""): 2}),
+        ("gpu", {("gpu", ""): 1}),
+        ("gres:gpu:h100:2,gres:gpu:t4:1", {("gpu", "h100"): 2, ("gpu", "t4"): 1}),
+        ("gpu:h100:4(S:0-1),shard:8(S:0)", {("gpu", "h100"): 4, ("shard", ""): 8}),
+    ],
+)
+def test_generic_resources(text, counts):
+    assert parse.parse_gres(text) == counts
+
+
+@pytest.mark.parametrize("text", ["a:b:c:d", ":", "gpu:x:y:1", "gpu:²:²:1"])
+def test_no_generic_resources(text):
+    with pytest.raises(SlurmError):
+        parse.parse_gres(text)
+
+
+@pytest.mark.parametrize("text", ["(null)", "N/A", ""])
+def test_no_gpus(text):
+    assert parse.gpu_count(text) == 0
+
+
+def test_node_lists():
+    assert parse.expand("n[1-3,7],login") == ["n1", "n2", "n3", "n7", "login"]
+    assert parse.expand("n3,n1") == ["n3", "n1"]
+    assert parse.fold(["n1", "n2", "n3"]) == "n[1-3]"
+    with pytest.raises(SlurmError):
+        parse.expand("n[1-")
+
+
+def test_an_admins_reason_does_not_hide_the_state():
+    (node,) = parse.parse_nodes(f"{NODE} State=IDLE+DRAIN Partitions=gpu Reason=see State=IDLE Gres=gpu:99 [root@now]")
+    assert not node.usable
+    assert (node.gpus, node.gpus_used, node.gpu_type) == (8, 2, "h100")
+
+
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [("IDLE", True), ("MIXED", True), ("ALLOCATED+COMPLETING", True), ("IDLE+PLANNED", True), ("IDLE*", False),
+     ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINTENANCE", False), ("IDLE+POWERED_DOWN", False),
+     ("IDLE+NOT_RESPONDING", False), ("IDLE+RESERVED", False)],
+)  # fmt: skip
+def test_usable_states(state, usable):
+    (node,) = parse.parse_nodes(f"{NODE} State={state} Partitions=gpu")
+    assert node.usable is usable
+
+
+def test_shared_and_mixed_gpus_are_marked():
+    for gres in ("gpu:a:2,gpu:b:2", "gpu:4,shard:16", "gpu:4,mps:100", "gpu:a100_1g.5gb:7"):
+        (node,) = parse.parse_nodes(NODE.replace("gpu:h100:8(S:0-1)", gres) + " State=IDLE Partitions=gpu")
+        assert node.other_gres
+
+
+JOB = "JobId={id} JobName={name} UserId=u(1) JobState=RUNNING Reason=None   Nodes=n1 CPU_IDs=0 Mem=64 GRES={gres} X=1"
+
+
+def test_allocations():
+    lines = JOB.format(id=7, name="a", gres="gpu:2(IDX:0-1)") + "\nslurm_load_jobs error: Invalid job id specified\n"
+    assert parse.parse_allocations(lines) == {"7": {"n1": 2}}
+
+
+@pytest.mark.parametrize("name", ["x\nJobId=7 JobName=f JobState=RUNNING Reason= Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:8"])
+def test_a_forged_second_line_leaves_a_job_without_an_answer(name):
+    lines = [JOB.format(id=8, name=name, gres="gpu:1"), JOB.format(id=7, name="a", gres="gpu:2")]
+    for order in (lines, lines[::-1]):
+        assert "7" not in parse.parse_allocations("\n".join(order))
+
+
+def test_one_odd_name_does_not_hide_the_others():
+    odd = JOB.format(id=8, name="x Nodes=[[ CPU_IDs=0 Mem=0 GRES=gpu:a:b:c:d", gres="gpu:1")
+    assert parse.parse_allocations(odd + "\n" + JOB.format(id=7, name="a", gres="gpu:2")) == {"7": {"n1": 2}}
+
+
+def test_update_errors_are_one_per_update():
+    transcript = "scontrol: update JobId=1\nscontrol: update JobId=2\nbad thing\nRequest aborted\nscontrol: \n"
+    assert parse.parse_update_errors(transcript) == ["", "bad thing; Request aborted"]
+    assert parse.parse_update_errors("") == []
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+words = st.sampled_from(
+    [
+        *":=()[],-4²\n ",
+        "gpu",
+        "n1",
+        "Nodes=",
+        "GRES=",
+        " CPU_IDs=0 Mem=0",
+        "JobId=1 ",
+        "NodeName=n1 ",
+        "CPUTot=",
+        "State=",
+    ]
+)
+junk = st.lists(words | st.text(max_size=3), max_size=15).map("".join)
+
+
+@given(st.sampled_from(sorted(NEW_STYLE)), values)
+def test_a_job_with_one_field_of_any_kind_is_read_or_refused(key, value):
+    try:
+        job = one(**{key: value})
+    except SlurmError:
+        return
+    assert job.job_id
+
+
+@given(values.map(json.dumps) | st.text() | values.map(lambda v: json.dumps({"jobs": v})))
+def test_any_json_is_read_or_refused(text):
+    try:
+        jobs = parse.parse_jobs(text)
+    except SlurmError:
+        return
+    assert isinstance(jobs, list)
+
+
+@given(junk)
+def test_any_text_is_read_or_refused(text):
+    for reader in (parse.parse_gres, parse.gpu_count, parse.parse_nodes, parse.parse_allocations):
+        try:
+            found = reader(text)
+        except SlurmError:
+            continue
+        assert found is not None
+
+
+@given(st.binary(max_size=300))
+def test_any_progress_file_is_a_number_or_nothing(tmp_path_factory, content):
+    spool = tmp_path_factory.getbasetemp() / "fuzz-spool"
+    folder = progress_dir(spool) / "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "iterations").write_bytes(content)
+    found = read_progress(spool, "1")
+    assert found is None or (found.done >= 0 and found.total >= 0 and found.ran >= 0)
+
+
+def test_a_progress_file_that_is_no_plain_file_is_not_followed(tmp_path):
+    folder = progress_dir(tmp_path) / "1"
+    folder.mkdir(parents=True)
+    assert read_progress(tmp_path, "1") is None
+    (folder / "iterations").symlink_to("/etc/hostname")
+    assert read_progress(tmp_path, "1") is None
+
+
+@given(values.map(json.dumps) | values.map(lambda v: json.dumps({"schema": 1, "jobs": [v]})) | st.text(max_size=20))
+def test_any_status_file_is_read_or_refused(tmp_path_factory, text):
+    run = tmp_path_factory.getbasetemp() / "fuzz-run"
+    run.mkdir(exist_ok=True)
+    (run / "status.json").write_text(text, encoding="utf-8", errors="replace")
+    with pytest.raises(AsrptError):
+        read_status(run)
+
+
+def test_a_controller_that_is_away_is_no_empty_queue():
+    """squeue 22.05 exits with 0 then, and prints no jobs but an error."""
+    text = '{"errors": [{"error": "Unable to contact slurm controller (connect failure)", "errno": 1}], "jobs": []}'
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        parse.parse_jobs(text)
+
+
+RESERVATION = (
+    "ReservationName={name} StartTime=1795287840 EndTime=1795291440 Duration=01:00:00 Nodes={nodes} NodeCnt=2 "
+    "CoreCnt=8 Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES TRES={tres} Users=root State=INACTIVE"
+)
+
+
+def test_reservations_of_whole_nodes():
+    nodes = parse.parse_nodes("\n".join(NODE.replace("=n1", f"={name}") + " State=IDLE" for name in ("n1", "n2")))
+    whole = RESERVATION.format(name="maint", nodes="n[1-2]", tres="cpu=128")
+    few = RESERVATION.format(name="cores", nodes="n1", tres="cpu=4")
+    licences = RESERVATION.format(name="matlab", nodes="(null)", tres="(null)")
+    found = parse.parse_reservations("\n".join([whole, few, licences]), nodes)
+    assert found == [Reservation("maint", 1795287840, 1795291440, frozenset({"n1", "n2"}))]
+    assert parse.parse_reservations("No reservations in the system\n", nodes) == []
+    with pytest.raises(SlurmError, match="show reservation"):
+        parse.parse_reservations(whole.replace("1795287840", "soon"), nodes)
+
+
+def test_fair_share_factors():
+    """The lines of accounts have no user, and those of root's association no factor of ours."""
+    text = "|root|\nroot| root|1.000000\n|lab|\nasrpt1|  lab|0.250000\n"
+    assert parse.parse_shares(text) == {("root", "root"): 1.0, ("asrpt1", "lab"): 0.25}
+    with pytest.raises(SlurmError, match="sshare"):
+        parse.parse_shares("asrpt1|lab|much\n")
+
+
+def test_who_may_preempt():
+    assert parse.parse_preempting_qos("normal|\nhigh|normal\nurgent|high,normal\n") == {"high", "urgent"}
+    tiers = "PartitionName=gpu PriorityJobFactor=1 PriorityTier=1\nPartitionName=debug PriorityTier=10\n"
+    assert parse.parse_preempting_partitions(tiers) == {"debug"}
+    with pytest.raises(SlurmError, match="show partition"):
+        parse.parse_preempting_partitions("PartitionName=gpu\n")
+    assert parse.preempt_by({"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}) == "qos"
+    assert parse.preempt_by({"PreemptType": "preempt/partition_prio", "PreemptMode": "OFF"}) == ""
+    assert parse.preempt_by({"PreemptType": "preempt/none"}) == ""

@@ -1,0 +1,138 @@
+"""The client over pyslurm without one: when it is taken, and which writes go where. The rest needs a real Slurm."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from slurm_asrpt.config.settings import SlurmSettings
+from slurm_asrpt.errors import SlurmError
+from slurm_asrpt.slurm import pyslurm, writeback
+from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.pyslurm import PyslurmClient
+from slurm_asrpt.slurm.records import Update
+from slurm_asrpt.slurm.writeback import Original
+
+NEW = SlurmConfig("24.11.5", "c", multifactor=False, memory_consumed=True)
+
+
+class RPCError(Exception):
+    pass
+
+
+class Library:
+    """As much of pyslurm as writes need; what was written is noted in order."""
+
+    RPCError = RPCError
+
+    def __init__(self):
+        self.written = []
+        self.refused = {}
+        self.Jobs = SimpleNamespace(load=self._fail)
+        self.job = object
+        self.JobSubmitDescription = lambda **fields: fields
+
+    def Job(self, number):  # noqa: N802
+        return SimpleNamespace(modify=lambda fields: self._modify(number, fields))
+
+    def _modify(self, number, fields):
+        if number in self.refused:
+            raise RPCError(self.refused[number])
+        self.written.append((number, fields))
+
+    def _fail(self):
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+@pytest.fixture
+def library(monkeypatch):
+    library = Library()
+    monkeypatch.setitem(sys.modules, "pyslurm", library)
+    return library
+
+
+@pytest.fixture
+def client(library, tmp_path):
+    """Its scontrol notes what it is fed in the same list."""
+    program = tmp_path / "scontrol"
+    program.write_text('#!/bin/sh\nwhile read -r line; do echo "scontrol: $line"; done\n', encoding="utf-8")
+    program.chmod(0o755)
+    made = PyslurmClient(SlurmSettings(bin_dir=str(tmp_path)))
+    run = made._run
+
+    def noted(command, *arguments, stdin="", lenient=False):
+        library.written += stdin.splitlines()
+        return run(command, *arguments, stdin=stdin, lenient=lenient)
+
+    made._run = noted
+    return made
+
+
+def test_leases_go_through_pyslurm_and_nodes_through_scontrol_in_order(client, library):
+    undo = writeback.unpin("8", Original(1, 0, 1, 5), 4, NEW)
+    errors = client.update([writeback.lease("8", 60), undo, writeback.lease("9", 60), writeback.hand_over("8")])
+    assert errors == ["", "", "", ""]
+    assert library.written == [
+        (8, {"begin_time": "now+60"}),
+        "update JobId=8 NumNodes=1-4 ReqNodeList= Priority=5",
+        (9, {"begin_time": "now+60"}),
+        (8, {"begin_time": "now"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "update", [Update("8_1", {"StartTime": "now"}), writeback.site_factor("8", 0), Update("8", {"Priority": "1"})]
+)
+def test_what_pyslurm_would_silently_not_do_goes_through_scontrol(client, library, update):
+    assert client.update([update]) == [""]
+    assert library.written[0].startswith(f"update JobId={update.job_id} ")
+
+
+def test_a_refusal_is_that_updates_answer(client, library):
+    library.refused[8] = "Job is no longer pending\x1b execution"
+    assert client.update([writeback.lease("7", 60), writeback.lease("8", 60)]) == [
+        "", r"Job is no longer pending\x1b execution",
+    ]  # fmt: skip
+
+
+def test_whatever_pyslurm_raises_is_one_error_of_ours(client):
+    with pytest.raises(SlurmError, match="pyslurm cannot read the jobs"):
+        client.jobs()
+
+
+def test_one_that_hides_what_jobs_ask_for_is_not_asked_for_jobs(client, library, tmp_path):
+    del library.job
+    program = tmp_path / "squeue"
+    program.write_text("#!/bin/sh\necho '{\"jobs\":[]}'\n", encoding="utf-8")
+    program.chmod(0o755)
+    assert client.jobs() == []
+
+
+@pytest.mark.parametrize(("own", "slurm"), [("25.11.2", "24.11.5"), ("24.5.1", "24.11.5"), ("22.5.0", "26.05.5")])
+def test_one_that_does_not_fit_is_not_even_imported(monkeypatch, own, slurm):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: own)
+    with pytest.raises(SlurmError, match=rf"pyslurm {own} does not fit Slurm {slurm}"):
+        pyslurm.load(SlurmSettings(), slurm)
+    assert "pyslurm" not in sys.modules
+
+
+def test_one_that_ends_its_process_ends_another_one(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "24.5.1")
+    monkeypatch.setattr(
+        pyslurm, "_PROBE", "import os, sys; print('fatal: no slurm.conf', file=sys.stderr); os._exit(1)"
+    )
+    with pytest.raises(SlurmError, match=r"pyslurm does not work here: fatal: no slurm.conf"):
+        pyslurm.load(SlurmSettings(), "24.05.3")
+
+
+def test_one_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "24.5.1")
+    monkeypatch.setattr(pyslurm, "_PROBE", "import time; time.sleep(60)")
+    with pytest.raises(SlurmError, match=r"pyslurm did not answer within 0.5 s"):
+        pyslurm.load(SlurmSettings(timeout_s=0.5), "24.05.3")
+
+
+def test_one_that_is_missing_is_said_to_be_so(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(SlurmError, match="pyslurm is not installed"):
+        pyslurm.load(SlurmSettings(), "24.11.5")

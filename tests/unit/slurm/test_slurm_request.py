@@ -1,0 +1,193 @@
+"""What a job asks for: all request forms, and all that is left to Slurm."""
+
+import dataclasses
+
+import pytest
+
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+
+
+def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False, features=()):
+    groups = frozenset(partitions)
+    return NodeRecord(f"n{index}", index, gpus, 0, kind, 64, 0, 1000, 0, "IDLE", groups, other, frozenset(features))
+
+
+NODES = [
+    node(1, features=("ib",)),
+    node(2),
+    node(3, 4, "t4"),
+    node(4, partitions=("else",)),
+    node(5, 0, ""),
+    node(6, other=True),
+]
+BASE = JobRecord("1", "train", "ann", 1, "gpu", "PENDING", "None", 0.0, cpus=4, tasks=4)
+
+
+def ask(**fields):
+    return read_ask(dataclasses.replace(BASE, **fields), NODES, ["gpu", "gpu-long"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "per_node", "unit"),
+    [
+        ({"tres_per_job": "gres:gpu:6"}, 6, None, 1),
+        ({"tres_per_job": "gres/gpu=6"}, 6, None, 1),
+        ({"tres_per_task": "gres:gpu:1"}, 4, None, 1),
+        ({"tres_per_task": "gres:gpu:2"}, 8, None, 2),
+        ({"tres_per_task": "gres:gpu:1", "tasks_per_node": 2}, 4, 2, 1),
+        ({"tres_per_node": "gres:gpu:2", "min_nodes": 3}, 6, 2, 1),
+        ({"tres_per_node": "gres:gpu:2", "tres_per_job": "gres:gpu:8"}, 8, 2, 1),
+        ({"tres_per_node": "gres:gpu"}, 1, 1, 1),
+        ({"tres_per_job": "gres:gpu:8", "tasks_per_node": 4, "min_nodes": 2, "max_nodes": 2}, 8, 4, 1),
+    ],
+)
+def test_forms(fields, gpus, per_node, unit):
+    found = ask(**fields)
+    assert (found.gpus, found.request.per_node, found.request.unit) == (gpus, per_node, unit)
+
+
+def test_only_nodes_of_the_partition_with_plain_gpus_are_candidates():
+    assert ask(tres_per_job="gres:gpu:2").request.candidates == {"n1", "n2", "n3"}
+    assert ask(tres_per_job="gres:gpu:t4:2").request.candidates == {"n3"}
+    assert ask(tres_per_job="gres:gpu:t4:99").request.candidates == {"n3"}
+
+
+def within(nodes, **fields):
+    """The sets of nodes that one of must hold the job, by their numbers, and all that may serve it."""
+    request = read_ask(dataclasses.replace(BASE, **fields), nodes, ["gpu", "gpu-long"]).request
+    return [" ".join(sorted(name[1:] for name in names)) for names in (*request.within, request.candidates)]
+
+
+def test_one_of_several_partitions_holds_a_job_that_may_need_two_nodes():
+    nodes = [node(1), node(2, partitions=("gpu", "gpu-long")), node(3, partitions=("gpu-long",)), node(4)]
+    wanted = {"partition": "gpu-long,gpu", "tres_per_job": "gres:gpu:4"}
+    assert within(nodes, **wanted) == ["2 3", "1 2 4", "1 2 3 4"]
+    assert within(nodes, **wanted, max_nodes=1) == ["1 2 3 4"]
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:1"}) == ["1 2 3 4"]
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:20"}) == ["1 2 4"]  # gpu-long never holds it
+    assert within(nodes, **wanted | {"tres_per_job": "gres:gpu:99"}) == ["1 2 4"]
+    assert within(nodes, **wanted, exclusive="node") == ["1 2 4"]
+    assert within(nodes[:2], **wanted) == ["1 2"]  # all of one is in the other
+
+
+def test_all_nodes_have_the_same_feature_of_those_in_brackets():
+    nodes = [node(i, features=("a" if i < 3 else "b", "ib")) for i in range(1, 5)]
+    wanted = {"tres_per_job": "gres:gpu:4"}
+    assert within(nodes, **wanted, features="[a|b]") == ["1 2", "3 4", "1 2 3 4"]
+    assert within(nodes, **wanted, features="[a|b]", excluded_nodes="n1") == ["2", "3 4", "2 3 4"]
+    assert within(nodes, **wanted, features="[a|b]", max_nodes=1) == ["1 2 3 4"]
+    assert within(nodes, **wanted, features="[a|ib]") == ["1 2 3 4"]
+    assert within(nodes, tres_per_job="gres:gpu:9", features="[a|b]", excluded_nodes="n1") == ["3 4"]
+    with pytest.raises(LeftToSlurm, match="features"):
+        within(nodes, tres_per_job="gres:gpu:20", features="[a|b]")
+
+
+def test_bounds_cpus_and_memory():
+    found = ask(tres_per_job="gres:gpu:8", min_nodes=2, max_nodes=3, cpus=16, memory_per_cpu=100.0).request
+    assert (found.min_nodes, found.max_nodes, found.cpus_per_gpu, found.memory_per_gpu) == (2, 3, 2, 200)
+    assert ask(tres_per_job="gres:gpu:8").request.max_nodes is None
+    assert ask(tres_per_job="gres:gpu:8", memory_per_gpu=70.0, memory_per_cpu=1.0).request.memory_per_gpu == 70
+
+
+def test_ranks_are_gpus_only_with_one_gpu_per_task():
+    assert ask(tres_per_task="gres:gpu:1").one_task_per_gpu
+    assert not ask(tres_per_task="gres:gpu:2").one_task_per_gpu
+    assert not ask(tres_per_job="gres:gpu:4").one_task_per_gpu
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"partition": "cpu"}, "partition"),
+        ({"partition": "gpu,cpu"}, "partition"),
+        ({"het": True}, "het"),
+        ({"required_nodes": "n9"}, "nodelist"),
+        ({"required_nodes": "n3"}, "nodelist"),  # of 4 GPUs: Slurm would add a node
+        ({"required_nodes": "n[1,4]"}, "nodelist"),  # n4 is in another partition
+        ({"required_nodes": "n[1-2", "tres_per_job": "gres:gpu:2"}, "nodelist"),
+        ({"required_nodes": "n1", "min_nodes": 2}, "nodelist"),
+        ({"required_nodes": "n[1-2]", "tres_per_job": "", "tres_per_node": "gres:gpu:2"}, "nodelist"),
+        ({"required_nodes": "n[1-2]", "tres_per_job": "gres:gpu:1"}, "nodelist"),
+        ({"excluded_nodes": "n[1"}, "exclude"),
+        ({"exclusive": "user"}, "exclusive"),
+        ({"exclusive": "node", "required_nodes": "n[2-3]", "min_nodes": 2}, "shape"),  # of 8 and of 4 GPUs
+        ({"exclusive": "node", "min_nodes": 1, "max_nodes": 1, "tres_per_job": "gres:gpu:12"}, "shape"),
+        ({"exclusive": "node", "excluded_nodes": "n[1-3]", "tres_per_job": "gres:gpu:1"}, "mixed"),
+        ({"reservation": "r"}, "reservation"),
+        ({"features": "ib*2"}, "features"),
+        ({"features": "[ib*2|eth]"}, "features"),
+        ({"features": "ib", "tres_per_job": "gres:gpu:9"}, "features"),  # a node with 8 GPUs has it
+        ({"contiguous": True}, "contiguous"),
+        ({"tres_per_socket": "gres:gpu:1"}, "socket"),
+        ({"tres_per_job": ""}, "nogpu"),
+        ({"tres_per_job": "gres:fpga:1"}, "nogpu"),
+        ({"tres_per_job": "gres:gpu:a:1,gres:gpu:b:1"}, "gres"),
+        ({"tres_per_job": "gres:shard:1"}, "gres"),
+        ({"tres_per_job": "gres:mps:50"}, "gres"),
+        ({"tres_per_job": "gres:gpu:a100_1g.5gb:2"}, "gres"),
+        ({"tres_per_job": "gres:gpu:a100:2"}, "mixed"),  # n6 may have them
+        ({"deadline": 1000.0}, "deadline"),
+        ({"tres_per_job": "a:b:c:d:e"}, "gres"),
+        ({"tres_per_node": "gres:gpu:3", "tres_per_job": "gres:gpu:8"}, "shape"),
+        ({"tres_per_task": "gres:gpu:1", "tres_per_job": "", "tasks_per_node": 3}, "shape"),
+        ({"tasks_per_node": 2, "min_nodes": 1, "max_nodes": 4}, "shape"),
+        ({"min_nodes": 9}, "shape"),
+    ],
+)
+def test_left_to_slurm(fields, why):
+    with pytest.raises(LeftToSlurm) as verdict:
+        ask(**{"tres_per_job": "gres:gpu:8", **fields})
+    assert verdict.value.why == why
+    assert str(verdict.value) == LEFT_WORDS[why]
+
+
+def test_partitions_that_are_all_managed_are_ours():
+    assert ask(tres_per_job="gres:gpu:2", partition="gpu,gpu-long").gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "candidates"),
+    [
+        ({"excluded_nodes": "n[1,3]"}, {"n2"}),
+        ({"features": "ib"}, {"n1"}),
+        ({"features": "ib|eth", "excluded_nodes": "n2"}, {"n1"}),
+        ({"required_nodes": "n2"}, {"n2"}),
+    ],
+)
+def test_owners_choose_among_the_nodes(fields, candidates):
+    assert ask(tres_per_job="gres:gpu:2", **fields).request.candidates == candidates
+
+
+def test_of_several_partitions_that_with_the_nodes_of_w_serves():
+    nodes = [node(1), node(2), node(3, partitions=("gpu-long",))]
+    wanted = dataclasses.replace(BASE, partition="gpu-long,gpu", tres_per_job="gres:gpu:4", required_nodes="n3")
+    assert read_ask(wanted, nodes, ["gpu", "gpu-long"]).request.candidates == {"n3"}
+
+
+def test_of_the_nodes_that_an_owner_chose_each_is_used():
+    found = ask(tres_per_job="gres:gpu:12", required_nodes="n[1-2]", min_nodes=2).request
+    assert (found.min_nodes, found.max_nodes, found.candidates) == (2, 2, {"n1", "n2"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "nodes"),
+    [
+        ({"tres_per_job": "gres:gpu:1"}, 8, 1),
+        ({"tres_per_job": "gres:gpu:12"}, 16, 2),
+        ({"tres_per_job": "gres:gpu:2", "min_nodes": 2}, 16, 2),
+        ({"tres_per_node": "gres:gpu:2", "min_nodes": 2}, 16, 2),
+        ({"tres_per_task": "gres:gpu:3", "tasks": 3}, 16, 2),  # two tasks a node
+        ({"tres_per_job": "gres:gpu:t4:4"}, 4, 1),
+    ],
+)
+def test_who_shares_with_nobody_is_given_all_of_its_nodes(fields, gpus, nodes):
+    found = ask(exclusive="node", memory_per_cpu=10.0, **fields)
+    size = gpus // nodes
+    assert (found.gpus, found.request.per_node, found.request.min_nodes, found.request.max_nodes) == (
+        *(gpus, size, nodes, nodes),
+    )
+    assert (found.request.cpus_per_gpu, found.request.memory_per_gpu) == (64 / size, 640 / size)
+    assert not found.one_task_per_gpu or found.gpus == 4
+    assert found.request.candidates == ({"n3"} if size == 4 else {"n1", "n2"})

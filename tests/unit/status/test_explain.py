@@ -1,0 +1,207 @@
+"""Why a job stands where it stands: from the scheduler, over the published status, to words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from slurm_asrpt_cli.status.columns import gpu_hours
+from slurm_asrpt_cli.status.explain import explain_command
+
+from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
+from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.explain import add_ahead, explain
+from tests.benches.daemon import Bench
+
+FACTS = {
+    "need": 8, "free": 3, "head": "17", "ahead": 2, "in_s": 60.0, "left_s": 9.0, "ratio": 2.0, "remaining_s": 5.0,
+    "work_s": 9.0, "shape": "4 per node", "slurm_reason": "JobHeldUser", "why": "a job array", "reservation": "fair",
+    "runs": "4, 5", "more": 3, "tasks": "4-6", "most": 3,
+}  # fmt: skip
+
+
+def told(bench: Bench) -> Status:
+    return build_status(bench.scheduler, bench.slurm.now)
+
+
+def row(found: Status, job_id: str) -> JobStatus:
+    return next(job for job in found.jobs if job.job_id == job_id)
+
+
+@pytest.fixture
+def gated(make_bench: Callable[..., Bench]) -> Bench:
+    """Three nodes of four GPUs under asrpt-gated."""
+    return make_bench(policy="asrpt-gated")
+
+
+def test_who_is_ahead_what_is_free_and_what_ends_next(gated: Bench) -> None:
+    runs = [gated.slurm.submit(4, iterations) for iterations in (50, 70)]
+    gated.cycle(2)
+    first, second = gated.slurm.submit(8, 100), gated.slurm.submit(12, 200)
+    gated.cycle(2)
+    found = told(gated)
+    assert [(node.name, node.gpus, node.partitions) for node in found.nodes] == [
+        (n, 4, ["gpu"]) for n in ("n1", "n2", "n3")
+    ]
+    assert sum(node.gpus_free for node in found.nodes) == found.gpus_free == 4
+    one, two = explain(found, row(found, first)), explain(found, row(found, second))
+    assert one.ahead is not None
+    assert two.ahead is not None
+    assert (one.ahead.jobs, two.ahead.jobs, two.ahead.gpus, two.ahead.nearest) == (0, 1, 8, [first])
+    assert (one.own_gpu_s, two.ahead.gpu_s, two.own_gpu_s) == (800.0, 800.0, 2400.0)
+    assert sum(one.free.values()) == 4
+    assert [each.job_id for each in one.ends] == runs[:1]
+    assert [each.job_id for each in two.ends] == runs
+    assert one.ends[0].remaining_s == pytest.approx(row(found, runs[0]).remaining_s)
+    assert one.reason in ("gpus", "reserved")
+    assert (one.why, one.rule, bool(one.changes)) == (row(found, first).text, rule_of(one.reason), True)
+
+
+def test_a_job_that_has_a_reservation_shows_what_it_could_have_now(gated: Bench) -> None:
+    """GPUs enough, but on more servers than it needs: alpha there against alpha~min is why it waits."""
+    for _ in range(2):
+        gated.slurm.submit(3, 500)
+        gated.cycle(1)
+    waits = gated.slurm.submit(6, 10, profile="tail")
+    gated.cycle(1)
+    job = row(told(gated), waits)
+    assert (job.reason, job.nodes) == ("reserved", {"n1": 1, "n2": 1, "n3": 4})
+    assert job.alpha is not None
+    assert job.alpha_min is not None
+    assert job.alpha > job.alpha_min
+
+
+def test_a_job_left_to_slurm_says_what_its_owner_could_do(gated: Bench) -> None:
+    pinned = gated.slurm.submit(4, 10, contiguous=True, leased=False, eligible_time=2e9, reason="BeginTime")
+    gated.cycle(1)
+    found = told(gated)
+    said = explain(found, row(found, pinned))
+    assert (said.state, said.reason, said.ahead, said.ends) == (Phase.LEFT, "left", None, [])
+    assert row(found, pinned).gpus == 4
+    assert "without --contiguous" in said.changes[0]
+    assert "squeue --start" in said.changes[1]
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_each_kind_has_its_words(kind: str) -> None:
+    assert "{" not in in_words(kind, FACTS) + change_of(kind, FACTS) + rule_of(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "text"),
+    [
+        ("gpus", {"need": 1, "free": 0}, "needs 1 GPU, 0 free on nodes that it may use"),
+        ("gpus", {"need": 16, "free": 1}, "needs 16 GPUs, 1 free on nodes that it may use"),
+        (
+            "shape", {"need": 8, "free": 9, "shape": "4 on each of 2 nodes", "most": 4},
+            "needs 8 GPUs, 4 on each of 2 nodes; 9 free on nodes that it may use, at most 4 on one",
+        ),
+        ("behind", {"ahead": 1, "head": "7"}, "1 job ahead; job 7 is next"),
+        ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),
+        ("room", {"need": 2, "runs": "4, 5"}, "interrupting 4, 5 to free 2 GPUs for it"),
+        ("reserved", {"need": 1, "in_s": 1500.0}, "has 1 GPU reserved about 00:25:00 from now"),
+        ("reserved", {"need": 1, "in_s": 0.0}, "has 1 GPU reserved as soon as they are free"),
+        ("reserved", {"need": 2, "in_s": None}, "has 2 GPUs reserved as soon as they are free"),
+        ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
+        ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "shorter predicted work goes first (00:00:05 of 00:25:00"),
+    ],
+)  # fmt: skip
+def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[str, object], text: str) -> None:
+    assert in_words(kind, facts).startswith(text)
+
+
+def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two jobs that name one profile each has its own trouble; a profile that counts has none."""
+    reasons = {
+        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, a job asks for 2",
+        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, a job asks for 3",
+        gated.slurm.submit(2, 10, profile="nowhere"): "no profile nowhere",
+    }
+    fits, plain = gated.slurm.submit(4, 10, profile="flat"), gated.slurm.submit(1, 10)
+    gated.cycle(1)
+    found = told(gated)
+    for job_id, why in reasons.items():
+        assert row(found, job_id).facts[UNUSED_PROFILE].endswith(why)
+        explain_command(found, row(found, job_id), as_json=False)
+        said = capsys.readouterr().out
+        assert f"not used: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
+        assert UNUSED_PROFILE not in said  # once, and not as a bare fact
+    assert UNUSED_PROFILE not in row(found, fits).facts | row(found, plain).facts
+    explain_command(found, row(found, plain), as_json=False)
+    assert "1, no profile" in capsys.readouterr().out
+
+
+def test_the_words_of_a_trail_and_of_a_reason_are_the_same(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="fifo")
+    bench.slurm.submit(8, 100)
+    bench.cycle(2)
+    waits = bench.slurm.submit(12, 100)
+    bench.cycle(2)
+    (entry,) = bench.audit("wait", waits)
+    assert in_words(entry["reason"], entry) == row(told(bench), waits).text
+
+
+def test_facts_of_a_later_release_are_no_failure(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    gated.slurm.submit(12, 100)
+    gated.cycle(1)
+    found = told(gated)
+    strange = replace(
+        found.jobs[0], reason="quantum", text="it is in two places", facts={"places": [1, 2]}, state="odd"
+    )
+    bare = replace(found.jobs[0], reason="gpus", facts={}, state="waiting", rank=1)
+    for job in (strange, bare, *found.jobs):
+        explain_command(found, job, as_json=False)
+        explain_command(found, job, as_json=True)
+    out = capsys.readouterr().out
+    assert "it is in two places" in out
+    assert json.loads(out[out.rindex("\n{\n") :])["job"]["job_id"] == found.jobs[-1].job_id
+
+
+@pytest.mark.parametrize(("hours", "text"), [(0.5, "0.5"), (12.345, "12.3"), (999.4, "999"), (24000, "24000")])
+def test_gpu_hours_are_written_out(hours: float, text: str) -> None:
+    assert gpu_hours(hours * 3600) == text
+
+
+def test_tasks_that_are_no_jobs_yet_go_before_who_waits_behind_their_array(
+    gated: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gated.slurm.submit(12, 1000)
+    gated.cycle()
+    short, array = gated.slurm.submit(4, 5), gated.slurm.submit(1, 50, array_tasks="0-149")
+    long = gated.slurm.submit(12, 5000)
+    gated.cycle(3)
+    found = told(gated)
+    ahead = explain(found, row(found, long)).ahead
+    assert ahead is not None
+    assert (ahead.jobs, ahead.tasks) == (101, 50)
+    for job_id in (short, f"{array}_99"):
+        before = explain(found, row(found, job_id)).ahead
+        assert before is not None
+        assert before.tasks == 0
+    explain_command(found, row(found, long), as_json=False)
+    assert "...), and 50 more of their arrays" in " ".join(capsys.readouterr().out.split())
+
+
+def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
+    """Those without a rank are no part of it, and a job without a prediction has no work."""
+    first, second, third, left = (
+        JobStatus(
+            job_id=str(number), name="a", user="ann", partition="gpu", gpus=number, group="", profile="",
+            predicted_iterations=iterations, submit_time=0.0, state=state, reason="gpus", text="", facts={}, nodes={},
+            rank=rank, alpha_min=0.5,
+        )
+        for number, iterations, state, rank in (
+            (1, 100, Phase.WAITING, 1), (2, 0, Phase.WAITING, 2), (3, 10, Phase.WAITING, 3), (4, 9, Phase.LEFT, None),
+        )
+    )  # fmt: skip
+    add_ahead([first, second, left, third])
+    assert first.ahead == {"gpus": 0, "gpu_s": 0.0, "unseen": 0}
+    assert third.ahead == {"gpus": 3, "gpu_s": 50.0, "unseen": 1}
+    assert left.ahead is None
+    found = Status(0.0, "enforce", "asrpt-gated", 5.0, 8, 0, [first, second, third, left])
+    said = explain(found, third).ahead
+    assert said is not None
+    assert (said.jobs, said.gpus, said.gpu_s, said.unseen, said.nearest) == (2, 3, 50.0, 1, ["1", "2"])

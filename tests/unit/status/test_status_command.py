@@ -1,0 +1,429 @@
+"""asrpt-status: what users see, whatever other users called their jobs."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
+from slurm_asrpt_cli.status import command
+from slurm_asrpt_cli.status.columns import SHORT, columns, fit
+
+from slurm_asrpt.core.durations import slurm_time
+from slurm_asrpt.core.policies.base import Phase
+from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, write_status
+
+DOCS = Path(__file__).parents[3] / "docs"
+EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
+
+WAITING = JobStatus(
+    job_id="18_3",
+    name="train",
+    user="alice",
+    partition="gpu",
+    gpus=16,
+    group="a1b2c3",
+    profile="vgg19-dp16",
+    predicted_iterations=1200,
+    predicted_run_s=93784.4,
+    submit_time=1_700_000_000.0,
+    start_time=None,
+    state=Phase.WAITING.value,
+    reason="gpus",
+    text="needs 16 GPUs, 8 free on nodes that it may use",
+    facts={"need": 16, "free": 8},
+    rank=2,
+    nodes={},
+)
+DELAYED = replace(
+    WAITING,
+    job_id="17",
+    user="bob",
+    state=Phase.DELAYED.value,
+    text="waits",
+    rank=1,
+    ahead={"gpus": 0, "gpu_s": 0.0, "unseen": 0},
+    nodes={"n1": 4, "n3": 1, "n2": 1},
+    alpha=1.0,
+    alpha_min=0.25,
+)
+RUNNING = replace(
+    WAITING,
+    job_id="9",
+    text="",
+    name=EVIL,
+    state=Phase.RUNNING.value,
+    rank=None,
+    nodes={"n1": 8},
+    iterations_done=40,
+    iterations_total=1600,
+    alpha=0.5,
+    alpha_min=0.5,
+    alpha_observed=0.75,
+    remaining_s=1170.0,
+)
+LEFT = replace(WAITING, job_id="8", state=Phase.LEFT.value, rank=None, predicted_iterations=0, predicted_run_s=None)
+STATUS = Status(time.time(), "shadow", "asrpt", 5.0, 64, 8, [RUNNING, DELAYED, WAITING, LEFT])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    write_status(tmp_path, replace(STATUS, written=time.time()))
+    path = tmp_path / "asrpt.toml"
+    path.write_text(f"[paths]\nrun = {json.dumps(str(tmp_path))}\n")
+    return path
+
+
+def plain(lines: list[Line]) -> list[str]:
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def run(settings: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).parent / "asrpt-status"
+    return subprocess.run(
+        [program, "--config", settings, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONUTF8": "1", **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0, "00:00:00"),
+        (59.6, "00:01:00"),
+        (3599.7, "01:00:00"),
+        (93784.4, "1-02:03:04"),
+        (-1, "-"),
+        (float("nan"), "-"),
+        (float("inf"), "-"),
+    ],
+)
+def test_durations_are_slurms(seconds: float | None, text: str) -> None:
+    assert slurm_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ({}, "-"),
+        ({"n3": 1, "n1": 4, "n2": 1}, "n1:4 n[2-3]:1"),
+        ({f"gpu{i:03d}": 8 for i in range(98, 102)}, "gpu[098-101]:8"),
+        ({"@all": 1}, "@all:1"),
+        ({"n[": 1, "m": 1}, "n[,m:1"),
+    ],
+)
+def test_node_lists_are_folded(nodes: dict[str, int], text: str) -> None:
+    assert fold_nodes(nodes) == text
+
+
+NOON = time.mktime((2026, 11, 18, 12, 0, 0, 0, 0, -1))  # a Wednesday
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("earliest", "latest", "text"),
+    [
+        (3.1, 4.5, "15:06-16:30"),
+        (3, None, "15:00-?"),
+        (6, 14, "18:00-Tomorr 02:00"),
+        (18, 20.25, "Tomorr 06:00-08:15"),
+        (-13, 1, "Ystday 23:00-13:00"),
+        (48, 90, "Fri 12:00-Sun 06:00"),
+        (167, 168, "25 Nov 11:00-12:00"),
+    ],
+)
+def test_clock_intervals_are_slurms(earliest: float, latest: float | None, text: str) -> None:
+    end = None if latest is None else NOON + latest * HOUR
+    assert clock_interval(NOON + earliest * HOUR, end, NOON) == text
+
+
+def expected(now: float, made: float) -> JobStatus:
+    """A waiting job that is said to start between half an hour and an hour from now."""
+    return replace(
+        WAITING, start_earliest=now + 1800, start_median=now + 2000, start_latest=now + 3600, start_made=made,
+        predicted_low=1000, predicted_high=1500, predicted_run_low_s=3600.0, predicted_run_high_s=7200.0,
+    )  # fmt: skip
+
+
+def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
+    now = time.time()
+    job = expected(now, now)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    assert clock_interval(now + 1800, now + 3600, now) in run(settings).stdout
+    row = dict(zip(*(line.split("|") for line in run(settings, "--parsable").stdout.splitlines()), strict=True))
+    assert row["START_EARLIEST"] == time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now + 1800))
+    assert row["RUN_10-90"] == "01:00:00-02:00:00"
+    said = run(settings, "--explain", job.job_id).stdout
+    assert "Expected start   20" in said
+    assert "no promise" in said
+    assert "(10-90%: 01:00:00-02:00:00)" in said
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ({}, "Last start       later than can be foreseen"),
+        ({"last_start_earliest": 1e9, "last_start_latest": 2e9}, "to 2033-05-18"),
+    ],
+)
+def test_of_the_rest_of_an_array_the_next_and_the_last_start_are_told(
+    settings: Path, last: dict[str, float], said: str
+) -> None:
+    now = time.time()
+    job = replace(expected(now, now), reason="array", text="900 tasks of the array follow", rank=None, **last)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    assert clock_interval(now + 1800, now + 3600, now) in run(settings).stdout
+    shown = run(settings, "--explain", job.job_id).stdout
+    assert "Next start       20" in shown
+    assert said in shown
+    assert "Expected start" not in shown
+
+
+def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
+    now = time.time()
+    job = expected(now, now - withdrawn_after(60.0) - 5)
+    write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
+    (row,) = json.loads(run(settings, "--json").stdout)["jobs"]
+    assert (row["start_earliest"], row["start_latest"], row["start_made"]) == (None, None, None)
+    assert "Expected start   unknown: the last estimate is too old" in run(settings, "--explain", job.job_id).stdout
+
+
+def test_an_expected_start_stays_at_80_columns() -> None:
+    now = time.time()
+    made = fit(columns(SHORT, [RUNNING, DELAYED, expected(now, now)]), 80)
+    assert "START" in [column.title for column in made]
+    assert sum(column.width + 2 for column in made[:-1]) < 70
+
+
+def test_the_table_shows_jobs_in_order(settings: Path) -> None:
+    lines = run(settings).stdout.splitlines()
+    title = lines[0].split()
+    assert title == [
+        "RANK",
+        "JOBID",
+        "NAME",
+        "USER",
+        "GPUS",
+        "DONE",
+        "RUN_TIME",
+        "TIME_LEFT",
+        "START",
+        "STATE",
+        "NODES/REASON",
+    ]
+    assert [line.split()[1] for line in lines[1:]] == ["9", "17", "18_3", "8"]
+    assert "waits [n1:4 n[2-3]:1]" in lines[2]
+    assert "1-02:03:04" in lines[2]
+    assert lines[1].split()[-6:-3] == ["2%", "1-02:03:04", "00:19:30"]
+    assert lines[1].endswith("n1:8")
+
+
+def test_nothing_is_cut_in_a_pipe(settings: Path) -> None:
+    output = run(settings, COLUMNS="40").stdout
+    assert WAITING.text in output
+    assert "…" not in output
+
+
+def test_hostile_names_are_shown_harmlessly(settings: Path) -> None:
+    for arguments in ([], ["--long"], ["--explain", "9"]):
+        output = run(settings, *arguments).stdout
+        assert r"[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é" in output
+        assert not set("\x1b\r\u202e\u200b\u2028") & set(output)
+
+
+def test_no_colour_in_a_pipe_or_with_no_color(settings: Path) -> None:
+    assert "\x1b" not in run(settings).stdout
+    assert "\x1b[3" not in run(settings, NO_COLOR="1", FORCE_COLOR="1").stdout
+
+
+def test_a_terminal_that_knows_no_unicode_is_no_failure(settings: Path) -> None:
+    answer = run(settings, PYTHONUTF8="0", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert r"\xe9" in answer.stdout
+
+
+def test_parsable_has_a_field_for_each_title(settings: Path) -> None:
+    lines = run(settings, "--parsable").stdout.splitlines()
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+    first = dict(zip(lines[0].split("|"), lines[2].split("|"), strict=True))
+    assert (first["RANK"], first["JOBID"], first["NODES"], first["TEXT"]) == ("1", "17", "n1:4 n[2-3]:1", "waits")
+    assert len(run(settings, "--parsable", "--no-header").stdout.splitlines()) == len(lines) - 1
+
+
+def test_json_is_the_schema_itself(settings: Path) -> None:
+    raw = json.loads(run(settings, "--json").stdout)
+    assert raw["schema"] == 1
+    assert {job["job_id"] for job in raw["jobs"]} == {"8", "9", "17", "18_3"}
+    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == EVIL
+    assert [JobStatus(**job) for job in raw["jobs"]] == STATUS.jobs
+    jsonschema.validate(raw, json.loads((DOCS / "status.schema.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--user", "bob"], ["17"]),
+        (["--user", "alice,bob", "--state", "delayed"], ["17"]),
+        (["--state", "Delayed for placement, running"], ["9", "17"]),
+        (["--state", "left"], ["8"]),
+        (["--job", "18"], ["18_3"]),
+        (["--job", "18_3,9"], ["9", "18_3"]),
+        (["--user", "nobody"], []),
+        (["--partition", "gpu,other", "--state", "left"], ["8"]),
+        (["--partition", "other"], []),
+        (["9", "18"], ["9", "18_3"]),
+        (["18_[1-2,3]"], ["18_3"]),
+        (["18_[1-9:2]", "-j", "9"], ["9", "18_3"]),
+        (["--sort=-jobid"], ["18_3", "17", "9", "8"]),
+        (["--sort", "rank"], ["17", "18_3", "9", "8"]),
+        (["--sort=user,-gpus,jobid"], ["8", "9", "18_3", "17"]),
+    ],
+)
+def test_filters(settings: Path, arguments: list[str], expected: list[str]) -> None:
+    answer = run(settings, "--json", *arguments)
+    assert answer.returncode == 0
+    assert [job["job_id"] for job in json.loads(answer.stdout)["jobs"]] == expected
+
+
+def test_explain_tells_all_facts(settings: Path) -> None:
+    output = run(settings, "--explain", "17").stdout
+    for text in (
+        "delayed for placement, number 1 in line",
+        "alpha 1 s on these nodes, 0.25 s at best (alpha~min): 4.00 times",
+        "1200 iterations",
+        "Nodes on offer   n1:4 n[2-3]:1",
+        "Ahead of it      nobody",
+        "Its own work     1.33 GPU-hours of predicted work",
+    ):
+        assert text in output
+    assert "Why              it runs" in run(settings, "--explain", "9").stdout
+    assert "40 of 1600 iterations done (2%), 0.75 s each" in run(settings, "--explain", "9").stdout
+    assert "00:19:30, at its present speed" in run(settings, "--explain", "9").stdout
+    assert "no finished job of its group" in run(settings, "--explain", "8").stdout
+
+
+def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
+    job = replace(RUNNING, profile="", alpha=1.0, alpha_min=1.0, alpha_by_type={"a": 1.0, "b": 1.0})
+    for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
+        write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
+        output = run(settings, "--explain", job.job_id).stdout
+        assert ("By type of GPU" in output, "Iteration " in output) == (told, told)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"), [("group", "runs of its group"), ("cluster", "everybody's jobs"), ("", "past runs")]
+)
+def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
+    tmp_path: Path, settings: Path, level: str, said: str
+) -> None:
+    job = replace(WAITING, predicted_by=level, predicted_mean=1300)
+    write_status(tmp_path, replace(STATUS, written=time.time(), jobs=[job]))
+    output = " ".join(run(settings, "--explain", job.job_id).stdout.split())
+    assert f"1200 iterations (mean 1300, for the order), run time 1-02:03:04, learned from {said}" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--explain", "77"], 1, "does not know a job '77'"),
+        (["--job", "77\x1b[0m"], 1, "does not know a job '77\\x1b[0m'"),
+        (["18_[4-9]"], 1, "does not know a job '18_[4-9]'"),
+        (["18_[x]"], 2, "write for example 123_[1-4,7]"),
+        (["--sort", "size"], 2, "no key is called 'size'; known: rank,"),
+        (["--watch"], 2, "needs a terminal"),
+        (["--what-if", "/bin/true"], 2, "does not begin with #!"),
+        (["--watch", "--json"], 2, "leave out --json"),
+        (["--explain", "9", "--what-if", "x.sh"], 2, "do not go together"),
+        (["--state", "asleep"], 2, "no state is called 'asleep'; known: virtual, waiting,"),
+        (["--colour"], 2, "No such option"),
+    ],
+)
+def test_errors_are_a_line_and_a_code(settings: Path, arguments: list[str], code: int, said: str) -> None:
+    answer = run(settings, *arguments)
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert "\x1b" not in answer.stderr
+
+
+def test_no_status_and_bad_settings(settings: Path) -> None:
+    (settings.parent / "status.json").unlink()
+    answer = run(settings)
+    assert answer.returncode == 1
+    assert "asrptd has not run yet" in answer.stderr
+    settings.write_text("[paths]\nrn = 1\n")
+    answer = run(settings)
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (2, 1)
+    assert "unknown setting paths.rn" in answer.stderr
+
+
+@pytest.mark.parametrize(("age", "interval", "stale"), [(20, 5, False), (40, 5, True), (40, 20, False), (61, 20, True)])
+def test_an_old_word_is_called_old(settings: Path, age: float, interval: float, stale: bool) -> None:
+    write_status(settings.parent, replace(STATUS, written=time.time() - age, interval_s=interval))
+    answer = run(settings)
+    assert answer.returncode == 0
+    assert ("it may be down" in answer.stderr) == stale
+
+
+def test_a_closed_pipe_is_quiet(settings: Path) -> None:
+    write_status(settings.parent, replace(STATUS, written=time.time(), jobs=[WAITING] * 5000))
+    program = Path(sys.executable).parent / "asrpt-status"
+    with subprocess.Popen(
+        [program, "--config", settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 132, 250])
+def test_each_row_fits_a_terminal(width: int) -> None:
+    jobs = [DELAYED, replace(WAITING, name="a-name-that-is-far-too-long-for-a-table" * 2), RUNNING, LEFT]
+    made = fit(columns(SHORT, jobs), width)
+    lines = plain(table_lines(made, True, width))
+    assert len(lines) == 1 + len(jobs)
+    assert max(len(line) for line in lines) <= width
+    wanted = {"RANK", "JOBID", "GPUS", "STATE", "NODES/REASON"} | ({"NAME"} if width >= 60 else set())
+    assert wanted <= set(lines[0].split())
+    if width == 80:
+        assert "USER" in lines[0].split()
+        assert lines[1].split()[5] == "delayed"
+
+
+def test_wide_characters_count_twice() -> None:
+    lines = table_lines([Column("A", ["训练", "abcd"]), Column("B", ["x", "y"])], False, 80)
+    assert plain(lines) == ["训练  x", "abcd  y"]
+
+
+def test_nothing_is_a_dash() -> None:
+    assert safe("") == "-"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--bogus"], "No such option: --bogus"),
+        (["--user"], "requires an argument"),
+    ],
+)
+def test_wrong_options_are_one_line(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["asrpt-status", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        run_app(command.app)
+    assert leaving.value.code == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert captured.err.startswith("asrpt-status: ")
+    assert says in captured.err

@@ -1,0 +1,51 @@
+"""asrpt-admin disable and enable: what they say and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from slurm_asrpt_cli.admin import app
+from slurm_asrpt_cli.admin import switch as admin_switch
+from typer.testing import CliRunner
+
+from slurm_asrpt import switch
+from slurm_asrpt.daemon.disabling import HandedBack
+from slurm_asrpt.daemon.lead import Lead
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "asrpt.toml"
+    path.write_text(f'[paths]\nstate = "{tmp_path}/state"\n[daemon]\nmode = "order"\n')
+    (tmp_path / "state").mkdir()
+    return path
+
+
+def run(config: Path, *words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*words, "--config", str(config)])
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize(("refused", "code"), [([], 0), (["7", "9"], 1)])
+def test_disable_tells_what_slurm_let_go(config, monkeypatch, refused, code) -> None:
+    monkeypatch.setattr(admin_switch, "disable", lambda *_: HandedBack("asrptd", ["5", "6"], refused))
+    text = run(config, "disable", code=code)
+    assert "asrptd has handed 2 waiting jobs back" in text
+    assert ("7 9" in text) is bool(refused)
+    assert json.loads(run(config, "disable", "--json", code=code))["refused"] == refused
+
+
+def test_enable_tells_the_mode_and_whether_anybody_hears_it(config: Path, tmp_path: Path) -> None:
+    switch.turn_off(tmp_path / "state")
+    text = run(config, "enable")
+    assert "enabled: mode order" in text
+    assert "systemctl start asrptd" in text
+    assert not switch.is_off(tmp_path / "state")
+    lead = Lead(tmp_path / "state")
+    assert lead.take()
+    found = json.loads(run(config, "enable", "--json"))
+    lead.close()
+    assert found == {"was_disabled": False, "running": True, "mode": "order"}
