@@ -98,7 +98,7 @@ def _wait_for_save(state: Path, limit_s: float) -> None:
         time.sleep(0.002)
 
 
-@fault("leases", "asrptd is killed and stays away: every lease runs out")
+@fault("leases", "asrptd is killed and not restarted: every lease expires")
 def leases(arena: Arena, rng: Random, size: int) -> int:
     arena.put_some(rng, 12)
     arena.kill()
@@ -119,7 +119,7 @@ def _leased(arena: Arena, token: str, record: JobRecord, since: float) -> bool:
     return ours and record.submit_time <= since and record.eligible_time > time.time()
 
 
-@fault("slurmctld", "slurmctld is killed and started again")
+@fault("slurmctld", "slurmctld is killed and restarted")
 def slurmctld(arena: Arena, rng: Random, size: int) -> int:
     crash_slurmctld(arena, rng.uniform(0.0, 6.0))
     return 1
@@ -142,7 +142,7 @@ def both(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("slurmdbd", "slurmdbd and its database are gone for a while")
+@fault("slurmdbd", "slurmdbd and its database are down temporarily")
 def slurmdbd(arena: Arena, rng: Random, size: int) -> int:
     lab = arena.lab
     arena.signal_all(["slurmdbd", "mariadbd"])
@@ -153,7 +153,7 @@ def slurmdbd(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("standby", "the asrptd that leads is killed, the one that stands by takes over")
+@fault("standby", "the leading asrptd is killed, the standby takes over")
 def standby(arena: Arena, rng: Random, size: int) -> int:
     second = arena.launch()
     time.sleep(rng.uniform(2.0, 4.0))
@@ -186,7 +186,7 @@ def node(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("deleted", "a node with pinned jobs is deleted from the configuration, and comes back")
+@fault("deleted", "a node with pinned jobs is removed from slurm.conf and added back")
 def deleted(arena: Arena, rng: Random, size: int) -> int:
     """Slurm 22.05 wants slurmctld restarted for that; jobs that run there are its own to requeue or to fail."""
     arena.put_some(rng, 4)
@@ -222,7 +222,7 @@ def _until(condition: Callable[[], bool], limit_s: float) -> None:
 # files
 
 
-@fault("db-locked", "the history is locked by somebody")
+@fault("db-locked", "another process locks the history")
 def db_locked(arena: Arena, rng: Random, size: int) -> int:
     with contextlib.closing(sqlite3.connect(arena.paths / "state" / HISTORY, timeout=30)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
@@ -234,7 +234,7 @@ def db_locked(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("db-read-only", "the history cannot be written")
+@fault("db-read-only", "the history is read-only")
 def db_read_only(arena: Arena, rng: Random, size: int) -> int:
     """A file under it that is read-only (a mount of itself): root passes by modes."""
     history = arena.paths / "state" / HISTORY
@@ -304,7 +304,7 @@ def file_size(arena: Arena, rng: Random, size: int) -> int:
     return 1
 
 
-@fault("half-written", "table, model, state or hook.conf is half-written or rubbish")
+@fault("half-written", "table, model, state or hook.conf is truncated or corrupt")
 def half_written(arena: Arena, rng: Random, size: int) -> int:
     hook, state = arena.paths / "hook", arena.paths / "state"
     (hook / TABLE).write_bytes(render_table({f"{i:016x}": Entry.plain(100 + i) for i in range(50)}))
@@ -389,11 +389,11 @@ def _spoil(mode: str, text: str) -> None:
 
 _TEXTS = {
     "fail": "every tenth call of a Slurm command fails",
-    "after": "every tenth call does its work and then says that it failed",
+    "after": "every tenth call succeeds but reports failure",
     "hang": "every tenth call hangs",
-    "cut": "every tenth answer is cut in half",
+    "cut": "every tenth answer is truncated to half",
     "garbage": "every tenth answer is random bytes",
-    "unknown": "every tenth answer holds fields and states of a later release",
+    "unknown": "every tenth answer has fields and states of a later release",
 }
 for _mode in MODES:
     _spoil(_mode, _TEXTS[_mode])

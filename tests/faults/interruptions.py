@@ -24,8 +24,8 @@ LIMIT_S = 120.0
 
 MOMENTS: Mapping[str, tuple[str, Callable[[list[str]], bool]]] = {
     "signalled": ("its signal is sent", lambda events: "signalled" in events),
-    "requeued": ("its requeue is asked for", lambda events: "requeued" in events),
-    "waits": ("it waits again", lambda events: "requeued" in events and "cut" in events),
+    "requeued": ("its requeue is requested", lambda events: "requeued" in events),
+    "waits": ("it is pending again", lambda events: "requeued" in events and "cut" in events),
     "pinned": ("it is pinned again", lambda events: "cut" in events and events[-1] == "start"),
 }
 """The states of an interruption: in words, and whether a job is there, by its events in the audit trail."""
@@ -134,10 +134,10 @@ def _is_stepd(process: Daemon) -> bool:
 
 
 _STRIKES: Mapping[str, tuple[str, Callable[[Arena, Random, str], None]]] = {
-    "slurmctld": ("slurmctld is killed and started again", _slurmctld),
+    "slurmctld": ("slurmctld is killed and restarted", _slurmctld),
     "node": ("its node dies", _node),
-    "asrptd": ("asrptd is killed and started again", _asrptd),
-    "both": ("slurmctld and asrptd are killed and started again", _both),
+    "asrptd": ("asrptd is killed and restarted", _asrptd),
+    "both": ("slurmctld and asrptd are killed and restarted", _both),
 }
 
 
@@ -145,7 +145,7 @@ def _add(who: str, moment: str) -> None:
     what, strike = _STRIKES[who]
     when, reached = MOMENTS[moment]
 
-    @fault(f"{moment}-{who}", f"an interrupted job: {when}, and {what}", own_load=True, policy="hlas")
+    @fault(f"{moment}-{who}", f"a preempted job: {when}, and {what}", own_load=True, policy="hlas")
     def inject(arena: Arena, rng: Random, size: int) -> int:
         job_id = interrupted(arena, rng, reached)
         time.sleep(rng.choice((0.0, rng.uniform(0.0, 1.0))))

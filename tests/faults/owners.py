@@ -157,7 +157,7 @@ DEEDS: Mapping[Callable[[Owners], None], float] = {
 """And how often."""
 
 
-@fault("owners", f"owners hold, release, requeue and cancel at random, {MANY} times; at last asrptd is disabled")
+@fault("owners", f"owners hold, release, requeue and cancel at random, {MANY} times; then asrptd is disabled")
 def owners(arena: Arena, rng: Random, size: int) -> int:
     some = Owners(arena, rng)
     try:
