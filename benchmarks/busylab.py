@@ -104,7 +104,7 @@ def occupy(lab: Lab, pending: int) -> None:
 
 
 def _teach(lab: Lab, known: Sequence[Recurring]) -> None:
-    """Write a table with a prediction for each group; one job of each is submitted on hold to find it, then cancelled."""
+    """Write a table with a prediction for each group; one held job of each is submitted and cancelled to find it."""
     _each(lambda job: job.submit(lab, "--hold"), known, "groups")
     tags = [parse_tag(job.admin_comment) for job in client(lab).jobs()]
     draw = random.Random(3)

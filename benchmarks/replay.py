@@ -75,7 +75,7 @@ class Submitted(NamedTuple):
 
 
 def submitted(trace: Trace, least_gpus: int = 1, fold_s: float = math.inf) -> list[Submitted]:
-    """The jobs of sizes that a model has, by submission, counted from the last multiple of ``fold_s``.
+    """The jobs on ``least_gpus`` or more, of sizes that a model has, by submission modulo ``fold_s``.
 
     Raises InputError if there is none.
     """
