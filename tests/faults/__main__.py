@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _by_policy(names: Sequence[str], options: argparse.Namespace) -> dict[str, list[Fault]]:
-    """The faults by the policy that they need, or the selected one. Without asrptd, those that need one are left out."""
+    """The faults by the policy that they need, or the selected one. Without asrptd, faults with one are left out."""
     found: dict[str, list[Fault]] = {}
     for fault in (FAULTS[name] for name in names):
         if not (options.plain and fault.policy):
