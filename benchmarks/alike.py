@@ -24,7 +24,7 @@ from slurm_asrpt.sim.traces import Trace
 
 KEPT, LEAST = 50, 5
 LEAST_SPREAD, FARTHEST = 0.3, 4.0
-"""Of a logarithm; and in standard deviations: one miss must not decide."""
+"""The least spread of a logarithm, and the most standard deviations, so that no single error dominates."""
 SHORTEST_S = 10.0
 
 

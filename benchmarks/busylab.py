@@ -38,7 +38,7 @@ T = TypeVar("T")
 MOST_GPUS = 32
 GROUPS_A_USER = 50
 CHURN_S = 2.0
-"""Seconds between two ends of a running job: so it is where 250 servers run jobs of eight minutes each."""
+"""Seconds between two job ends, as on 250 servers with jobs of eight minutes each."""
 PAUSE_S = 0.3
 console = Console(stderr=True)
 

@@ -50,16 +50,16 @@ from slurm_asrpt.sim.traces import Trace
 
 SHORTEST_S = 2.0
 LONGEST_H = 3.0
-"""Of the trace's time: longer runs count as so long, or one would outlast all others."""
+"""Limit of runtimes, in the time of the trace; otherwise one job would outlast all others."""
 DAY_JOBS, DAY_S = 1500, 86400.0
 EVERY = 8
-"""So many jobs come for each array."""
+"""Number of jobs per array."""
 PATIENCE_S = 600.0
-"""For all to end that have come."""
+"""Limit for all submitted jobs to end."""
 COMING_S = 120.0
-"""Who was told so long before the last job came is judged, too, in a line of its own."""
+"""Jobs whose estimate was made this long before the last job arrived are also evaluated separately."""
 WRITTEN_S = 5.0
-"""Until the history has a run that has ended."""
+"""Time until the history has recorded a run that ended."""
 MODE = "enforce"
 
 

@@ -99,7 +99,7 @@ def _run(made: Workload, cell: Cell, name: str, settings: Mapping[str, Any]) -> 
     result = simulate_named(name, made.cluster.nodes, made.table, fabric, settings, runner=runner)
     found = summary(result, made.cluster)
     if found["ended"] != found["jobs"]:
-        raise RuntimeError(f"{name} {dict(settings)}: {found['jobs'] - found['ended']} jobs have not ended")
+        raise RuntimeError(f"{name} {dict(settings)}: {found['jobs'] - found['ended']} jobs did not end")
     return found
 
 

@@ -43,10 +43,10 @@ from slurm_asrpt.lab.spec import LabSpec
 
 LEASE_S = 600
 NICE = 10
-"""Of asrptd's session: a tenth of another's weight, as CPUWeight=10 of its unit gives its service."""
+"""Nice value of asrptd's session: a tenth of the weight of others, like CPUWeight=10 in its unit file."""
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 RPCS = {"sbatch": "REQUEST_SUBMIT_BATCH_JOB", "squeue": "REQUEST_JOB_USER_INFO"}
-"""What slurmctld is asked by a user's sbatch and squeue --me."""
+"""The RPCs of a user's sbatch and squeue --me."""
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
 BETWEEN = re.compile(r"between cycles ([\d.]+) s")
 DECISIVE = ("read", "decide", "write")
@@ -158,7 +158,7 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
     turns = [take_turn(lab, seconds, options.cycles if n == last else 0) for n in range(options.turns)]
     cycles = [cycle for turn in turns for cycle in turn.cycles]
     if not cycles:
-        raise MachineError(f"asrptd did no cycle in {seconds:g} s; give --seconds more")
+        raise MachineError(f"asrptd completed no cycle in {seconds:g} s; increase --seconds")
     between = [seconds for turn in turns for seconds in turn.between]
     found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(between or [0.0]), 4)}
     found |= {"cpu_s_per_cycle": round(sum(turn.cpu_s for turn in turns) / len(cycles), 3), **_slurm_figures(turns)}

@@ -51,7 +51,7 @@ from slurm_asrpt.sim.workload import Cluster, Options, build
 DAY_S = 86400.0
 Spans = Mapping[JobId, Span]
 Told = tuple[float, Estimate, float]
-"""When an estimate was made, it, and the start."""
+"""The time of an estimate, the estimate, and the start."""
 
 
 class Watched:

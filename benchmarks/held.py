@@ -9,7 +9,7 @@ from typing import Any
 
 _Z = 1.96
 Verdict = tuple[float, bool, bool]
-"""When a job was told its start, whether it began before the interval, whether after it."""
+"""The time of an estimate, and whether the job started before the interval, or after it."""
 
 
 def held(told: Sequence[Verdict]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> tuple[Cel
     for policy in policies:
         result = run(made, policy)
         if len(result.ended) != len(made.table):
-            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs have not ended")
+            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs did not end")
         found[policy] = float(result.completion_times.mean())
     return cell, found
 

@@ -35,7 +35,7 @@ from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 GATED = "asrpt-gated"
 TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
 TARGETS = {0.8: 1.05, 1.1: 1.3, 1.5: 2.5}
-"""At 10 Gbit/s, by load: the ratio that asrpt-gated should not exceed."""
+"""The ratio at 10 Gbit/s that asrpt-gated should not exceed, by load."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _run(policy: str, settings: Mapping[str, Any], made: Workload, lower: Mappin
     seconds = time.perf_counter() - began
     found = summary(result, made.cluster)
     if found["ended"] != found["jobs"]:
-        raise RuntimeError(f"{policy} {dict(settings)}: {found['jobs'] - found['ended']} jobs have not ended")
+        raise RuntimeError(f"{policy} {dict(settings)}: {found['jobs'] - found['ended']} jobs did not end")
     figures = {
         "settings": dict(settings),
         "ratio": found["mean_jct_s"] / lower["design"],

@@ -28,7 +28,7 @@ from slurm_asrpt.sim.workload import Cluster, Options, build
 
 PAI_GPUS = 400
 PARTS = (0.2, 0.4, 0.6, 0.8)
-"""Shares of a trace that are learned from before a part is simulated."""
+"""Shares of a trace used for training before a part is simulated."""
 Cell = tuple[Trace, Cluster, dict[str, Any]]
 
 

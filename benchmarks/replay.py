@@ -54,7 +54,7 @@ from slurm_asrpt.slurm.records import JobRecord
 HOURS = 2.0
 INTRA = 300e9
 SHORTEST_S = 1.0
-"""In the lab; Slurm needs as long to start and end a job."""
+"""Minimum runtime in the lab; Slurm takes as long to start and end a job."""
 
 
 class Submitted(NamedTuple):

@@ -96,4 +96,4 @@ MODELS: dict[str, dict[str, Callable[..., Any]]] = {
         "cnn-224": partial(cnn, batch=64, size=224),
     },
 }
-"""By the device that they are large enough for."""
+"""The models by the device that they are large enough for."""

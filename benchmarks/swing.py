@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 PARTS = 10_000
-"""Of all the time, in which the rate is taken as even."""
+"""Steps of the whole time, in each of which the rate is constant."""
 
 
 def swinging(jobs: int, span_s: float, day_s: float, depth: float, seed: int) -> Floats:

@@ -32,7 +32,7 @@ class Dying(FakeSlurm):
 
     calls_left: int = -1
     slow: float = 0.0
-    """Seconds until it reads an update."""
+    """Seconds until an update is read."""
     only_updates: bool = False
     """Whether read-only calls do not count."""
     done: float = 0.0
@@ -147,7 +147,7 @@ def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, fl
 
 
 UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 25), st.booleans())
-"""At which update, what part of it is done, death or failure, cycles until the next, and whether jobs are requeued."""
+"""The update, the share of it that is applied, death or failure, cycles until the next, whether jobs are requeued."""
 
 
 @settings(max_examples=30, deadline=None)
@@ -176,7 +176,7 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
 
 
 ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 3))
-"""At which update, what part of it is done, death or failure, cycles until the next."""
+"""The update, the share of it that is applied, death or failure, cycles until the next."""
 
 
 @settings(max_examples=25, deadline=None)

@@ -114,7 +114,7 @@ TRAINED = {
     "spans": {"t1": [(0, 120), (120, 300)], "t2": [(0, 7)]},
     "most_interruptions": 2,
 }
-"""A training that was interrupted, as it must be."""
+"""A training that was preempted correctly."""
 
 
 def test_a_training_that_did_each_iteration_once_is_sound() -> None:
