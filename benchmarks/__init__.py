@@ -1,1 +1,1 @@
-"""One script per figure; each prints one JSON object with --json."""
+"""One script per figure; with --json, each prints one JSON object."""

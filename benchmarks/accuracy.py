@@ -1,19 +1,19 @@
-"""How near predicted iteration times come to measured ones: python -m benchmarks.accuracy --json
+"""Compare predicted with measured iteration times: python -m benchmarks.accuracy --json
 
-Models, measured block by block as asrpt-profile run does, are cut and timed by core/timing, and compared with whole
-iterations of a plain training loop: alone, and data-parallel in two processes that exchange their gradients once the
-backward pass is done (gloo on a CPU, NCCL on GPUs), at the rate that profile/collective.py measures at that size. Both
-processes measure their half of the mini-batch at the same time, for they share the machine, and the slower one counts;
-an exchange, an iteration and a round of the blocks take turns, so that what disturbs one disturbs all. Blocks count as
-long as they take in the median round: a disturbance hits each round and each iteration, but few blocks, whose medians
-know nothing of it; "disturbed" is what that adds. "unsteady" is the distance between the quartiles of the measured
-iterations, as a share of their median: the larger, the less a figure says. One thread each on a CPU. Two small models
-on a CPU, six larger ones with --device cuda, where the second part needs two GPUs. Each model's line is printed when it
-is done. Needs torch and nothing else. Has not been run on GPUs yet.
+Models are measured block by block, as in asrpt-profile run, then cut and timed by core/timing, and compared with whole
+iterations of a plain training loop. Part one runs the model alone. Part two runs it data-parallel in two processes
+that exchange gradients after the backward pass (gloo on a CPU, NCCL on GPUs), at the rate that profile/collective.py
+measures at that size. Both processes measure their half of the mini-batch at the same time because they share the
+machine; the slower one counts. Exchanges, iterations and rounds of the blocks alternate, so that a disturbance affects
+all three. The time of the blocks is that of the median round. A disturbance hits each round and each iteration but few
+blocks, so the medians of the blocks do not show it; "disturbed" is the difference. "unsteady" is the interquartile
+range of the measured iterations over their median: the larger it is, the less reliable the figure. On a CPU, each
+process has one thread. There are two small models for a CPU, and six larger ones with --device cuda, where part two
+needs two GPUs. The line of each model is printed as soon as it is done. Needs only torch. Not yet run on GPUs.
 
-What explains an error stands beside it: forward, backward and update of the blocks together and inside of whole
-iterations; rest_s, what those take beside these three; standstill_s, an iteration that finds the GPU idle and is waited
-for; launch_s, the host's time to launch it. Where that is near measured_s the GPU waits for the host.
+The causes of an error are shown next to it: forward, backward and update, both of the blocks together and inside whole
+iterations; rest_s, the time of iterations outside these three; standstill_s, an iteration that finds the GPU idle and
+is waited for; launch_s, the host time to launch it. If launch_s is close to measured_s, the GPU waits for the host.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMIT_S = 600
 
 
 def predicted(document: UncutFile, replicas: int, intra: float) -> float:
-    """alpha (7) of the model on one server, in ``replicas`` data-parallel replicas."""
+    """alpha (7) of the model on one server, with ``replicas`` data-parallel replicas."""
     profile = job_profile(document, Cut((len(document.blocks),), (replicas,)), "n")
     return iteration_time(profile, [0] * replicas, [replicas], Fabric(intra, intra))
 
@@ -52,7 +52,7 @@ def profiled(
     begin: Callable[..., object] = lambda *_: None,
     **size: int,
 ) -> tuple[UncutFile, Any]:
-    """The model's blocks as measured here and now, and the whole iterations between them. begin: called each round."""
+    """Measure the model's blocks, with whole iterations in between. begin: called in each round."""
     from benchmarks.small_models import MODELS
     from slurm_asrpt.profile.measure import measure_both
     from slurm_asrpt.profile.rounds import How
@@ -69,7 +69,7 @@ def alone(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parts(document: UncutFile, whole: Any) -> dict[str, Any]:
-    """Where the difference comes from."""
+    """The causes of the difference."""
     inside = asdict(whole)
     names = ("forward", "backward", "update")
     blocks = {name: sum(getattr(block, f"{name}_s") for block in document.blocks) for name in names}
@@ -85,18 +85,18 @@ def together(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_rounds(document: UncutFile, rounds: Sequence[float]) -> UncutFile:
-    """The blocks, as long together as in the median round: what disturbs a machine hits few blocks, but each round."""
+    """The blocks, scaled to the time of the median round: a disturbance hits few blocks, but each round."""
     factor = statistics.median(rounds) / document.seconds
     return _times(document, factor, factor, 1)
 
 
 def of_the_whole(share: UncutFile, replicas: int) -> UncutFile:
-    """The blocks of a mini-batch of which each replica has measured its share."""
+    """The blocks of the whole mini-batch, from the share that each replica measured."""
     return _times(share, replicas, 1, replicas)
 
 
 def _times(document: UncutFile, passes: float, update: float, size: int) -> UncutFile:
-    """Seconds of both passes, of the update, and bytes times these."""
+    """Multiply the seconds of both passes, of the update, and the bytes by these factors."""
     blocks = (
         replace(
             block,
@@ -113,7 +113,7 @@ def _times(document: UncutFile, passes: float, update: float, size: int) -> Uncu
 def _row(
     name: str, processes: int, share: UncutFile, rounds: Sequence[float], truth: float, speed: float = 1.0
 ) -> dict[str, Any]:
-    """share: the blocks with one replica's part of the mini-batch; rounds: what they took together on the slower."""
+    """share: the blocks with one replica's share of the mini-batch; rounds: their total times on the slower replica."""
     guess = predicted(of_the_whole(in_rounds(share, rounds), processes), processes, speed)
     return {
         "model": name,
@@ -137,7 +137,7 @@ def _torchrun(arguments: list[str]) -> dict[str, Any]:
 
 
 def worker(name: str, options: argparse.Namespace) -> None:
-    """One process of two: measures its share and trains in turns, exchanging gradients after the backward pass."""
+    """One of two processes: measures its share and trains, alternately; exchanges gradients after the backward pass."""
     import torch
     from torch import distributed
 
@@ -186,7 +186,7 @@ def worker(name: str, options: argparse.Namespace) -> None:
 
 
 def rows(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One model after the other; what fails does not keep the others from being measured."""
+    """Measure one model after the other; a failure does not stop the others."""
     import torch
 
     torch.set_num_threads(1)
@@ -194,7 +194,7 @@ def rows(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str
     if options.device == "cpu" or torch.cuda.device_count() >= REPLICAS:
         parts.append((REPLICAS, together))
     else:
-        print(f"{REPLICAS} processes: left out, for NCCL needs a GPU for each", file=sys.stderr)
+        print(f"{REPLICAS} processes: skipped, because NCCL needs one GPU for each", file=sys.stderr)
     for name in names:
         for processes, part in parts:
             began = time.monotonic()
@@ -205,11 +205,11 @@ def rows(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str
             yield row | {"dtype": options.dtype, "repeats": options.repeats, "took_s": time.monotonic() - began}
             gc.collect()
             if options.device == "cuda":
-                torch.cuda.empty_cache()  # or the next one finds it in pieces
+                torch.cuda.empty_cache()  # avoid fragmented memory for the next model
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """A row as text."""
     start = f"{row['model']:<17}{row['processes']} process(es)  "
     if "failed" in row:
         return f"{start}failed: {row['failed']}"
@@ -229,9 +229,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--model", action="append", metavar="NAME", help="only this one; can be given again")
+    parser.add_argument("--model", action="append", metavar="NAME", help="run only this model; may be repeated")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -241,7 +241,7 @@ def main() -> None:
 
     known = MODELS[options.device]
     if unknown := set(options.model or ()) - set(known):
-        parser.error(f"--model {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+        parser.error(f"--model {', '.join(sorted(unknown))}: unknown; the models are {', '.join(known)}")
     failed = False
     for row in rows(options.model or list(known), options):
         print(json.dumps(row) if options.json else line(row), flush=True)

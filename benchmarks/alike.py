@@ -1,9 +1,9 @@
-"""How much jobs that are submitted together miss alike what was expected: python -m benchmarks.alike TRACE... --json
+"""Correlation of prediction errors in sweeps: python -m benchmarks.alike TRACE... --json
 
-Jobs of one group, or of one user and size where a trace has no groups, that come within ``--within`` seconds of each
-other are taken for a sweep, such as a job array is. Each is held against the median of the last 50 such jobs before
-the sweep, in standard deviations of their logarithms. ``alike`` is the correlation of these misses of neighbours in a
-sweep, of so many ``pairs``. Sweeps with fewer than five jobs before them do not count.
+A sweep is a set of jobs that arrive within ``--within`` seconds of each other, such as a job array. The jobs have the
+same group, or the same user and size if the trace has no groups. The error of a job is its distance from the median of
+the last 50 such jobs before the sweep, in standard deviations of their logarithms. ``alike`` is the correlation of the
+errors of neighboring jobs in a sweep, over ``pairs`` pairs. Sweeps with fewer than five earlier jobs do not count.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from slurm_asrpt.traces.sources import load_trace
 
 KEPT, LEAST = 50, 5
 LEAST_SPREAD, FARTHEST = 0.3, 4.0
-"""Of a logarithm; and in standard deviations: one miss must not decide."""
+"""The least spread of a logarithm, and the most standard deviations, so that no single error dominates."""
 SHORTEST_S = 10.0
 
 
 @dataclass
 class _Group:
-    """before: logarithms of the run times until the present sweep; sweep: in it. came: its latest submission."""
+    """before: logarithms of the runtimes before the current sweep; sweep: those in it. came: its latest submission."""
 
     before: list[float] = field(default_factory=list)
     sweep: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Group:
         self.came = submit
 
     def misses(self) -> tuple[float, float] | None:
-        """Of the last two of the sweep."""
+        """The errors of the last two jobs of the sweep."""
         if len(self.before) < LEAST or len(self.sweep) < 2:
             return None
         usual, spread = median(self.before), max(pstdev(self.before), LEAST_SPREAD)
@@ -71,9 +71,9 @@ def figures(trace: Trace, within_s: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="as asrpt-sim takes them")
-    parser.add_argument("--within", type=float, default=60.0, help="seconds between two jobs of a sweep")
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="traces, as in asrpt-sim")
+    parser.add_argument("--within", type=float, default=60.0, help="most seconds between two jobs of a sweep")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     chosen = parser.parse_args()
     found: dict[str, Any] = {
         name: figures(load_trace(name, processors_as_gpus=True), chosen.within) for name in chosen.traces

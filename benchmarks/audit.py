@@ -1,12 +1,12 @@
-"""What the audit trail costs: python -m benchmarks.audit --pending 10000 --json
+"""Measure the cost of the audit trail: python -m benchmarks.audit --pending 10000 --json
 
-A daemon's scheduler on a Slurm in memory (tests/benches/fake_slurm.py), 250 nodes of 8 GPUs, asrpt-gated, all GPUs
-taken and ``--pending`` jobs waiting. ``idle``: cycles in which nothing changes; ``busy``: one job ends and one starts
-in each. CPU microseconds, medians. ``witness_us``: to keep what a decision is made from, in each cycle. ``told_us``:
-the digest of the inputs and the line of the cycle, in cycles in which something was recorded. ``start_us``: facts of a
-start, the runner-up included. ``share``: of these three in the whole of a busy cycle; a real Slurm's answers take
-longer to read. ``idle_bytes``: written in the idle cycles. ``bytes_per_start``: mean length of a start's line;
-``bytes_per_decision``: of all that was written over the starts.
+Runs a daemon's scheduler with asrpt-gated on a Slurm in memory (tests/benches/fake_slurm.py) with 250 nodes of 8 GPUs. All GPUs
+are in use and ``--pending`` jobs are pending. ``idle`` are cycles without changes; in each ``busy`` cycle, one job ends
+and one starts. Times are medians in CPU microseconds. ``witness_us``: recording the inputs of the decision, in each
+cycle. ``told_us``: the digest of the inputs and the line of the cycle, in cycles with events. ``start_us``: the facts
+of a start, including the runner-up. ``share``: these three as a share of a whole busy cycle; with a real Slurm, a cycle
+takes longer because its answers must be read. ``idle_bytes``: bytes written in the idle cycles. ``bytes_per_start``:
+mean length of the line of a start. ``bytes_per_decision``: all bytes written over the number of starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = ("decide", "cycle_facts", "start_facts")
 
 @contextmanager
 def timed(spent: dict[str, float]) -> Iterator[None]:
-    """Meanwhile the time that the scheduler spends in the witness is added up, but for the policy's own."""
+    """Add up the time that the scheduler spends in the witness, without that of the policy."""
     kept = {name: getattr(witness, name) for name in PARTS}
     inputs = witness._inputs
 
@@ -56,7 +56,7 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
 
 
 def cycles(bench: Bench, before: Callable[[], None]) -> list[dict[str, float]]:
-    """Seconds by part of so many cycles."""
+    """Seconds by part, over this number of cycles."""
     found = []
     for _ in range(CYCLES):
         before()
@@ -73,7 +73,7 @@ def cycles(bench: Bench, before: Callable[[], None]) -> list[dict[str, float]]:
 def measure(pending: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="asrpt-audit-") as folder:
         slurm = FakeSlurm((GPUS,) * NODES)
-        slurm._schedule = lambda: None  # type: ignore[method-assign]  # of so many jobs it takes minutes; see start
+        slurm._schedule = lambda: None  # type: ignore[method-assign]  # takes minutes with this many jobs; see start
         bench = Bench(Path(folder), slurm, policy="asrpt-gated", forecast_s=0.0, unpin_after_s=1e6)
         try:
             return _measured(bench, pending)
@@ -112,7 +112,7 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
 
 
 def _start_pinned(bench: Bench) -> None:
-    """What Slurm does with a pinned job."""
+    """Start a pinned job, as Slurm does."""
     for tracked in bench.scheduler.world.tracked.values():
         if tracked.pin is not None and tracked.record.state == "PENDING":
             bench.slurm.change(tracked.record.job_id, state="RUNNING", reason="None", start_time=bench.slurm.now,
@@ -130,7 +130,7 @@ def _microseconds(found: Sequence[dict[str, float]]) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     parser.add_argument("--pending", type=int, default=2300)
     options = parser.parse_args(arguments)
     print(json.dumps(measure(options.pending), indent=None if options.json else 2))

@@ -1,4 +1,4 @@
-"""A lab whose GPUs are all taken, with a queue behind them; and a user who goes on working there."""
+"""A lab with all GPUs in use and a queue, and a user who keeps working there."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ T = TypeVar("T")
 MOST_GPUS = 32
 GROUPS_A_USER = 50
 CHURN_S = 2.0
-"""Seconds between two ends of a running job: so it is where 250 servers run jobs of eight minutes each."""
+"""Seconds between two job ends, as on 250 servers with jobs of eight minutes each."""
 PAUSE_S = 0.3
 console = Console(stderr=True)
 
 
 def replay_spec(nodes: str, base_port: int, **daemon: float) -> LabSpec:
-    """A lab for replays of traces: four users, decisions every second. daemon: more settings of that section."""
+    """A lab for replays of traces: four users, a decision every second. daemon: further settings of that section."""
     settings = {"daemon": {"interval_s": 1.0, "lease_s": 60, **daemon}}
     return LabSpec(nodes=nodes, base_port=base_port, users=4, slurm_conf_extra=SLURM_CONF, settings=settings)
 
 
 @contextmanager
 def big_lab(spec: LabSpec) -> Iterator[Lab]:
-    """A lab of this spec, in a folder of its own; SIGTERM takes it down, too."""
+    """A lab with this spec in its own directory; SIGTERM also stops it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="asrpt-bench-"))
     directory.rmdir()
@@ -68,7 +68,7 @@ def client(lab: Lab) -> CliClient:
 
 @dataclass(frozen=True)
 class Recurring:
-    """A recurring training job; the same words in its script each time, so the same group."""
+    """A recurring training job; its script has the same words each time, so it is in the same group."""
 
     user: str
     number: int
@@ -83,7 +83,7 @@ class Recurring:
 
 
 def recurring(users: Sequence[str]) -> list[Recurring]:
-    """Each user's jobs, of Table I's models on up to MOST_GPUS GPUs."""
+    """The jobs of each user: models of Table I on up to MOST_GPUS GPUs."""
     draw = random.Random(1)
     sizes = {name: load_profile(name, []).gpus for name in library_names()}
     names = [name for name, gpus in sizes.items() if gpus <= MOST_GPUS]
@@ -92,7 +92,7 @@ def recurring(users: Sequence[str]) -> list[Recurring]:
 
 
 def occupy(lab: Lab, pending: int) -> None:
-    """Every GPU taken, ``pending`` jobs with tags and predictions behind; none has a lease yet."""
+    """Fill every GPU and queue ``pending`` jobs with tags and predictions; none has a lease yet."""
     write_hook_conf(lab.paths.hook, [lab.spec.partitions[0]], 0, time.time() + 86400, GroupSettings())
     known, draw = recurring(lab.spec.user_names), random.Random(2)
     _teach(lab, known)
@@ -104,7 +104,7 @@ def occupy(lab: Lab, pending: int) -> None:
 
 
 def _teach(lab: Lab, known: Sequence[Recurring]) -> None:
-    """A table with a prediction for each group: one of each is submitted on hold to see it, and cancelled."""
+    """Write a table with a prediction for each group; one held job of each is submitted and cancelled to find it."""
     _each(lambda job: job.submit(lab, "--hold"), known, "groups")
     tags = [parse_tag(job.admin_comment) for job in client(lab).jobs()]
     draw = random.Random(3)
@@ -130,19 +130,19 @@ def _run_on_every_node(lab: Lab, draw: random.Random) -> None:
 
 
 def _each(action: Callable[[T], object], items: Sequence[T], title: str) -> None:
-    with ThreadPoolExecutor(16) as pool:  # sbatch waits for slurmctld most of its time
+    with ThreadPoolExecutor(16) as pool:  # sbatch mostly waits for slurmctld
         for _ in track(pool.map(action, items), title, len(items), console=console, disable=not console.is_terminal):
             pass
 
 
 def lease_all(lab: Lab, daemon: DaemonSettings) -> float:
-    """Leases whose ends are spread as those of a daemon that has run for long; seconds that writing them took."""
+    """Write leases that expire at spread times, as under a long-running daemon; return the seconds that this took."""
     draw, lease_s, renewal_s = random.Random(4), daemon.lease_s, daemon.renewal_s
     return _update_all(lab, lambda job_id: writeback.lease(job_id, draw.uniform(renewal_s, lease_s)))
 
 
 def hand_over_all(lab: Lab) -> float:
-    """No leases: plain Slurm may start what it likes; seconds that writing it took."""
+    """Remove all leases, so that plain Slurm can start any job; return the seconds that this took."""
     return _update_all(lab, writeback.hand_over)
 
 
@@ -156,9 +156,9 @@ def _update_all(lab: Lab, change: Callable[[str], Update]) -> float:
 
 @dataclass
 class Bystander:
-    """A user who submits, looks at the queue and cancels, in a thread; and running jobs that end meanwhile.
+    """A user who submits, lists and cancels jobs, in a thread; running jobs end meanwhile.
 
-    sbatch, squeue: seconds that each took.
+    sbatch, squeue: seconds of each call.
     """
 
     lab: Lab
@@ -197,7 +197,7 @@ def _timed(seconds: list[float], action: Callable[[], T]) -> T:
 
 
 def cpu_s(pid: int, children: bool = False) -> float:
-    """CPU seconds of a process so far; with ``children`` of those that it has waited for, too."""
+    """CPU seconds of a process so far; with ``children``, also those of the children that it has waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 

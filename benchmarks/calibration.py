@@ -1,21 +1,23 @@
-"""Whether start times hold on a real Slurm: python -m benchmarks.calibration --json
+"""Check start-time estimates on a real Slurm: python -m benchmarks.calibration --json
 
-Jobs of `pai-like`, run times divided by ``--compress``, come to a lab at ``--load``. With ``--swing`` they come by lot,
-and the load of the first ``--jobs`` rises and falls with a day as much shorter: by day more come than can run, by night
-the queue drains, as on a cluster with users. asrptd, in mode enforce, begins with nothing to predict from; when half of
-the ``--jobs`` have come the predictor is trained, once. Up to ``--more`` times as many go on coming until all of these
-have ended: a queue that nobody joins any more would let them start earlier than any other.
+Jobs of `pai-like`, with runtimes divided by ``--compress``, arrive in a lab at ``--load``. With ``--swing``, they
+arrive at random, and the load of the first ``--jobs`` rises and falls over a day that is shortened as much. More jobs
+arrive by day than can run, and the queue drains by night, as on a cluster with users. asrptd runs in mode enforce and
+starts without predictions. The predictor is trained once, when half of the ``--jobs`` have arrived. Up to ``--more``
+times as many further jobs arrive until all of these have ended; otherwise the last jobs would start early, because no
+job could overtake them.
 
-With ``--arrays K`` every eighth job is an array of K tasks with ``--bound`` at once, each a K-th as long as the job.
+With ``--arrays K``, every eighth job is an array of K tasks, ``--bound`` of them at once, each a K-th as long as the
+job.
 
-The first estimate of each job is compared with its start, as ``asrpt-admin calibration`` does: ``cold`` are the jobs
-submitted before the training, ``trained`` those after it, ``all`` both, ``single`` those of them that are no tasks of
-arrays; ``every`` counts those that come later, too, and ``coming`` whom of these was told two minutes or more before
-the last one came. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` told, in so many ``batches``;
-``inside_95`` and ``together_95`` say what they are worth (benchmarks.held); ``closed`` the same of those with an upper
-end. ``width_s`` is the median of their widths, ``wait_s`` of the waits from the estimate on, seconds of the lab.
-``--runs`` keeps what it is counted from.
-Needs root; 5 to 30 minutes.
+The first estimate of each job is compared with its start, as in ``asrpt-admin calibration``. ``cold`` are the jobs
+submitted before the training, ``trained`` those after it, ``all`` both, and ``single`` those that are not array tasks.
+``every`` also counts the further jobs; ``coming`` counts those of them whose estimate was made two minutes or more
+before the last job arrived. ``inside``, ``early`` and ``late`` are shares of the ``jobs`` with an estimate, which came
+in this number of ``batches``. ``inside_95`` and ``together_95`` are confidence intervals of ``inside``
+(benchmarks.held). ``closed`` has the same figures for intervals with an upper bound. ``width_s`` is the median of
+their widths, ``wait_s`` that of the waits after the estimate, in seconds of the lab. ``--runs`` writes the underlying
+data to a file. Needs root; takes 5 to 30 minutes.
 """
 
 from __future__ import annotations
@@ -48,21 +50,21 @@ from slurm_asrpt.traces.sources import load_trace
 
 SHORTEST_S = 2.0
 LONGEST_H = 3.0
-"""Of the trace's time: longer runs count as so long, or one would outlast all others."""
+"""Limit of runtimes, in the time of the trace; otherwise one job would outlast all others."""
 DAY_JOBS, DAY_S = 1500, 86400.0
 EVERY = 8
-"""So many jobs come for each array."""
+"""Number of jobs per array."""
 PATIENCE_S = 600.0
-"""For all to end that have come."""
+"""Limit for all submitted jobs to end."""
 COMING_S = 120.0
-"""Who was told so long before the last job came is judged, too, in a line of its own."""
+"""Jobs whose estimate was made this long before the last job arrived are also evaluated separately."""
 WRITTEN_S = 5.0
-"""Until the history has a run that has ended."""
+"""Time until the history has recorded a run that ended."""
 MODE = "enforce"
 
 
 def workload(options: argparse.Namespace, gpus: int) -> Trace:
-    """Jobs that fit half of the lab, with its run times, and submitted so that they make the load; more than needed."""
+    """Jobs that fit into half of the lab, with runtimes and arrivals scaled to the load; more than needed."""
     most = math.ceil((1 + options.more) * options.jobs)
     trace = load_trace(f"pai-like:{2 * most}:{most / DAY_JOBS:g}", options.seed)
     jobs = trace.jobs[trace.jobs["gpus"] <= gpus // 2].head(most).reset_index(drop=True)
@@ -80,7 +82,7 @@ def workload(options: argparse.Namespace, gpus: int) -> Trace:
 
 
 def submit(lab: Lab, job: Any, bound: int) -> str:
-    """The same script for each run of a group; how long it runs is not in it. Its id."""
+    """Submit the same script for each run of a group; the script does not contain the runtime. Return the job id."""
     script = f"#!/bin/sh\n# {job.group}\nexec {lab.train} --iterations $RUN_S\n"
     minutes = max(2, math.ceil(2 * job.duration_s / 60))
     command = ["sbatch", "--parsable", "--output=/dev/null", f"--time={minutes}", f"--ntasks={job.gpus}"]
@@ -92,9 +94,9 @@ def submit(lab: Lab, job: Any, bound: int) -> str:
 
 
 def play(lab: Lab, trace: Trace, jobs: int, bound: int, progress: Progress) -> tuple[set[str], float]:
-    """Submit, train when half of the first ``jobs`` have come, go on until these have ended.
+    """Submit jobs, train when half of the first ``jobs`` have arrived, and continue until these have ended.
 
-    Their ids, and when it was trained, by the clock.
+    Return their ids and the time of the training.
     """
     admin = [str(Path(sys.executable).parent / "asrpt-admin"), "retrain"]
     task, trained, judged = progress.add_task("jobs", total=len(trace)), 0.0, set[str]()
@@ -110,17 +112,17 @@ def play(lab: Lab, trace: Trace, jobs: int, bound: int, progress: Progress) -> t
             if number < jobs:
                 judged.add(job_id)
             progress.advance(task)
-        training.result()  # raises if it has failed
+        training.result()  # raise if it failed
     return judged, trained
 
 
 def in_queue(lab: Lab) -> set[str]:
-    """The ids of the jobs and arrays that have not ended."""
+    """The ids of jobs and arrays that have not ended."""
     return set(lab.run(["squeue", "-h", "-o", "%F"]).stdout.split())
 
 
 def recorded(lab: Lab, history: History) -> list[Run]:
-    """The runs of all jobs; without those that do not end, or that came before the hook was there."""
+    """The runs of all jobs, except those that do not end or that arrived before the hook was active."""
     until = time.monotonic() + PATIENCE_S
     while in_queue(lab) and time.monotonic() < until:
         time.sleep(1.0)
@@ -175,18 +177,18 @@ def replay(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=150)
-    parser.add_argument("--more", type=float, default=6.0, help="so many more may come, times --jobs")
+    parser.add_argument("--more", type=float, default=6.0, help="limit of further jobs, as a multiple of --jobs")
     parser.add_argument("--nodes", default="4x4")
-    parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those there are")
-    parser.add_argument("--swing", type=float, default=0.0, help="depth of a day's swing of the load, 0 to 1")
-    parser.add_argument("--arrays", type=int, default=0, help="tasks of every eighth job, which is an array; 0: none")
-    parser.add_argument("--bound", type=int, default=0, help="so many tasks of an array at once; 0: no bound")
-    parser.add_argument("--compress", type=float, default=300.0, help="a run of so many seconds takes one")
+    parser.add_argument("--load", type=float, default=1.0, help="GPU-seconds that arrive over those available")
+    parser.add_argument("--swing", type=float, default=0.0, help="depth of the daily variation of the load, 0 to 1")
+    parser.add_argument("--arrays", type=int, default=0, help="tasks of every eighth job; 0: no arrays")
+    parser.add_argument("--bound", type=int, default=0, help="limit of running tasks per array; 0: no limit")
+    parser.add_argument("--compress", type=float, default=300.0, help="divide runtimes by this factor")
     parser.add_argument("--forecast", type=float, default=4.0, help="daemon.forecast_s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--port", type=int, default=23000, help="the lab takes this one and those after it")
-    parser.add_argument("--runs", type=Path, help="a file for the history's runs, one JSON object a line")
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--port", type=int, default=23000, help="first port of the lab")
+    parser.add_argument("--runs", type=Path, help="write the history's runs here, one JSON object per line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     options = parser.parse_args()
     print(json.dumps(replay(options), indent=None if options.json else 2))
     return 0

@@ -1,17 +1,18 @@
-"""What contention costs policies that do not see it: python -m benchmarks.contention --json
+"""Cost of contention for policies that ignore it: python -m benchmarks.contention --json
 
-No bandwidth is reserved: each of k jobs that leave a server has 1/f(k) of its NIC of 10 Gbit/s, f(k) = k + a (k-1).
-Jobs as pai-like has them, on about 2,000 GPUs in servers of 8, 6 or 12: where sizes do not divide, rests of jobs meet
-on servers. Simulations whose speeds change whenever a neighbour starts or ends (``sim/contended.py``).
+No bandwidth is reserved: each of k jobs that use the NIC of a server gets 1/f(k) of its 10 Gbit/s, f(k) = k + a (k-1).
+The jobs are those of pai-like, on about 2,000 GPUs in servers of 8, 6 or 12 GPUs. Where job sizes do not divide the
+server size, parts of several jobs share servers. In these simulations, the speed of a job changes whenever a neighbor
+starts or ends (``sim/contended.py``).
 
-rows: for each cell and policy ``over_bound``, the average completion time over DESIGN's lower bound with α̃_min as it is
-for a job with the NICs to itself, and ``makespan_s``; means over the seeds. asrpt: the better of tau = 1 and 1000.
-contention-gate is asrpt-gated with contention = true, contention-asrpt asrpt. gate_best_in: cells in which no other
-policy has a lower average; gate_beaten_in: the others, by whom and how much.
+rows: for each cell and policy, ``over_bound``, the average completion time over DESIGN's lower bound, with α̃_min of a
+job that does not share NICs, and ``makespan_s``; means over the seeds. asrpt: the better of tau = 1 and 1000.
+contention-gate is asrpt-gated with contention = true, contention-asrpt is asrpt with it. gate_best_in: cells in which
+no other policy has a lower average. gate_beaten_in: the other cells, with the better policy and its margin.
 
-rings: simulations of ``--rings`` rings of 4 GPUs on two servers of 3 each, all at once, and each followed by another:
-jobs per second of the simulator, with contention and without, for a hundredth, a tenth and all of them; event_cost is
-the cost of a job with the most rings over that with the fewest.
+rings: simulations of ``--rings`` concurrent rings of 4 GPUs on two servers of 3 GPUs each, each ring followed by
+another. Figures are simulated jobs per second, with and without contention, for a hundredth, a tenth and all of the
+rings. event_cost is the cost of a job with the most rings over that with the fewest.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def workload(cell: Cell, jobs: int, seed: int) -> Workload:
 
 
 def lower_bound(made: Workload) -> float:
-    """DESIGN's bound on the mean completion time with α̃_min of jobs that have the NICs to themselves, seconds."""
+    """DESIGN's bound on the mean completion time in seconds, with α̃_min of jobs that do not share NICs."""
     alone = Neighbours(made.cluster.fabric)
     nodes, table = made.cluster.nodes, made.table
     rows = {int(kind): row for row, kind in enumerate(table.profile)}
@@ -81,7 +82,7 @@ def lower_bound(made: Workload) -> float:
 
 
 def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Figures of each policy; of those with several settings the best."""
+    """Results of each policy; for policies with several settings, the best one."""
     made = workload(cell, jobs, seed)
     lower = lower_bound(made)
     found = {}
@@ -98,7 +99,7 @@ def _run(made: Workload, cell: Cell, name: str, settings: Mapping[str, Any]) -> 
     result = simulate_named(name, made.cluster.nodes, made.table, fabric, settings, runner=runner)
     found = summary(result, made.cluster)
     if found["ended"] != found["jobs"]:
-        raise RuntimeError(f"{name} {dict(settings)}: {found['jobs'] - found['ended']} jobs have not ended")
+        raise RuntimeError(f"{name} {dict(settings)}: {found['jobs'] - found['ended']} jobs did not end")
     return found
 
 
@@ -125,7 +126,7 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def rings(number: int) -> dict[str, Any]:
-    """The simulator's speed with so many rings at once."""
+    """The speed of the simulator with this number of concurrent rings."""
     profile = JobProfile("ring", (Stage(4, 0.5, 0.5, param_bytes=1e8),))
     jobs, servers = 2 * number, -(-4 * number // 3)
     rng = np.random.default_rng(0)
@@ -142,15 +143,15 @@ def rings(number: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=3000, help="simulated jobs, after as many to learn")
+    parser.add_argument("--jobs", type=int, default=3000, help="simulated jobs, after as many for training")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[8, 6, 12], help="of a server")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[8, 6, 12], help="GPUs of a server")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])
     parser.add_argument("--degradation", type=float, nargs="+", default=[0.0, 0.5])
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), choices=list(POLICIES))
-    parser.add_argument("--rings", type=int, default=10_000, help="the most rings at once; 0: none")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--rings", type=int, default=10_000, help="maximum of concurrent rings; 0: none")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     cells = [
         Cell(gpus, load, single, a)

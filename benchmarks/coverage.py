@@ -1,9 +1,10 @@
-"""How many jobs fall inside their 10-90% intervals, on several parts of a history: python -m benchmarks.coverage --json
+"""Coverage of 10-90% intervals on several parts of a history: python -m benchmarks.coverage --json
 
-The default predictor learns from the first 40, 50, 60, 70 and 80% of the jobs of a trace and is judged on the next
-fifth, learning once, and anew every ``--retrain`` days. ``inside`` and ``width`` (the median of upper over lower end)
-are those of the intervals that asrptd tells, which follow the latest misses, as a job is submitted: at the beginning of
-a part nothing has been missed yet. ``table_inside`` and ``table_width`` are those of the table alone.
+The default predictor learns from the first 40, 50, 60, 70 and 80% of the jobs of a trace and is evaluated on the next
+fifth, both with a single training and with a retraining every ``--retrain`` days. ``inside`` and ``width`` (the median
+of the upper over the lower bound) are those of the intervals that asrptd shows when a job is submitted. These are
+adjusted by the latest errors, of which there are none at the beginning of a part. ``table_inside`` and ``table_width``
+are those of the table alone.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ SAID = ("jobs", "inside", "width", "table_inside", "table_width")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="pai-like:20000:60", help="a trace (default %(default)s)")
+    parser.add_argument("--data", default="pai-like:20000:60", help="the trace (default %(default)s)")
     parser.add_argument("--column", action="append", default=[], metavar="NAME=TITLE")
     parser.add_argument("--processors-as-gpus", action="store_true")
     parser.add_argument("--predictor", default="expected", metavar="NAME")
     parser.add_argument("--retrain", type=float, default=1.0, metavar="DAYS")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     columns = column_titles(chosen.column)
     trace = load_trace(chosen.data, processors_as_gpus=chosen.processors_as_gpus, columns=columns)

@@ -1,23 +1,24 @@
-"""asrptd's cycle beside sched/backfill's on the same queue: python -m benchmarks.cycle --pending 2300 --json
+"""Compare the cycles of asrptd and sched/backfill on the same queue: python -m benchmarks.cycle --pending 2300 --json
 
-One lab of 250 nodes with 8 GPUs, all taken by running jobs, and ``--pending`` jobs of Table I's models behind them.
-Plain Slurm has the queue for a while, then asrptd in mode enforce, with leases as of a daemon that has been there for
-long, then plain Slurm again, ``--turns`` times each and ``--seconds`` in all: a machine has its moods, and what is
-compared shall have the same. Meanwhile a user submits, looks at the queue and cancels, and every other second a running
-job ends, so that there is something to start.
+The lab has 250 nodes with 8 GPUs, all in use, and ``--pending`` pending jobs of Table I's models. Plain Slurm schedules
+for a while, then asrptd in mode enforce, with leases as under a long-running daemon, then plain Slurm again:
+``--turns`` turns each and ``--seconds`` in total. The speed of a machine varies, and alternating turns give both the
+same conditions. Meanwhile, a user submits, lists and cancels jobs, and every other second a running job ends, so that
+there is something to start.
 
-``cycle_s``: median of asrptd's cycles, which are ``read_s`` (squeue, scontrol and their parsing), ``decide_s`` and
-``write_s`` (state, starts, leases renewed); ``whole_s``: with what comes after them, ``show_s`` (status.json,
-hook.conf) and the step of the forecast. ``cpu_s_per_cycle`` is CPU time, Slurm's commands included. ``between_s``: mean
-of what is done in the pause after that, as no decision waits for it (state saved again, jobs read in full, host files).
-``slurm_backfill_cycle_s``: sdiag's mean. ``ratio``: ``cycle_s`` over it, ``whole_ratio``: ``whole_s`` over it.
-``rpc_per_cycle``: what asrptd asked of slurmctld, by sdiag. ``slurmctld_cpu_share``: CPU time of slurmctld over elapsed
-time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``: median latency under
-asrptd over that under plain Slurm just before, the median of the turns, which ``_ratios`` has; ``_p90_ratio``: the same
-of the 90th percentiles, as no cycle is under way most of the time; ``_inside_ms``: the part of it in which slurmctld
-waits for its locks and answers, by sdiag (means); the rest is the command itself. ``period_s``: from cycle to cycle,
-more than ``--interval`` where they cost much. ``--cycles``: after the last turn asrptd goes on until it has done so
-many cycles: ``rss_mb`` after a tenth of them, at the end and at most. Needs root.
+``cycle_s``: median of asrptd's cycles, which consist of ``read_s`` (squeue, scontrol and their parsing), ``decide_s``
+and ``write_s`` (state, starts, lease renewals). ``whole_s``: the same with the steps after the cycle, ``show_s``
+(status.json, hook.conf) and the step of the forecast. ``cpu_s_per_cycle``: CPU time, including Slurm's commands.
+``between_s``: mean time of the work in the following pause, which delays no decision (saving state again, reading jobs
+in full, host files). ``slurm_backfill_cycle_s``: mean from sdiag. ``ratio``: ``cycle_s`` over it. ``whole_ratio``:
+``whole_s`` over it. ``rpc_per_cycle``: asrptd's requests to slurmctld, from sdiag. ``slurmctld_cpu_share``: CPU time of
+slurmctld over elapsed time while asrptd schedules; ``_plain``: while Slurm does. ``sbatch_ratio``, ``squeue_ratio``:
+median latency under asrptd over that under plain Slurm just before, the median of the turns; ``_ratios`` has each turn.
+``_p90_ratio``: the same for the 90th percentiles, because most of the time no cycle is running. ``_inside_ms``: the
+part of the latency in which slurmctld waits for its locks and answers, from sdiag (means); the rest is the command
+itself. ``period_s``: time from cycle to cycle, longer than ``--interval`` if cycles are expensive. ``--cycles``: after
+the last turn, asrptd continues until it has completed this number of cycles; ``rss_mb`` is measured after a tenth of
+them, at the end, and at the maximum. Needs root.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from slurm_asrpt.lab.spec import LabSpec
 
 LEASE_S = 600
 NICE = 10
-"""Of asrptd's session: a tenth of another's weight, as CPUWeight=10 of its unit gives its service."""
+"""Nice value of asrptd's session: a tenth of the weight of others, like CPUWeight=10 in its unit file."""
 ASKED = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 RPCS = {"sbatch": "REQUEST_SUBMIT_BATCH_JOB", "squeue": "REQUEST_JOB_USER_INFO"}
-"""What slurmctld is asked by a user's sbatch and squeue --me."""
+"""The RPCs of a user's sbatch and squeue --me."""
 CYCLE = re.compile(r"cycle of \d+ jobs took ([\d.]+) s: (.*)")
 BETWEEN = re.compile(r"between cycles ([\d.]+) s")
 DECISIVE = ("read", "decide", "write")
@@ -54,7 +55,7 @@ PARTS = ("cycle", "whole", *DECISIVE, "show")
 
 @dataclass
 class Phase:
-    """What was seen while one of the two scheduled. sdiag: its text at the end; counts start at the phase's start."""
+    """Measurements while one of the two scheduled. sdiag: its output at the end; counts start with the phase."""
 
     sdiag: str
     slurmctld_cpu_share: float
@@ -62,7 +63,7 @@ class Phase:
     squeue: Sequence[float]
 
     def backfill(self, name: str) -> float:
-        """A figure of sdiag's backfilling section, times in seconds; 0.0 where there was no cycle."""
+        """A figure of sdiag's backfilling section, times in seconds; 0.0 if there was no cycle."""
         found = re.search(rf"Backfilling stats.*?\t{name}:\s+(\d+)", self.sdiag, re.DOTALL)
         return int(found[1]) * (1e-6 if "cycle" in name and "Total" not in name else 1.0) if found else 0.0
 
@@ -70,7 +71,7 @@ class Phase:
         return self._of_rpc(kind, "count")
 
     def rpc_ms(self, kind: str) -> float:
-        """What slurmctld took to answer, on average: its locks and its work, without the user's command."""
+        """Mean response time of slurmctld: its locks and its work, without the user's command."""
         return self._of_rpc(kind, "ave_time") / 1e3
 
     def _of_rpc(self, kind: str, figure: str) -> int:
@@ -89,11 +90,11 @@ def observe(lab: Lab, seconds: float) -> Phase:
 
 
 class Log:
-    """The cycles in asrptd's log, as it says them at log level debug."""
+    """The cycles in asrptd's log, at log level debug."""
 
     def __init__(self, lab: Lab) -> None:
         self.path = lab.paths.log / f"asrptd-enforce-{DEFAULT_POLICY}.log"
-        self.path.touch()  # before asrptd has begun it
+        self.path.touch()  # before asrptd creates it
 
     def cycles(self) -> list[dict[str, float]]:
         text = self.path.read_text(encoding="utf-8", errors="replace")
@@ -101,7 +102,7 @@ class Log:
         return [{**cycle, "cycle": sum(cycle[part] for part in DECISIVE)} for cycle in found]
 
     def between(self) -> list[float]:
-        """Seconds of work in the pause after each of them."""
+        """Seconds of work in the pause after each cycle."""
         return [float(took) for took in BETWEEN.findall(self.path.read_text(encoding="utf-8", errors="replace"))]
 
     def wait(self, cycles: int, timeout_s: float) -> None:
@@ -116,7 +117,7 @@ def _parts(text: str) -> dict[str, float]:
 
 @dataclass
 class Turn:
-    """Plain Slurm and asrptd after it. cpu_s: of asrptd and its commands. memory: after the last turn."""
+    """Plain Slurm, then asrptd. cpu_s: of asrptd and its commands. memory: after the last turn."""
 
     plain: Phase
     ours: Phase
@@ -131,12 +132,12 @@ def take_turn(lab: Lab, seconds: float, cycles: int) -> Turn:
     hand_over_all(lab)
     plain = observe(lab, seconds)
     lease_s, log = lease_all(lab, DaemonSettings(lease_s=LEASE_S)), Log(lab)
-    # one that remembers takes leases that it has not written for begin times of the jobs' owners
+    # an asrptd with saved state takes leases that it did not write for begin times of the owners
     (lab.paths.asrpt / "state" / STATE).unlink(missing_ok=True)
     old = len(log.cycles())
     with asrptd(lab, "enforce", DEFAULT_POLICY, "debug") as pid:
         _as_a_service(pid)
-        log.wait(old + 2, 120.0)  # the first ones tell the policy of all jobs
+        log.wait(old + 2, 120.0)  # the first cycles add all jobs to the policy
         before, cpu = len(log.cycles()), cpu_s(pid, children=True)
         ours = observe(lab, seconds)
         done, between, cpu = log.cycles()[before:], log.between()[before:], cpu_s(pid, children=True) - cpu
@@ -144,7 +145,7 @@ def take_turn(lab: Lab, seconds: float, cycles: int) -> Turn:
 
 
 def _as_a_service(pid: int) -> None:
-    """Less weight against all others: a nice value alone counts within a session, where the kernel has autogroups."""
+    """Give asrptd less CPU weight than all others: with autogroups, a nice value only counts within a session."""
     os.setpriority(os.PRIO_PROCESS, pid, NICE)
     session = Path(f"/proc/{pid}/autogroup")
     if session.exists():
@@ -157,7 +158,7 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, object]:
     turns = [take_turn(lab, seconds, options.cycles if n == last else 0) for n in range(options.turns)]
     cycles = [cycle for turn in turns for cycle in turn.cycles]
     if not cycles:
-        raise MachineError(f"asrptd did no cycle in {seconds:g} s; give --seconds more")
+        raise MachineError(f"asrptd completed no cycle in {seconds:g} s; increase --seconds")
     between = [seconds for turn in turns for seconds in turn.between]
     found = _cycle_figures(cycles) | {"between_s": round(statistics.fmean(between or [0.0]), 4)}
     found |= {"cpu_s_per_cycle": round(sum(turn.cpu_s for turn in turns) / len(cycles), 3), **_slurm_figures(turns)}
@@ -189,7 +190,7 @@ def _cycle_figures(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _slurm_figures(turns: Sequence[Turn]) -> dict[str, float]:
-    """What Slurm's own statistics say, as means over the turns."""
+    """Slurm's own statistics, as means over the turns."""
     phases = [turn.plain for turn in turns if turn.plain.backfill("Total cycles")]
     names = {"cycle_s": "Mean cycle", "last_s": "Last cycle", "cycles": "Total cycles", "depth": "Depth Mean"}
     found = {
@@ -202,7 +203,7 @@ def _slurm_figures(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def _latencies(turns: Sequence[Turn]) -> dict[str, float | list[float]]:
-    """What users saw of both, in milliseconds."""
+    """The latencies that users saw under both, in milliseconds."""
     found: dict[str, float | list[float]] = {}
     for name, rpc in RPCS.items():
         inside = [statistics.fmean(phase.rpc_ms(rpc) for phase in side) for side in zip(*_phases(turns), strict=True)]
@@ -222,12 +223,12 @@ def _phases(turns: Sequence[Turn]) -> list[tuple[Phase, Phase]]:
 
 
 def _slowest_tenth(seconds: Sequence[float]) -> float:
-    """Where it begins."""
+    """The 90th percentile."""
     return statistics.quantiles(seconds, n=10)[-1]
 
 
 def _memory(log: Log, pid: int, cycles: int) -> dict[str, float]:
-    """Resident memory until so many cycles are done, from a tenth of them on."""
+    """Resident memory until this number of cycles is complete, from a tenth of them on."""
     if not cycles:
         return {}
     log.wait(cycles // 10, 3600.0)
@@ -243,15 +244,17 @@ def _memory(log: Log, pid: int, cycles: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     parser.add_argument("--pending", type=int, default=2300)
     parser.add_argument("--nodes", default="250x8")
-    parser.add_argument("--seconds", type=float, default=100.0, help="for each of the two")
-    parser.add_argument("--turns", type=int, default=4, help="they take turns, so many each")
+    parser.add_argument("--seconds", type=float, default=100.0, help="seconds for each of the two schedulers")
+    parser.add_argument("--turns", type=int, default=4, help="number of turns of each")
     parser.add_argument("--interval", type=float, default=5.0, help="daemon.interval_s")
-    parser.add_argument("--cycles", type=int, default=0, help="then go on to so many cycles and look at the memory")
-    parser.add_argument("--scheduler-parameters", default="bf_interval=30", help="of slurm.conf; this is the default")
-    parser.add_argument("--port", type=int, default=28000, help="the lab takes this one to 260 further")
+    parser.add_argument("--cycles", type=int, default=0, help="then continue to this cycle and measure memory")
+    parser.add_argument(
+        "--scheduler-parameters", default="bf_interval=30", help="for slurm.conf; the default is Slurm's"
+    )
+    parser.add_argument("--port", type=int, default=28000, help="first port of the lab, which uses up to 260 more")
     options = parser.parse_args(arguments)
     spec = LabSpec(
         nodes=options.nodes,

@@ -1,14 +1,15 @@
-"""Whether start-time estimates hold: python -m benchmarks.forecast --json
+"""Check start-time estimates in simulation: python -m benchmarks.forecast --json
 
-A policy plays jobs of `pai-like` (without profiles) on a small cluster; predictions and their intervals are learned
-from the jobs before them, and not anew. Every ``--every`` seconds of simulated time all waiting jobs get a forecast, as
-from asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of
-the ``jobs`` that had one, of all ``--seeds``, ``inside_95`` what the share of many more may be, ``together_95`` the
-same where those told at once, in ``batches``, are taken to fail together; ``raw`` the same before the margins that
-asrptd learns from earlier starts, ``closed`` of those that have an upper end, which the others do not have within the
-horizon. ``untold`` had none. ``width_s`` is the median of the closed widths, ``wait_s`` of the waits
-from then on, ``ms`` the CPU time of a forecast. ``--blind`` leaves out those who come later. ``--swing`` has them come
-by lot, more by day and fewer by night; without it the trace's own days are stretched until the load is right.
+A policy schedules jobs of `pai-like` (without profiles) on a small cluster. Predictions and their intervals are learned
+once, from the jobs before them. Every ``--every`` seconds of simulated time, all pending jobs get a forecast as from
+asrptd, and the first one of each job is compared with its start. ``inside``, ``early`` and ``late`` are shares of the
+``jobs`` that had a forecast, over all ``--seeds``. ``inside_95`` is the confidence interval of ``inside``;
+``together_95`` is the same if the jobs of one forecast, in ``batches``, are assumed to fail together. ``raw`` has the
+same figures before the adjustment that asrptd learns from earlier starts, ``closed`` those of intervals with an upper
+bound; the others have none within the horizon. ``untold`` jobs had no forecast. ``width_s`` is the median of the
+closed widths, ``wait_s`` that of the waits from then on, ``ms`` the CPU time of a forecast. ``--blind`` ignores later
+arrivals. With ``--swing``, jobs arrive at random, more by day and fewer by night; without it, the days of the trace are
+stretched to the load.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from slurm_asrpt.traces.sources import load_trace
 DAY_S = 86400.0
 Spans = Mapping[JobId, Span]
 Told = tuple[float, Estimate, float]
-"""When an estimate was made, it, and the start."""
+"""The time of an estimate, the estimate, and the start."""
 
 
 class Watched:
-    """A policy of which a snapshot is taken now and then; everything else goes to the policy itself."""
+    """A policy with periodic snapshots; everything else is passed to the policy itself."""
 
     def __init__(self, name: str, cluster: Cluster, spans: Spans, every_s: float, window_s: float) -> None:
         self.name, self.cluster, self.spans, self.every_s, self.window_s = name, cluster, spans, every_s, window_s
@@ -72,7 +73,7 @@ class Watched:
         self.waiting[job.id] = job
         self.came.append(job)
         self.policy.submitted(job, now)
-        return False  # whenever there is a decision, there may be a snapshot
+        return False  # a snapshot is possible at every decision
 
     def finished(self, job_id: JobId, now: float) -> None:
         self.running.pop(job_id, None)
@@ -126,7 +127,7 @@ class Watched:
 
 
 def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, Spans]:
-    """Jobs to play, and the intervals of their run times as the predictor that knows the jobs before them has them."""
+    """Jobs to simulate, and their runtime intervals from a predictor trained on the jobs before them."""
     cluster = Cluster(chosen.servers, chosen.gpus)
     trace = load_trace(f"pai-like:{2 * chosen.jobs}:{chosen.jobs / 1500:g}", seed)
     fitting = trace.jobs["gpus"] <= cluster.total_gpus
@@ -154,7 +155,7 @@ def timed(snapshot: Snapshot, seed: int, chosen: argparse.Namespace) -> tuple[fl
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one seed. told: as simulated; shown: with the margins; cpu_s, waiting: of each forecast, seconds and jobs."""
+    """One seed. told: as simulated; shown: after the adjustment; cpu_s, waiting: of each forecast, seconds and jobs."""
 
     told: list[Told]
     shown: list[Told]
@@ -164,7 +165,7 @@ class Outcome:
 
 
 def outcome(chosen: argparse.Namespace, seed: int) -> Outcome:
-    """The first estimate of each job against its start."""
+    """Compare the first estimate of each job with its start."""
     table, cluster, spans = workload(chosen, seed)
     watched = Watched(chosen.policy, cluster, spans, chosen.every, chosen.window)
     start = simulate(watched, cluster.nodes, table).start.tolist()
@@ -199,9 +200,9 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def with_margins(told: Sequence[Told]) -> list[Told]:
-    """The estimates as asrptd would have shown them: with what those of earlier starts have taught by then."""
+    """The estimates as asrptd would have shown them: adjusted by the earlier starts known by then."""
     shown: list[Told] = []
-    waiting: list[tuple[float, int]] = []  # starts to come, and whose
+    waiting: list[tuple[float, int]] = []  # pending starts, and their jobs
     margins = Margins()
     ordered = sorted(told, key=lambda each: each[0])
     for made, found, began in ordered:
@@ -221,22 +222,22 @@ def shares(told: Sequence[Told]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2500, help="of pai-like to play, after as many to learn from")
+    parser.add_argument(
+        "--jobs", type=int, default=2500, help="jobs of pai-like to simulate, after as many for training"
+    )
     parser.add_argument("--servers", type=int, default=5)
-    parser.add_argument("--gpus", type=int, default=8, help="of each server")
-    parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those there are")
-    parser.add_argument("--swing", type=float, default=0.0, help="depth of a day's swing of the load, 0 to 1")
+    parser.add_argument("--gpus", type=int, default=8, help="GPUs of each server")
+    parser.add_argument("--load", type=float, default=0.9, help="GPU-seconds that arrive over those available")
+    parser.add_argument("--swing", type=float, default=0.0, help="depth of the daily variation of the load, 0 to 1")
     parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
     parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
-    parser.add_argument(
-        "--window", type=float, default=86400.0, help="seconds of the past that arrivals are drawn from"
-    )
+    parser.add_argument("--window", type=float, default=86400.0, help="draw arrivals from this many past seconds")
     parser.add_argument("--samples", type=int, default=LEAST_SAMPLES)
-    parser.add_argument("--budget", type=float, default=math.inf, help="CPU seconds of a forecast; asrptd gives 15")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="their jobs are counted together")
-    parser.add_argument("--blind", action="store_true", help="without arrivals")
+    parser.add_argument("--budget", type=float, default=math.inf, help="CPU seconds of a forecast; asrptd uses 15")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds, whose jobs are counted together")
+    parser.add_argument("--blind", action="store_true", help="forecast without arrivals")
     parser.add_argument("-j", "--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     found = {
         "policy": chosen.policy,

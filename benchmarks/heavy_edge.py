@@ -1,8 +1,9 @@
-"""How good the placements are: python -m benchmarks.heavy_edge --json
+"""Quality of placements against the exact optimum: python -m benchmarks.heavy_edge --json
 
-The nine models of Table I, 20 free-GPU patterns each, on servers of 8 GPUs at 10 Gbit/s: alpha (7) of heavy_edge and
-of heavy_edge_plus over alpha of the exact placement, and the milliseconds that each takes. As in the paper's simulation
-a case draws one of the model's parallel configurations, and as in its Table II the GPUs that servers have free vary.
+Runs 20 patterns of free GPUs for each of the nine models of Table I, on servers of 8 GPUs at 10 Gbit/s. Figures are
+alpha (7) of heavy_edge and of heavy_edge_plus over alpha of the exact placement, and the milliseconds that each takes.
+As in the paper's simulation, a case draws one of the model's parallel configurations; as in its Table II, the free GPUs
+of the servers vary.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from slurm_asrpt.profile.schema import library_names, load_file
 
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 SERVER_GPUS = 8
-# Beyond this the exact placement takes minutes, so that GPT-175B over 48 and 96 GPUs is left out.
+# Beyond this size, the exact placement takes minutes, so GPT-175B on 48 and 96 GPUs is left out.
 MOST_GPUS = 32
-REPEATS = 5  # a placement is timed this often, the median counts
+REPEATS = 5  # timings per placement, of which the median counts
 
 Ranks = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One case. alpha: seconds per iteration of each method. ms: what it took. least: the exact alpha, or its bound."""
+    """One case. alpha: seconds per iteration of each method. ms: its time. least: exact alpha, or its lower bound."""
 
     model: str
     profile: str
@@ -55,7 +56,7 @@ class Outcome:
 
 
 def models() -> dict[str, list[JobProfile]]:
-    """The configurations of each model of Table I that the oracle can do, with at least two GPUs."""
+    """The configurations of each model of Table I that the oracle can solve, with at least two GPUs."""
     found: dict[str, list[JobProfile]] = {}
     for name in library_names():
         document = load_file(name, ())
@@ -65,9 +66,9 @@ def models() -> dict[str, list[JobProfile]]:
 
 
 def pattern(gpus: int, draw: random.Random) -> Ranks:
-    """GPUs that servers in a row have free, 1 to 8 each, until they hold the job; the last gives what is left.
+    """The free GPUs of consecutive servers, 1 to 8 each, until they hold the job; the last server has the remainder.
 
-    Always two servers or more: on one there is nothing to decide.
+    Always at least two servers: on one server there is nothing to decide.
     """
     counts: list[int] = []
     while (left := gpus - sum(counts)) > 0:
@@ -97,13 +98,13 @@ def run_case(model: str, profile: JobProfile, counts: Ranks, time_limit_s: float
     begun = time.perf_counter()
     exact = optimal_placement(profile, counts, servers, FABRIC, time_limit_s, at_most=alpha["heavy_edge_plus"])
     took = (time.perf_counter() - begun) * 1e3
-    # without a proof the bound stands in, which makes our ratios look worse, never better
+    # without a proof, the bound is used, which can only make our ratios look worse
     least = exact.alpha if exact.proven else exact.bound
     return Outcome(model, profile.name, counts, alpha, ms, least, exact.proven, took)
 
 
 def timed(method: Callable[[], Ranks]) -> tuple[Ranks, float]:
-    """The placement and its median milliseconds: computed anew each time, on a job graph that is built already."""
+    """The placement and its median milliseconds: computed from scratch each time, on an existing job graph."""
     ranks, took = method(), []
     for _ in range(REPEATS):
         heavy_edge.cache_clear()
@@ -130,7 +131,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, object]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
+    """The smallest value v such that at least this share of the values is at most v."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -143,7 +144,7 @@ def report(outcomes: Sequence[Outcome]) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     parser.add_argument("--patterns", type=int, default=20, help="free-GPU patterns per model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=float, default=20.0, metavar="S", help="seconds for each exact placement")

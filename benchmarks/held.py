@@ -1,4 +1,4 @@
-"""How often intervals of starts held, as the benchmarks say it."""
+"""How often start-time intervals were correct, as the benchmarks report it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 _Z = 1.96
 Verdict = tuple[float, bool, bool]
-"""When a job was told its start, whether it began before the interval, whether after it."""
+"""The time of an estimate, and whether the job started before the interval, or after it."""
 
 
 def held(told: Sequence[Verdict]) -> dict[str, Any]:
-    """Shares of the ``jobs`` that were told; ``inside_95``: where the true share lies with 95% (Wilson 1927).
+    """Shares of the ``jobs`` with an estimate; ``inside_95``: the 95% confidence interval of the share (Wilson 1927).
 
-    That takes each job for a trial of its own. Those told by one forecast wait in one queue and fail together:
-    ``together_95`` is the same for as many trials as these ``batches`` are worth (design effect: Kish 1965).
+    It counts each job as one trial, but jobs with estimates from one forecast wait in one queue and fail together.
+    ``together_95`` is the interval for the number of independent trials in ``batches`` (design effect: Kish 1965).
     """
     jobs, least = len(told), max(len(told), 1)
     early, late = sum(early for _, early, _ in told) / least, sum(late for _, _, late in told) / least
@@ -34,7 +34,7 @@ def held(told: Sequence[Verdict]) -> dict[str, Any]:
 
 
 def _trials(together: Sequence[Sequence[bool]]) -> float:
-    """As many jobs, each told by itself, would say as much."""
+    """The effective number of independent jobs."""
     of = sum(map(len, together))
     share = sum(map(sum, together)) / max(of, 1)
     beyond = sum((sum(one) - share * len(one)) ** 2 for one in together)

@@ -1,16 +1,17 @@
 """asrpt-gated on mixed GPUs, aware of their types and blind to them: python -m benchmarks.hetero --json
 
-Cells: three mixes of GPUs, loads 0.8, 1.1 and 1.5, 70% or none of the jobs on one GPU; 250 servers of 8 GPUs at 10
-Gbit/s, their types alternating in the node table, jobs of ``pai-like``. Load counts GPUs by their speeds, and the
-trace's run times are those on the reference GPU, so that all mixes have the same jobs.
+Cells are three mixes of GPUs, loads 0.8, 1.1 and 1.5, and 70% or none of the jobs on one GPU. There are 250 servers of
+8 GPUs at 10 Gbit/s, with types alternating in the node table, and jobs of ``pai-like``. The load weights GPUs by their
+speeds, and the runtimes of the trace are those on the reference GPU, so all mixes have the same jobs.
 
-Speeds are over an A100: the geometric mean of the ratios of dense FP16 tensor operations and of memory bandwidth, by
-NVIDIA's data sheets (H100 SXM 989 TFLOPS and 3.35 TB/s, A100 SXM 80 GB 312 and 2.04, V100 SXM2 125 and 0.90).
+Speeds are relative to an A100: the geometric mean of the ratios of dense FP16 tensor operations and of memory
+bandwidth, from NVIDIA's data sheets (H100 SXM 989 TFLOPS and 3.35 TB/s, A100 SXM 80 GB 312 and 2.04, V100 SXM2 125 and
+0.90).
 
-blind is asrpt-gated that is told that all GPUs are reference GPUs; its jobs run at the speeds of the GPUs that it gives
-them, by the same formulas. It is even told the true iterations of what has ended, which it could not infer itself.
-asrpt and easy-backfill place with types in mind. All figures are average completion times; ratios are over aware's,
-side by side on the same jobs, averaged over the seeds; ``won`` counts the seeds in which aware is below blind.
+blind is asrpt-gated with all GPUs declared as reference GPUs. Its jobs run at the speeds of the GPUs that they get, by
+the same formulas. It even learns the true iterations of completed jobs, which it could not infer itself. asrpt and
+easy-backfill are aware of the types. All figures are average completion times. Ratios are over those of aware, on the
+same jobs, averaged over the seeds; ``won`` counts the seeds in which aware is below blind.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def workload(cell: Cell, jobs: int, seed: int) -> Workload:
 
 
 def really(nodes: Sequence[Node], fabric: Fabric) -> Runner:
-    """Jobs run at the speeds of these nodes, whatever the policy that placed them was told of theirs."""
+    """Jobs run at the speeds of these nodes, whatever speeds the policy was given."""
     real = ClusterView(nodes)
 
     def placed(job: Job, placement: Placement) -> Placement:
@@ -84,13 +85,13 @@ def run(made: Workload, policy: str) -> Result:
 
 
 def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> tuple[Cell, dict[str, float]]:
-    """Average completion times, seconds, and DESIGN's bound on them."""
+    """Average completion times in seconds, and DESIGN's bound on them."""
     made = workload(cell, jobs, seed)
     found = {"bound": bounds(made.table, made.cluster)["design"]}
     for policy in policies:
         result = run(made, policy)
         if len(result.ended) != len(made.table):
-            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs have not ended")
+            raise RuntimeError(f"{policy}: {len(made.table) - len(result.ended)} jobs did not end")
         found[policy] = float(result.completion_times.mean())
     return cell, found
 
@@ -122,14 +123,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=10_000, help="simulated jobs, after as many to learn")
-    parser.add_argument("--seeds", type=int, default=3, help="how many seeds each cell is averaged over")
+    parser.add_argument("--jobs", type=int, default=10_000, help="simulated jobs, after as many for training")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds that each cell is averaged over")
     parser.add_argument("--mixes", nargs="+", default=list(MIXES), choices=list(MIXES))
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1, 1.5])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])
-    parser.add_argument("--others", nargs="*", default=list(OTHERS), help="policies beside aware and blind")
+    parser.add_argument("--others", nargs="*", default=list(OTHERS), help="policies in addition to aware and blind")
     parser.add_argument("-j", "--processes", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, else a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()
     grid = [Cell(mix, load, single) for mix in chosen.mixes for load in chosen.loads for single in chosen.single_gpu]
     tasks = [(cell, seed) for cell in grid for seed in range(chosen.seeds)]

@@ -1,12 +1,11 @@
-"""What the job_submit hook costs slurmctld and who submits: python -m benchmarks.hook --json
+"""Cost of the job_submit hook for slurmctld and for submissions: python -m benchmarks.hook --json
 
-Two labs on this machine, one with the hook and one without; a table of one million groups; 64 KB scripts, none like
-another, with no key in the table (the longest look-up). ``p50_us`` and ``p99_us``: the whole job_submit call inside
-slurmctld, by os.clock: CPU microseconds of slurmctld's process, so that what its other threads do meanwhile counts too.
-``sbatch_overhead_pct``: the median of (with - without), pair by pair in turn, over the median without.
-``control_p50_us`` and ``control_p99_us``: a loop of arithmetic in the hook's place, in each turn after the pair. It is
-the same work each time: how far its 99th percentile is above its median is the machine's and slurmctld's doing.
-Needs root.
+Two labs run on this machine, one with the hook and one without. The table has one million groups. Scripts have 64 KB,
+are all different, and have no key in the table (the longest lookup). ``p50_us`` and ``p99_us``: the whole job_submit
+call inside slurmctld, by os.clock, in CPU microseconds of slurmctld's process; other threads of slurmctld count too.
+``sbatch_overhead_pct``: the median of the pairwise differences (with - without) over the median without.
+``control_p50_us`` and ``control_p99_us``: an arithmetic loop in place of the hook, run after each pair. Its work is
+constant, so the distance of its 99th percentile from its median is due to the machine and slurmctld. Needs root.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from slurm_asrpt.lab.spec import LabSpec
 
 TIMES, CONTROL = Path("log") / "hook-times", Path("log") / "control-times"  # where the lab deletes them
 CONTROL_NAME = "control"
-ROUNDS = 20_000  # of the loop: about as long as the hook
+ROUNDS = 20_000  # of the loop, which takes about as long as the hook
 TIMED = """\
 local asrpt = dofile("{etc}/job_submit_asrpt.lua").open("{hook}")
 local function arithmetic()
@@ -104,13 +103,13 @@ def prepare(found: Lab, groups: int) -> None:
 
 
 def beat(found: Lab, number: int) -> float:
-    """The daemon's heartbeat: hook.conf is another one each time. Gives when that was."""
+    """The daemon's heartbeat: write a new hook.conf. Return the time of the write."""
     write_hook_conf(found.paths.hook, ["gpu"], 600, time.time() + 600 + number, GroupSettings())
     return time.monotonic()
 
 
 def submit(found: Lab, text: str, name: str = "train") -> float:
-    """Milliseconds that sbatch takes. On hold: Slurm does not try to start it, whatever the hook says."""
+    """Milliseconds that sbatch takes. Jobs are held, so Slurm does not try to start them, whatever the hook does."""
     begun = time.perf_counter()
     found.run(["sbatch", "--hold", "--gpus=8", "-J", name], input=text)
     return (time.perf_counter() - begun) * 1e3
@@ -143,7 +142,7 @@ def _times(path: Path) -> list[int]:
 
 
 def figures(pairs: Sequence[tuple[float, float]], times: Sequence[int], control: Sequence[int]) -> dict[str, object]:
-    """times, control: microseconds of the hook, and of the loop; pairs: milliseconds of sbatch with and without it."""
+    """times, control: microseconds of the hook and of the loop; pairs: milliseconds of sbatch with and without it."""
     plain = statistics.median(b for _, b in pairs)
     more = statistics.median(a - b for a, b in pairs)
     p50, p99 = _percentiles(times)
@@ -168,13 +167,15 @@ def _percentiles(times: Sequence[int]) -> tuple[int, int]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--pairs", type=int, default=400, help="submissions with and without the hook")
-    parser.add_argument("--warm-up", type=int, default=10, help="pairs before these, not counted")
-    parser.add_argument("--heartbeat", type=float, default=0.0, help="seconds between two hook.conf; 0: one each time")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
+    parser.add_argument("--pairs", type=int, default=400, help="pairs of submissions, with and without the hook")
+    parser.add_argument("--warm-up", type=int, default=10, help="warm-up pairs, not counted")
+    parser.add_argument(
+        "--heartbeat", type=float, default=0.0, help="seconds between versions of hook.conf; 0: always new"
+    )
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--script-bytes", type=int, default=65536)
-    parser.add_argument("--port", type=int, default=17600, help="the labs take this one to 80 further")
+    parser.add_argument("--port", type=int, default=17600, help="first port of the labs, which use up to 80 more")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         with_hook = stack.enter_context(lab(options.port, hook=True))

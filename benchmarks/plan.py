@@ -1,7 +1,7 @@
-"""What planning costs: python -m benchmarks.plan --json
+"""Measure the cost of planning: python -m benchmarks.plan --json
 
-A model of 100 like layers, and each of the library, on 64 GPUs of 8 a server at 100 Gbit/s with 80 GB each, both
-pipelines: seconds that profile/planner.py takes, on the clock and of CPU time, and the best plan.
+Plans a model of 100 identical layers, and each model of the library, on 64 GPUs with 8 per server, 100 Gbit/s and 80 GB
+each, for both pipelines. Figures are the elapsed and CPU seconds of profile/planner.py, and the best plan.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from slurm_asrpt.profile.planner import plans
 from slurm_asrpt.profile.schema import uncut_names
 
 FABRIC = Fabric(inter=12.5e9, intra=300e9)
-BATCHES = (512, 720)  # few divisors, many: so many replica counts there are to try
+BATCHES = (512, 720)  # few and many divisors, which are the replica counts to try
 
 
 def layered(layers: int, batch: int) -> UncutFile:
-    """``layers`` layers of GPT-13B, as long as each other, for a mini-batch of ``batch`` sequences."""
+    """``layers`` identical layers of GPT-13B, for a mini-batch of ``batch`` sequences."""
     whole = load_uncut("gpt-13b", ())
     block = whole.blocks[1]
     return UncutFile(replace(whole.head, batch=batch), tuple(replace(block, name=f"l{n}") for n in range(layers)))

@@ -1,11 +1,11 @@
 """Every policy against the lower bound: python -m benchmarks.policies --json
 
-Loads 0.8, 1.1 and 1.5, 70% or none of the jobs on one GPU, NICs of 1, 10 and 50 Gbit/s, on the pai-like trace and 250
-servers of 8 GPUs; and the Philly sample on 16 of them. Each policy gets the same jobs and a forest that has learned
-from the first half of the trace and is retrained every hour on what has ended since. A-SRPT counts at the best of
-several tau with both kinds of delay, cell by cell. Ratios are mean completion times over a lower bound on them:
-``ratio`` over DESIGN's, ``ratio_sound`` over the one that holds for every schedule (docs/decisions/0006), both averaged
-over the seeds. ``p999_slowdown`` is the 99.9th percentile of completion time over run time in the best placement.
+Cells are loads 0.8, 1.1 and 1.5, 70% or none of the jobs on one GPU, and NICs of 1, 10 and 50 Gbit/s, with the pai-like
+trace on 250 servers of 8 GPUs, and the Philly sample on 16 of them. Each policy gets the same jobs and a forest trained
+on the first half of the trace and retrained every hour on the jobs that have ended. A-SRPT uses, in each cell, the best
+of several tau with both kinds of delay. Ratios are mean completion times over a lower bound on them, averaged over the
+seeds: ``ratio`` uses DESIGN's bound, ``ratio_sound`` the one that holds for every schedule (docs/decisions/0006).
+``p999_slowdown`` is the 99.9th percentile of completion time over runtime in the best placement.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from slurm_asrpt.traces.samples import PHILLY
 GATED = "asrpt-gated"
 TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
 TARGETS = {0.8: 1.05, 1.1: 1.3, 1.5: 2.5}
-"""At 10 Gbit/s, by load: the ratio that asrpt-gated should not exceed."""
+"""The ratio at 10 Gbit/s that asrpt-gated should not exceed, by load."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def variants(policy: str) -> list[dict[str, Any]]:
 
 
 def play(cell: Cell, jobs: int, seed: int, policies: Sequence[str]) -> dict[str, Any]:
-    """One cell with one seed: for each policy its figures with each of its settings."""
+    """One cell with one seed: the results of each policy with each of its settings."""
     made = workload(cell, jobs, seed)
     lower = bounds(made.table, made.cluster)
     figures: dict[str, list[dict[str, Any]]] = {}
@@ -83,7 +83,7 @@ def _run(policy: str, settings: Mapping[str, Any], made: Workload, lower: Mappin
     seconds = time.perf_counter() - began
     found = summary(result, made.cluster)
     if found["ended"] != found["jobs"]:
-        raise RuntimeError(f"{policy} {dict(settings)}: {found['jobs'] - found['ended']} jobs have not ended")
+        raise RuntimeError(f"{policy} {dict(settings)}: {found['jobs'] - found['ended']} jobs did not end")
     figures = {
         "settings": dict(settings),
         "ratio": found["mean_jct_s"] / lower["design"],
@@ -99,7 +99,7 @@ def _run(policy: str, settings: Mapping[str, Any], made: Workload, lower: Mappin
 
 
 def average(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One cell over its seeds: for each policy the mean figures of its best setting."""
+    """One cell over its seeds: the mean results of each policy with its best setting."""
     figures = {}
     for policy in runs[0]["policies"]:
         by_setting = zip(*(run["policies"][policy] for run in runs), strict=True)
@@ -141,7 +141,7 @@ def _against(gated: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) 
 
 
 def verdicts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was to be shown, and where it does not hold."""
+    """The goals, and the cells that miss them."""
     compared = [row for row in rows if "best_other" in row]
     missed = [
         f"{_name(row)}: {row['policies'][GATED]['ratio']:.3f} over {TARGETS[row['load']]:g}"
@@ -168,7 +168,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The ratios as Markdown."""
+    """The ratios as a Markdown table."""
     names = list(rows[0]["policies"])
     lines = ["| cell | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for row in rows:
@@ -179,14 +179,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=20_000, help="simulated jobs of pai-like, after as many to learn")
-    parser.add_argument("--seeds", type=int, default=2, help="how many seeds each cell is averaged over")
+    parser.add_argument(
+        "--jobs", type=int, default=20_000, help="jobs of pai-like to simulate, after as many for training"
+    )
+    parser.add_argument("--seeds", type=int, default=2, help="number of seeds that each cell is averaged over")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 1.1, 1.5])
     parser.add_argument("--single-gpu", type=float, nargs="+", default=[0.7, 0.0])
-    parser.add_argument("--nics", type=float, nargs="+", default=[1.0, 10.0, 50.0], help="Gbit/s")
+    parser.add_argument("--nics", type=float, nargs="+", default=[1.0, 10.0, 50.0], help="NIC speeds in Gbit/s")
     parser.add_argument("--policies", nargs="+", default=[*policy_names(), GATED + "-perfect"])
     parser.add_argument("-j", "--processes", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, else a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout instead of a table")
     chosen = parser.parse_args()
     grid = cells(chosen.loads, chosen.single_gpu, chosen.nics)
     tasks = [(cell, seed) for cell in grid for seed in range(chosen.seeds)]

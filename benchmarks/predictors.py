@@ -1,9 +1,10 @@
-"""What predictors do to completion times: python -m benchmarks.predictors --json
+"""Effect of predictors on completion times: python -m benchmarks.predictors --json
 
-The jobs of `pai-like` (several seeds), or of `--trace FILE` (several parts of it), without profiles, on a small cluster
-at several loads. Each predictor learns from what comes before the simulated jobs and, every hour, from what has ended.
-In each cell a predictor's mean completion time is divided by the forest's; `ratio` is the geometric mean over the cells
-and `error` its standard error in logarithms. `mae` likewise, of the predictions that the simulated jobs got.
+Simulates the jobs of `pai-like` (several seeds), or of `--trace FILE` (several parts of it), without profiles, on a
+small cluster at several loads. Each predictor learns from the jobs before the simulated ones and, every hour, from the
+jobs that have ended. In each cell, the mean completion time of a predictor is divided by that of the forest. `ratio` is
+the geometric mean over the cells, and `error` its standard error in logarithms. `mae` is the same for the mean absolute
+errors of the predictions that the simulated jobs got.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from slurm_asrpt.traces.sources import load_trace
 
 PAI_GPUS = 400
 PARTS = (0.2, 0.4, 0.6, 0.8)
-"""Shares of a trace that are learned from before a part is simulated."""
+"""Shares of a trace used for training before a part is simulated."""
 Cell = tuple[Trace, Cluster, dict[str, Any]]
 
 
@@ -78,12 +79,16 @@ def _ratio(ours: Sequence[dict[str, float]], forest: Sequence[dict[str, float]],
 def main() -> int:
     names = ("forest", PERFECT, *(name for name in predictor_names() if not name.startswith("forest")))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", help="parts of this trace instead of pai-like")
+    parser.add_argument("--trace", help="use parts of this trace instead of pai-like")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--jobs", type=int, default=6000, help="of pai-like to simulate, after as many to learn from")
+    parser.add_argument(
+        "--jobs", type=int, default=6000, help="jobs of pai-like to simulate, after as many for training"
+    )
     parser.add_argument("--loads", type=float, nargs="+", default=[0.8, 0.9, 1.0, 1.1])
-    parser.add_argument("--predictors", nargs="+", default=list(names), metavar="NAME", help="forest is always there")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument(
+        "--predictors", nargs="+", default=list(names), metavar="NAME", help="forest is always included"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     cells = list(
         trace_cells(chosen.trace, chosen.loads) if chosen.trace else pai_cells(chosen.seeds, chosen.jobs, chosen.loads)

@@ -1,9 +1,9 @@
-"""What reporting costs a training: python -m benchmarks.progress --json
+"""Measure the cost of progress reports for a training: python -m benchmarks.progress --json
 
-Microseconds of CPU time a call, medians of rounds that take turns: an empty loop, reports of which almost none writes,
-those with a loss, ``track``, outside of a job, and what asrptd pays to look at one of 2000 running jobs; the writes are
-in elapsed time (a local folder). Milliseconds of CPU time: the import and a call of asrpt-report against a Python that
-does nothing, all without site-packages, whose cost is that of what is installed there.
+Microseconds of CPU time per call, medians of alternating rounds: an empty loop, reports that almost never write,
+reports with a loss, ``track``, calls outside of a job, and asrptd's check of one of 2000 running jobs. Writes are in
+elapsed time (local directory). Milliseconds of CPU time: the import and a call of asrpt-report, in addition to an empty
+Python. All run without site-packages, whose cost depends on what is installed there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROGRAMS = {
 
 
 def loops(folder: str) -> dict[str, Callable[[], None]]:
-    """What is timed, each of CALLS calls."""
+    """The timed loops, of CALLS calls each."""
     inside, outside = Reporter({FOLDER_VARIABLE: folder}), Reporter({})
 
     def empty() -> None:
@@ -94,7 +94,7 @@ def seconds(action: Callable[[], object], clock: Callable[[], float] = time.perf
 
 
 def children() -> float:
-    """CPU seconds of the processes that have ended so far."""
+    """CPU seconds of all ended child processes so far."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -122,7 +122,7 @@ def measure(rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     found = measure(options.rounds)
     found["asrpt_report_over_python_ms"] = round(found["asrpt_report_ms"] - found["python_ms"], 3)

@@ -1,17 +1,17 @@
-"""Two hours of the Philly trace on 250 nodes, backfill against asrptd: python -m benchmarks.replay --json
+"""Replay two hours of the Philly trace on 250 nodes, backfill against asrptd: python -m benchmarks.replay --json
 
-The two hours with the most GPU-seconds of jobs on several GPUs (a job on one has no placement), of ``--trace`` or of
-the shipped sample, time-compressed ``--compress`` times: each job runs ``asrpt-lab train`` with a model of Table I of
-its size, for as many iterations as take its run time in the best placement. Run times beyond two hours count as two
-hours, so that a round ends. ``--load`` stretches them all until the work of the two hours is so much of what the GPUs
-can do in that time, for as it stands the trace does not fill 2,000 GPUs. ``--hours 24 --least-gpus 16`` takes the
-large jobs of a day: where the machine cannot start many jobs, few that ask for many GPUs. A load that comes from long
-runs alone leaves nobody waiting: ``--sum-up`` says at once what would be played, ``most_gpus_at_once`` of it.
+The two hours are those with the most GPU-seconds of jobs on several GPUs (a job on one GPU has no placement), of
+``--trace`` or of the shipped sample. Time is compressed ``--compress`` times. Each job runs ``asrpt-lab train`` with a
+model of Table I of its size, for the iterations that take its runtime in the best placement. Longer runtimes are cut to
+two hours, so that a round ends. As it is, the trace does not fill 2,000 GPUs: ``--load`` stretches the runtimes until
+the work of the two hours is this share of the capacity. ``--hours 24 --least-gpus 16`` selects the large jobs of a day:
+few jobs with many GPUs each, for a machine that cannot start many jobs. A load that comes only from long runtimes does
+not create a queue: ``--sum-up`` shows the selection without a lab, including ``most_gpus_at_once``.
 
-Round one is Slurm's backfill, with asrptd in mode shadow to learn; then the predictor is trained and the same jobs come
-again in mode enforce. For both: jobs completed, average completion time and makespan in seconds of the lab (times
-``compress``: of the trace), ``gpu_utilisation``: GPU-seconds that jobs held over GPUs x makespan, and
-``useful_utilisation``: those that they would have held in the best placements. ``ratio``: average completion time under
+Round one is Slurm's backfill, with asrptd in mode shadow to learn. Then the predictor is trained, and the same jobs run
+again in mode enforce. For both rounds: completed jobs, average completion time and makespan in seconds of the lab
+(multiply by ``compress`` for the trace), ``gpu_utilisation``: GPU-seconds that jobs held over GPUs x makespan, and
+``useful_utilisation``: the same with the GPU-seconds in the best placements. ``ratio``: average completion time under
 asrptd over that under backfill. Needs root.
 """
 
@@ -54,11 +54,11 @@ from slurm_asrpt.traces.samples import PHILLY
 HOURS = 2.0
 INTRA = 300e9
 SHORTEST_S = 1.0
-"""In the lab; Slurm needs as long to start and end a job."""
+"""Minimum runtime in the lab; Slurm takes as long to start and end a job."""
 
 
 class Submitted(NamedTuple):
-    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, hexadecimal; "": not known."""
+    """A job of the trace. vc: the virtual cluster (tenant) that it was submitted to, hexadecimal; "": unknown."""
 
     submit_s: float
     gpus: int
@@ -75,7 +75,7 @@ class Submitted(NamedTuple):
 
 
 def submitted(trace: Trace, least_gpus: int = 1, fold_s: float = math.inf) -> list[Submitted]:
-    """The jobs on so many GPUs by submission, counted from the last multiple of ``fold_s``; of sizes that a model has.
+    """The jobs on ``least_gpus`` or more, of sizes that a model has, by submission modulo ``fold_s``.
 
     Raises InputError if there is none.
     """
@@ -89,7 +89,7 @@ def submitted(trace: Trace, least_gpus: int = 1, fold_s: float = math.inf) -> li
 
 
 def busiest(jobs: Sequence[Submitted], span_s: float = HOURS * 3600) -> list[Submitted]:
-    """The hours with the most GPU-seconds on several GPUs, beginning with any job; run times at most so long."""
+    """The hours with the most GPU-seconds on several GPUs, starting at any job; runtimes are cut to these hours."""
     clipped = [job.at_most(span_s) for job in jobs]
     submit = np.array([job.submit_s for job in clipped])
     work = np.concatenate([[0.0], np.cumsum([job.work if job.gpus > 1 else 0.0 for job in clipped])])
@@ -99,20 +99,20 @@ def busiest(jobs: Sequence[Submitted], span_s: float = HOURS * 3600) -> list[Sub
 
 
 def carried_in(jobs: Sequence[Submitted], begin_s: float, span_s: float, fold_s: float = math.inf) -> list[Submitted]:
-    """Those that would run at a time if nobody waited, the oldest first, with what is left of them."""
+    """The jobs that would run at this time if no job waited, oldest first, with their remaining runtimes."""
     elapsed = [((begin_s - job.submit_s) % fold_s, job) for job in jobs]
     running = sorted((pair for pair in elapsed if 0 < pair[0] < pair[1].run_s), key=lambda pair: -pair[0])
     return [job._replace(submit_s=begin_s, run_s=job.run_s - since).at_most(span_s) for since, job in running]
 
 
 def most_at_once(window: Sequence[Submitted]) -> int:
-    """GPUs, if each job ran from its submission on: where these are not more than there are, nobody waits."""
+    """GPUs in use if each job ran from its submission on; if the cluster has that many, no job waits."""
     changes = sorted([(j.submit_s + j.run_s, -j.gpus) for j in window] + [(j.submit_s, j.gpus) for j in window])
     return int(max(itertools.accumulate(gpus for _, gpus in changes)))
 
 
 def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, compress: float) -> list[DemoJob]:
-    """Jobs for the lab: same tenant, size and order of magnitude of run time, same model, so they recur."""
+    """Jobs for the lab: same tenant, size and order of magnitude of runtime give the same model, so jobs recur."""
     nodes = [Node(node.name, node.gpus, number) for number, node in enumerate(spec.node_list)]
     profiles = {name: load_profile(name, []) for name in library_names()}
     best = {name: best_alpha(Job(JobId("0"), "", p.gpus, p), nodes, fabric) for name, p in profiles.items()}
@@ -128,7 +128,7 @@ def as_lab_jobs(window: Sequence[Submitted], spec: LabSpec, fabric: Fabric, comp
 
 
 class Round(NamedTuple):
-    """Slurm's records by the jobs' names. began: the time from which submissions count."""
+    """Slurm's records by job name. began: the time from which submissions count."""
 
     began: float
     records: Mapping[str, JobRecord]
@@ -136,7 +136,7 @@ class Round(NamedTuple):
     def as_due(self, jobs: Sequence[DemoJob]) -> dict[str, JobRecord]:
         """The records as if each job had been submitted when it was due.
 
-        sbatch takes long where jobs start all the while: who starts them at once would look the quicker for it.
+        sbatch is slow while jobs start, which would favor a scheduler that starts jobs at once.
         """
         due = {job.name: self.began + job.submit_s for job in jobs}
         return {name: replace(record, submit_time=due[name]) for name, record in self.records.items()}
@@ -160,7 +160,7 @@ def figures(jobs: Sequence[DemoJob], played: Round, gpus: int, learned: bool) ->
 
 
 def play_round(lab: Lab, jobs: Sequence[DemoJob], progress: Progress, title: str, longest_s: float) -> Round:
-    """Jobs that are due at once are submitted on hold and released together: so the queue is there when it begins."""
+    """Jobs due at the start are submitted on hold and released together, so that the queue exists from the start."""
     held = {submit(lab, job, "--hold"): job.name for job in jobs if not job.submit_s}
     began = time.time()
     lab.run(["scontrol", "release", ",".join(held)])
@@ -178,7 +178,7 @@ def rounds(lab: Lab, jobs: Sequence[DemoJob], longest_s: float) -> tuple[Round, 
 
 
 class Plan(NamedTuple):
-    """What is to be played: run times as stretched."""
+    """The selected jobs, with stretched runtimes."""
 
     spec: LabSpec
     fabric: Fabric
@@ -188,7 +188,7 @@ class Plan(NamedTuple):
 
 
 def plan(options: argparse.Namespace) -> Plan:
-    """Raises InputError where the trace has no such job."""
+    """Raises InputError if the trace has no such job."""
     fabric = Fabric(options.gbit * 1e9 / 8, INTRA)
     spec = replay_spec(options.nodes, options.port)
     told = {"inter_bytes_per_s": fabric.inter, "intra_bytes_per_s": fabric.intra}
@@ -243,28 +243,28 @@ def replay(planned: Plan, options: argparse.Namespace) -> dict[str, object]:
 
 
 def add_selection(parser: argparse.ArgumentParser, nodes: str) -> None:
-    """The options that say which jobs are played; nodes: the default."""
-    parser.add_argument("--trace", type=Path, default=PHILLY, help="a job list; default: the shipped sample")
+    """Add the options that select the jobs; nodes: the default."""
+    parser.add_argument("--trace", type=Path, default=PHILLY, help="job list to replay; default: the shipped sample")
     parser.add_argument("--nodes", default=nodes)
     parser.add_argument("--gbit", type=float, default=10.0, help="Gbit/s between servers")
     parser.add_argument("--compress", type=float, default=60.0)
-    parser.add_argument("--hours", type=float, default=HOURS, help="so much of the trace, and the longest run time")
-    parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs on fewer")
-    parser.add_argument("--fold", type=float, default=0.0, help="lay parts of so many hours over each other; 0: do not")
-    parser.add_argument("--carry-in", action="store_true", help="begin with the jobs that would be running")
-    parser.add_argument("--load", type=float, default=0.0, help="stretch run times to this load; 0: as in the trace")
+    parser.add_argument("--hours", type=float, default=HOURS, help="hours of the trace, and limit of runtimes")
+    parser.add_argument("--least-gpus", type=int, default=1, help="leave out jobs with fewer GPUs")
+    parser.add_argument("--fold", type=float, default=0.0, help="overlay parts of this many hours; 0: no overlay")
+    parser.add_argument("--carry-in", action="store_true", help="start with the jobs that would be running")
+    parser.add_argument("--load", type=float, default=0.0, help="stretch runtimes to this load; 0: as in the trace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     add_selection(parser, "250x8")
-    parser.add_argument("--sum-up", action="store_true", help="only say what would be played")
-    parser.add_argument("--port", type=int, default=28300, help="the lab takes this one to 260 further")
+    parser.add_argument("--sum-up", action="store_true", help="only print the selection of jobs")
+    parser.add_argument("--port", type=int, default=28300, help="first port of the lab, which uses up to 260 more")
     options = parser.parse_args(arguments)
     if not options.trace.is_file():
         print(
-            f"replay: skipped, {options.trace} is not there; without --trace the shipped sample is used",
+            f"replay: skipped, {options.trace} does not exist; without --trace, the shipped sample is used",
             file=sys.stderr,
         )
         return 0

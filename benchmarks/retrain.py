@@ -1,11 +1,11 @@
-"""How fast the forest is learned: python -m benchmarks.retrain --rows 700000 --json
+"""Measure the training speed of the forest: python -m benchmarks.retrain --rows 700000 --json
 
-Rows are jobs of `pai-like`; those after them, of groups that the rows hold, are predicted. In one run on the same rows:
+Rows are jobs of `pai-like`; the later jobs of groups in these rows are predicted. One run on the same rows gives:
 ``seconds`` from columns of names to the finished table, and ``sklearn_seconds`` of scikit-learn's RandomForestRegressor
-for ``fit`` and nothing else, on features that are ranked already, on ``--cores`` cores. ``mae_ratio`` is the mean
-absolute error of ours over that of scikit-learn's ``predict``. With fewer ``--sklearn-trees`` than ``--trees``
-``sklearn_seconds`` is scaled up to ``--trees``, and ``sklearn_trees`` says so. ``render_seconds`` is for the hook's
-table, of ``--groups`` keys.
+for ``fit`` alone, on ranked features and ``--cores`` cores. ``mae_ratio`` is our mean absolute error over that of
+scikit-learn's ``predict``. If ``--sklearn-trees`` is less than ``--trees``, ``sklearn_seconds`` is scaled up to
+``--trees``, and ``sklearn_trees`` shows the number used. ``render_seconds`` is for the hook's table of ``--groups``
+keys.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def compare(rows: int, trees: int, sklearn_trees: int, cores: int, seed: int) ->
 
 
 def render(groups: int, seed: int) -> dict[str, object]:
-    """The hook's table for so many groups: from entries to bytes."""
+    """Render the hook's table of this many groups, from entries to bytes."""
     draw = random.Random(seed)
     entries = {f"{draw.getrandbits(64):016x}": Entry(draw.random() * 1e6, 50, 2e6) for _ in range(groups)}
     began = time.perf_counter()
@@ -71,12 +71,12 @@ def render(groups: int, seed: int) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=700_000)
-    parser.add_argument("--groups", type=int, default=1_000_000, help="in the table that is rendered")
+    parser.add_argument("--groups", type=int, default=1_000_000, help="number of groups in the rendered table")
     parser.add_argument("--trees", type=int, default=100)
-    parser.add_argument("--sklearn-trees", type=int, help="fewer, to save time; as many as --trees unless given")
-    parser.add_argument("--cores", type=int, default=2, help="for scikit-learn; ours takes one")
+    parser.add_argument("--sklearn-trees", type=int, help="fewer trees, to save time; the default is --trees")
+    parser.add_argument("--cores", type=int, default=2, help="cores for scikit-learn; ours uses one")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     found = compare(chosen.rows, chosen.trees, chosen.sklearn_trees or chosen.trees, chosen.cores, chosen.seed)
     found |= render(chosen.groups, chosen.seed)

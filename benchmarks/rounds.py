@@ -1,7 +1,7 @@
 """Hare: rounds per second of the simulator, and GPU groups of the heuristic against the exact ones.
 
-python -m benchmarks.rounds --json: 300 jobs on 160 GPUs of four types, a policy after another; then groups of small
-clusters, for which HiGHS proves the best, and of 1,000 GPUs.
+python -m benchmarks.rounds --json runs 300 jobs on 160 GPUs of four types, one policy after another. It then groups the
+GPUs of small clusters, for which HiGHS proves the optimum, and of a cluster of 1,000 GPUs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--gpus", type=int, default=160)
-    parser.add_argument("--median", type=float, default=600.0, help="median rounds of a job")
-    parser.add_argument("--policies", default="hlas,hlas-p,2d-las", help=f"of {', '.join(POLICIES)}")
+    parser.add_argument("--median", type=float, default=600.0, help="median number of rounds per job")
+    parser.add_argument("--policies", default="hlas,hlas-p,2d-las", help=f"policies, from {', '.join(POLICIES)}")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     options = RoundOptions(jobs=args.jobs, gpus=args.gpus, median=args.median, span_s=600.0)

@@ -1,11 +1,11 @@
-"""How fast the simulator is: python -m benchmarks.simulate --jobs 20000 --policy asrpt --json
+"""Measure the speed of the simulator: python -m benchmarks.simulate --jobs 20000 --policy asrpt --json
 
-A simple synthetic workload on 250 servers of 8 GPUs at 10 Gbit/s: groups of recurrent jobs with log-normal run times,
-70% of the jobs on one GPU, the others with profiles of Table I, Poisson arrivals at a given load, predictions that are
-the median of the group. What is timed is the simulation alone, without making the workload or the lower bound.
+The synthetic workload runs on 250 servers of 8 GPUs at 10 Gbit/s: groups of recurrent jobs with log-normal runtimes,
+70% of the jobs on one GPU and the others with profiles of Table I, Poisson arrivals at a given load, and predictions
+that are the median of the group. Only the simulation is timed, without generating the workload or the lower bound.
 
---runs 5 repeats it: ``seconds`` is then the median, and ``all_seconds`` has each.
---times-ten adds what ten times the jobs cost: ``jobs_tenth``, a tenth of them; ``cpu_s`` and ``cpu_s_tenth``, CPU
+--runs 5 repeats it: ``seconds`` is then the median, and ``all_seconds`` has each run.
+--times-ten adds the cost of ten times the jobs: ``jobs_tenth``, a tenth of them; ``cpu_s`` and ``cpu_s_tenth``, CPU
 seconds of the run and of one with a tenth of the jobs (the median of three); ``times_ten``, the former over the latter.
 """
 
@@ -35,11 +35,11 @@ NODES = tuple(Node(f"n{i:03}", 8, i) for i in range(250))
 SINGLE_GPU = 0.7
 MULTI = ("vgg19-dp2", "resnet152-dp4", "bert-large-pp2dp2", "bert-large-pp4dp2", "gpt-13b-pp8", "gpt-6.7b-pp4dp4")
 MULTI_SHARE = (0.3, 0.3, 0.15, 0.1, 0.1, 0.05)
-RUN_MEDIAN_S, RUN_SPREAD, GROUP_SPREAD = 600.0, 0.3, 1.6  # log-normal: sigma within a group, and of their medians
+RUN_MEDIAN_S, RUN_SPREAD, GROUP_SPREAD = 600.0, 0.3, 1.6  # log-normal: sigma within a group, and of the group medians
 
 
 def workload(jobs: int, load: float, seed: int) -> JobTable:
-    """Recurrent log-normal jobs: each belongs to a group with one profile and one median run time."""
+    """Recurrent log-normal jobs: each belongs to a group with one profile and one median runtime."""
     rng = np.random.default_rng(seed)
     profiles: tuple[JobProfile, ...] = (unprofiled(1), *(load_profile(name, ()) for name in MULTI))
     groups = max(1, jobs // 20)
@@ -54,7 +54,7 @@ def workload(jobs: int, load: float, seed: int) -> JobTable:
     capacity = sum(node.gpus for node in NODES)
     span = float((draft.gpus * seconds).sum()) / (capacity * load)
     submit = np.sort(rng.uniform(0, span, jobs))
-    limit = 2 * median[group] * np.ceil(rng.uniform(1, 6, jobs))  # users ask for far too much
+    limit = 2 * median[group] * np.ceil(rng.uniform(1, 6, jobs))  # users request far too much
     return JobTable(
         profiles, submit, profile, seconds / alpha, median[group] / alpha, limit, groups=[f"g{g}" for g in group]
     )
@@ -80,14 +80,14 @@ def figures(result: Result, seconds: float, bounds: bool) -> dict[str, object]:
 
 
 def timed_run(policy: str, table: JobTable) -> tuple[Result, float, float]:
-    """One simulation, its seconds, and those of CPU time: other work on the machine disturbs the latter less."""
+    """One simulation with its elapsed and its CPU seconds; other work on the machine disturbs the latter less."""
     began, cpu_began = time.perf_counter(), time.process_time()
     result = simulate_named(policy, NODES, table, FABRIC)
     return result, time.perf_counter() - began, time.process_time() - cpu_began
 
 
 def times_ten(policy: str, jobs: int, load: float, seed: int, cpu_s: float) -> dict[str, object]:
-    """What a simulation of so many jobs cost over one of a tenth of them."""
+    """The cost of a simulation over that of one with a tenth of the jobs."""
     table = workload(jobs // 10, load, seed)
     tenth = statistics.median(timed_run(policy, table)[2] for _ in range(3))
     figures = {"cpu_s": cpu_s, "cpu_s_tenth": tenth, "times_ten": cpu_s / tenth}
@@ -99,13 +99,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--policy", default="asrpt", choices=[*names, *(name + PERFECT for name in names)])
-    parser.add_argument("--load", type=float, default=0.8, help="GPU-seconds that arrive over those there are")
+    parser.add_argument("--load", type=float, default=0.8, help="GPU-seconds that arrive over those available")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--runs", type=int, default=1, help="so often; the median counts: machines are noisy")
-    parser.add_argument("--bounds", action="store_true", help="compare with the lower bounds too")
+    parser.add_argument("--runs", type=int, default=1, help="number of runs; the median counts (timings are noisy)")
+    parser.add_argument("--bounds", action="store_true", help="also compare with the lower bounds")
     parser.add_argument("--times-ten", action="store_true", help="compare with the CPU time of a tenth of the jobs")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes to stderr")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--profile", action="store_true", help="print a profile to stderr")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     table = workload(chosen.jobs, chosen.load, chosen.seed)
     profiler = cProfile.Profile()

@@ -1,12 +1,12 @@
-"""How fast SJF-BCO plans: python -m benchmarks.sjf_bco --json
+"""Measure the planning speed of SJF-BCO: python -m benchmarks.sjf_bco --json
 
-The paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``papers/sjf_bco/workload.py``) and larger ones of the
-same make, 8 jobs for each server, in one process. Theorem 6 says O(n_g |J| N log N log T).
+Runs the paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``papers/sjf_bco/workload.py``) and larger batches of the
+same kind, 8 jobs per server, in one process. Theorem 6 states O(n_g |J| N log N log T).
 
-rows: for each batch its jobs, servers, GPUs (N), plans evaluated, and CPU seconds, the median of ``--repeat`` runs: of
+rows: for each batch, its jobs, servers, GPUs (N), plans evaluated, and CPU seconds, the median of ``--repeat`` runs: of
 the whole search, and of placing the jobs for one theta and every kappa that makes a difference, without any makespan.
-exponent: of the seconds in the jobs, least squares over the logarithms; |J| and N grow together, so Theorem 6 allows 2
-and its logarithms.
+exponent: growth of the seconds with the jobs, by least squares over the logarithms. |J| and N grow together, so
+Theorem 6 allows 2 and its logarithms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HORIZON = 1200.0
 
 
 def batch(jobs: int, seed: int) -> Batch:
-    """So many jobs of the paper's mix on an eighth as many servers."""
+    """A batch of the paper's mix, with an eighth as many servers as jobs."""
     return paper_batch(seed, jobs // JOBS_PER_SERVER, jobs=jobs)
 
 
@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, nargs="+", default=[160, 320, 640, 1280, 2000])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     chosen = parser.parse_args()
     rows = [row(jobs, chosen.seed, chosen.repeat) for jobs in chosen.jobs]
     found: dict[str, Any] = {"rows": rows}

@@ -1,4 +1,4 @@
-"""Models written by hand, small ones for measurements on a CPU, larger ones for GPUs; needs torch.
+"""Hand-written models, small ones for measurements on a CPU, larger ones for GPUs; needs torch.
 
 asrpt-profile run benchmarks.small_models:transformer
 """
@@ -16,7 +16,7 @@ from slurm_asrpt.profile.library_tools.torch_models import CrossEntropy
 
 
 class Layer(nn.Module):
-    """A transformer layer: attention and feed-forward, each after a norm, each beside a short cut."""
+    """A transformer layer: attention and feed-forward, each after a norm and with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embedding, layers, and a word head with a matrix of its own."""
+    """Embedding, layers, and a word head with its own matrix."""
 
     def __init__(self, layers: int, width: int, words: int, tokens: int) -> None:
         super().__init__()
@@ -96,4 +96,4 @@ MODELS: dict[str, dict[str, Callable[..., Any]]] = {
         "cnn-224": partial(cnn, batch=64, size=224),
     },
 }
-"""By the device that they are large enough for."""
+"""The models by the device that they are large enough for."""

@@ -1,9 +1,9 @@
-"""How long asrpt-status takes to answer with many jobs: python -m benchmarks.status --json
+"""Measure the response time of asrpt-status with many jobs: python -m benchmarks.status --json
 
-A status of 10,000 jobs as asrptd writes it, and the command as a user types it, Python's start included; each line is
-the median of several runs, in turn, on a terminal of 80x24 (``overview``) or into a pipe. ``bare_s``: Python alone;
-``ratio``: the overview over that; ``overview_cpu_s``: its CPU time, which others on the machine disturb less.
-``write_s``: what asrptd spends on writing the status.
+The status has 10,000 jobs, as asrptd writes it. The command runs as a user types it, including the start of Python.
+Each line is the median of several alternating runs, on a terminal of 80x24 (``overview``) or into a pipe. ``bare_s``:
+Python alone. ``ratio``: the overview over that. ``overview_cpu_s``: CPU time of the overview, which other work on the
+machine disturbs less. ``write_s``: time that asrptd spends on writing the status.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LINES = {
 
 
 def status(jobs: int, now: float) -> Status:
-    """A fifth of the jobs run, the others wait, each with a prediction and an estimate of its start."""
+    """A fifth of the jobs run; the others are pending. Each has a prediction and an estimate of its start."""
     rows = [_job(number, jobs // 5, now) for number in range(1, jobs + 1)]
     add_ahead(rows)
     nodes = [NodeStatus(f"gpu{number:04d}", 8, 0, "a100", ["gpu"], "ALLOCATED") for number in range(NODES)]
@@ -64,7 +64,7 @@ def _job(number: int, running: int, now: float) -> JobStatus:
 
 
 def on_terminal(command: list[str], environment: dict[str, str]) -> float:
-    """Seconds until it has ended, with a terminal of 80x24 for its output."""
+    """Seconds until the command ends, with its output on a terminal of 80x24."""
     ours, theirs = pty.openpty()
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
@@ -80,12 +80,12 @@ def on_terminal(command: list[str], environment: dict[str, str]) -> float:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # the other end is closed
+    except OSError:  # the other end closed it
         return b""
 
 
 def cpu_time() -> float:
-    """CPU seconds of all processes that have ended."""
+    """CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

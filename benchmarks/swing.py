@@ -1,4 +1,4 @@
-"""Arrivals that swing with the hour: a rush by day, hardly anybody by night."""
+"""Arrivals that vary with the hour: a rush by day, few by night."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 PARTS = 10_000
-"""Of all the time, in which the rate is taken as even."""
+"""Steps of the whole time, in each of which the rate is constant."""
 
 
 def swinging(jobs: int, span_s: float, day_s: float, depth: float, seed: int) -> Floats:
-    """When they come in ``span_s`` seconds, in order: by lot, at a rate of 1 + ``depth`` sin(2 pi t / ``day_s``).
+    """Sorted random arrival times in ``span_s`` seconds, at a rate of 1 + ``depth`` sin(2 pi t / ``day_s``).
 
-    The first half of each day is the rush. depth: from 0, where all hours are alike, to 1, where at the worst hour
-    nobody comes.
+    The first half of each day is the rush. depth: from 0, a constant rate, to 1, no arrivals at the lowest point.
     """
     time = np.linspace(0.0, span_s, PARTS + 1)
     turn = 2 * np.pi / day_s

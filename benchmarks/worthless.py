@@ -1,12 +1,12 @@
-"""What it costs to believe predictions that are worth nothing: python -m benchmarks.worthless --json
+"""Measure the cost of worthless predictions: python -m benchmarks.worthless --json
 
-The jobs that ``benchmarks.replay`` would play (same options, the shipped sample by default), simulated: EASY backfill
-with time limits of twice the run time, which is what the replay's users ask for, and the default policy with
-predictions of five kinds. Mean completion times over that of EASY backfill, means of ``--seeds`` draws:
+Simulates the jobs of ``benchmarks.replay`` (same options, the shipped sample by default), under EASY backfill with time
+limits of twice the runtime, as the replay's users request them, and under the default policy with five kinds of
+predictions. Figures are mean completion times over that of EASY backfill, means of ``--seeds`` draws:
 
-``none``: every job is of an unseen group. ``mean``: all jobs of a model look alike. ``noise``: that, times a factor
+``none``: every job is of an unseen group. ``mean``: all jobs of a model look alike. ``noise``: the mean times a factor
 whose logarithm is normal with a deviation of 2, so that the 10-90% interval spans a factor of 170. ``others``: each job
-is taken to last as long as another one, whatever its model. ``true``: what it really takes.
+is predicted to take as long as another job, whatever its model. ``true``: the actual runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Numbers = NDArray[np.float64]
 
 
 def table(planned: replay.Plan) -> JobTable:
-    """The jobs as the lab would have them, with true iterations for predicted ones."""
+    """The jobs as in the lab, with true iterations as predicted ones."""
     names = sorted({job.profile for job in planned.jobs})
     jobs = planned.jobs
     iterations = np.array([job.iterations for job in jobs], dtype=np.float64)
@@ -49,7 +49,7 @@ def table(planned: replay.Plan) -> JobTable:
 
 
 def predictions(kind: str, jobs: JobTable, ideal_s: Numbers, seed: int) -> Numbers:
-    """Iterations by the kind's name. ideal_s: run times in the best placement."""
+    """Iterations by the name of the kind. ideal_s: runtimes in the best placement."""
     rng, true = np.random.default_rng(seed), jobs.iterations
     means = np.array([true[jobs.profile == profile].mean() for profile in jobs.profile])
     if kind == "none":
@@ -80,13 +80,13 @@ def measure(planned: replay.Plan, seeds: int) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     replay.add_selection(parser, "20x8")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args(arguments)
-    options.port = 28300  # of a lab that is not brought up
+    options.port = 28300  # of a lab that is never started
     if not options.trace.is_file():
-        print(f"worthless: skipped, {options.trace} is not there", file=sys.stderr)
+        print(f"worthless: skipped, {options.trace} does not exist", file=sys.stderr)
         return 0
     try:
         found = measure(replay.plan(options), options.seeds)

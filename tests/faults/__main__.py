@@ -1,12 +1,12 @@
-"""The campaign of faults on a real Slurm: ``make test-faults``.
+"""Inject faults into a real Slurm and check that no job is lost: ``make test-faults``.
 
     python -m tests.faults [--seed N] [--faults N] [--only NAME,NAME] [--policy NAME] [--plain] [--json FILE]
     python -m tests.faults --table [--json FILE]
 
-Every fault ``--faults`` times under load, then the invariants (tests/faults/invariants.py). Prints a line a round and
-the counts as a table; a file of counts grows with each run, so a campaign may be done in pieces. Exits 1 if anything
-was lost, stuck, run twice or otherwise not as it must be. All choices come from the seed; when which process gets the
-processor does not. Needs root.
+Each fault is injected ``--faults`` times under load, and then the invariants are checked (tests/faults/invariants.py).
+The campaign prints one line per round and a table of the counts. A file of counts accumulates over runs, so a campaign
+can be split. The exit status is 1 if a job was lost, stuck, run twice, or broke another invariant. All choices are
+determined by the seed; the scheduling of processes is not. Needs root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, one_line
-from tests.faults import interruptions, owners  # noqa: F401  (they add their faults)
+from tests.faults import interruptions, owners  # noqa: F401  (they register their faults)
 from tests.faults.arena import arena
 from tests.faults.campaign import campaign
 from tests.faults.counts import LEDGER, Counts, keep, load, of, table
@@ -27,19 +27,21 @@ from tests.faults.faults import FAULTS, Fault
 
 
 def known_table(path: Path) -> str:
-    """Of all runs in a file."""
+    """The table of all runs in a file."""
     return table([(FAULTS[counts.fault].text, counts, seeds) for counts, seeds in of(load(path), FAULTS)])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=int(os.environ.get("ASRPT_FAULT_SEED", "1")))
-    parser.add_argument("--faults", type=int, default=int(os.environ.get("ASRPT_FAULTS", "3")), help="times of each")
-    parser.add_argument("--only", default=os.environ.get("ASRPT_FAULT_NAMES", ""), help=f"of {', '.join(FAULTS)}")
+    parser.add_argument(
+        "--faults", type=int, default=int(os.environ.get("ASRPT_FAULTS", "3")), help="injections of each fault"
+    )
+    parser.add_argument("--only", default=os.environ.get("ASRPT_FAULT_NAMES", ""), help=f"faults: {', '.join(FAULTS)}")
     parser.add_argument("--policy", default="asrpt", help="asrptd's policy")
-    parser.add_argument("--plain", action="store_true", help="without asrptd: what Slurm alone makes of the fault")
-    parser.add_argument("--json", type=Path, help="add the counts to those in this file; the table is of all of them")
-    parser.add_argument("--table", action="store_true", help=f"only the table, of that file or of {LEDGER.name}")
+    parser.add_argument("--plain", action="store_true", help="run without asrptd, to see what Slurm alone does")
+    parser.add_argument("--json", type=Path, help="add the counts to this file, and print the table of all its runs")
+    parser.add_argument("--table", action="store_true", help=f"only print the table, of that file or of {LEDGER.name}")
     options = parser.parse_args()
     if options.table:
         print(known_table(options.json or LEDGER))
@@ -47,10 +49,10 @@ def main() -> int:
     names = options.only.split(",") if options.only else list(FAULTS)
     unknown = [name for name in names if name not in FAULTS]
     if unknown:
-        parser.error(f"no fault is called {unknown[0]}; known: {', '.join(FAULTS)}")
+        parser.error(f"unknown fault {unknown[0]}; the faults are {', '.join(FAULTS)}")
     totals: dict[str, list[Counts]] = {}
     code = 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the counts so far
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: print the counts so far
     try:
         for policy, chosen in _by_policy(names, options).items():
             with arena(policy=policy, plain=options.plain) as place:
@@ -60,7 +62,7 @@ def main() -> int:
         print(f"tests.faults: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted; what was done until then:")
+        print("interrupted; counts so far:")
         code = EXIT_INTERRUPTED
     if options.json:
         for policy, counts in totals.items():
@@ -73,7 +75,7 @@ def main() -> int:
 
 
 def _by_policy(names: Sequence[str], options: argparse.Namespace) -> dict[str, list[Fault]]:
-    """The faults, each with the policy that it needs, or the one asked for. Without asrptd there is none to need."""
+    """The faults by the policy that they need, or the selected one. Without asrptd, faults with one are left out."""
     found: dict[str, list[Fault]] = {}
     for fault in (FAULTS[name] for name in names):
         if not (options.plain and fault.policy):

@@ -1,4 +1,4 @@
-"""A lab under load with asrptd beside it: what the faults act on and what the checker is told."""
+"""A lab under load with asrptd: the target of the faults, and the source of facts for the checker."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from tests.faults.wrapper import Wrapper
 LEASE_S = 8
 TIMEOUT_S = 20.0
 CRED_EXPIRE_S = 12
-"""Slurm keeps a requeued job waiting for a second longer; its default of 120 s would be most of a campaign."""
+"""Slurm keeps a requeued job pending for one second longer; the default of 120 s would dominate a campaign."""
 TOLD_S = 45.0
-"""Of 500 jobs and more that Slurm still shows, ended ones too, asrptd reads new ones every half a minute at least."""
+"""If Slurm shows 500 jobs or more, including ended ones, asrptd reads new jobs at least every half minute."""
 STATE_MB = 24
 POLICIES: dict[str, dict[str, Any]] = {
     "hlas": {"queues": 3, "first_gpu_s": 4.0, "min_run_s": 3.0, "max_interruptions": 2},
 }
-"""Settings that are not the defaults, by policy: hours are seconds here."""
+"""Non-default settings by policy: hours are shortened to seconds."""
 GRACE_S = 6.0
 WARNINGS = ("history.sqlite is damaged", "and are lost")
-"""Words of a line of asrptd's log that says that its history misses something."""
+"""Words in asrptd's log that show that its history is incomplete."""
 
 
 @contextlib.contextmanager
 def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = False) -> Iterator[Arena]:
-    """A lab with accounting, Slurm's commands behind wrappers, and a state folder on a small file system of its own.
+    """A lab with accounting, wrappers around Slurm's commands, and a state directory on its own small file system.
 
-    plain: without asrptd, to see what Slurm alone makes of a fault.
+    plain: without asrptd, to see what Slurm alone does.
     """
     directory = Path(tempfile.mkdtemp(prefix="asrpt-f-", dir="/tmp"))
     directory.rmdir()
@@ -84,9 +84,9 @@ def arena(port: int = BASE_PORT + 100, policy: str = "asrpt", plain: bool = Fals
 
 
 class Arena(Loaded):
-    """One campaign's cluster. records: of the present round.
+    """The cluster of one campaign. records: those of the current round.
 
-    cancelled: tokens of what an owner has taken back in the middle of it, and when Slurm had said yes.
+    cancelled: tokens of jobs that an owner cancelled during the round, and the times when Slurm confirmed.
     """
 
     def __init__(self, lab: Lab, wrapper: Wrapper, plain: bool) -> None:
@@ -103,12 +103,12 @@ class Arena(Loaded):
     # asrptd
 
     def launch(self, command: Sequence[str | Path] = (COMMANDS / "asrptd",)) -> subprocess.Popen[bytes]:
-        """Start asrptd and wait for nothing."""
+        """Start asrptd without waiting."""
         with self.log.open("ab") as log:
             return subprocess.Popen(command, env=self.lab.env, stdout=log, stderr=log)
 
     def ensure(self, limit_s: float = 90.0) -> None:
-        """asrptd runs and has done a cycle; it is started where it has ended, as systemd would."""
+        """Wait until asrptd has completed a cycle; restart it if it has exited, as systemd would."""
         if self.plain:
             return
         before, deadline = time.time(), time.monotonic() + limit_s
@@ -117,7 +117,7 @@ class Arena(Loaded):
                 self.daemon = self.launch()
                 time.sleep(0.5)
             if time.monotonic() > deadline:
-                raise AsrptError(f"asrptd has not done a cycle within {limit_s:g} s; see {self.log}")
+                raise AsrptError(f"asrptd has not completed a cycle within {limit_s:g} s; see {self.log}")
             time.sleep(0.1)
 
     def kill(self) -> None:
@@ -134,7 +134,7 @@ class Arena(Loaded):
     # a round
 
     def begin(self) -> None:
-        """A new round: what came before has been checked."""
+        """Start a new round; earlier rounds have been checked."""
         self.tickets, self.records, self.long_leases, self.lost_state = [], {}, [], False
         self.held, self.cancelled = set[str](), {}
         self._controller_began = len(self.controller_log())
@@ -144,13 +144,13 @@ class Arena(Loaded):
     # looking
 
     def look(self) -> None:
-        """Note what Slurm says of each of our jobs now. Raises SlurmError."""
+        """Record what Slurm reports for each of our jobs now. Raises SlurmError."""
         self._ever_lost_state |= self.lost_state
-        if self._ever_lost_state:  # the numbers that it gives anew may be of rounds before
+        if self._ever_lost_state:  # reused job ids may be from earlier rounds
             self._resume_drained()
-        read_in_full = CliClient(self.client.settings)  # one that knows many jobs already tells of new ones later
+        read_in_full = CliClient(self.client.settings)  # a client that knows many jobs reports new ones later
         found = {token: record for record in read_in_full.jobs() for token in tokens_of(record)}
-        now = time.time()  # a crowded machine may read for seconds, and leases are renewed meanwhile
+        now = time.time()  # on a busy machine this read takes seconds, and leases are renewed meanwhile
         if self._ever_lost_state:
             self._cancel_ghosts(found.values())
         for ticket in list(self.tickets):
@@ -165,13 +165,13 @@ class Arena(Loaded):
 
         for token in self.cancelled.keys() - found.keys():
             if token in self.records and self.records[token].array_tasks:
-                del self.records[token]  # Slurm keeps no record of a task that is cancelled before it is parted
+                del self.records[token]  # Slurm keeps no record of a task that is cancelled before it is split off
         going = set(self.waited_for())
         missed = (t for t in self.tickets if t.job_id and (t.token in going or t.token not in self.records))
         self._ask_sacct([ticket for ticket in missed if ticket.token not in found])
 
     def _ask_sacct(self, tickets: Sequence[Ticket]) -> None:
-        """Slurm forgets ended jobs after MinJobAge, and a crowded machine may not have looked in time."""
+        """Slurm forgets ended jobs after MinJobAge, and on a busy machine ``look`` may be too late."""
         if not tickets:
             return
         tokens = {ticket.job_id: ticket.token for ticket in tickets}
@@ -181,29 +181,29 @@ class Arena(Loaded):
             token = token_of(job_id, name)
             going = state in (PENDING, *RUNNING_STATES)
             if tokens.get(job_id) == token and going and self.lost_state:
-                self.records.pop(token, None)  # slurmctld, which has just answered, has forgotten it
+                self.records.pop(token, None)  # slurmctld, which has just answered, forgot it
             elif tokens.get(job_id) == token:
                 unseen = JobRecord(job_id, token, USER, -1, "gpu", "", "", 0.0, admin_comment=comment)
-                known = self.records.get(token, unseen)  # of a job that runs sacct has no comment
+                known = self.records.get(token, unseen)  # sacct has no comment of a running job
                 tag = known.admin_comment or comment
                 self.records[token] = replace(known, state=state.split(" ")[0], admin_comment=tag)
 
     def _resume_drained(self) -> None:
-        """As an admin does: a slurmctld that has given a number anew drains the node that refuses it for that."""
+        """Resume nodes, as an admin would: a slurmctld that reuses a job id drains the node that rejects it."""
         for line in self.lab.run(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %E"]).stdout.splitlines():
             name, _, reason = line.partition(" ")
             if reason == "Duplicate jobid":
                 self.lab.run(["scontrol", "update", f"NodeName={name}", "State=RESUME"], check=False)
 
     def _release(self, record: JobRecord) -> None:
-        """As an admin does: a slurmctld that has lost its state gives numbers anew that its nodes still run jobs of."""
+        """Release a job, as an admin would: a slurmctld that lost its state reuses ids of jobs that still run."""
         self.held.update(tokens_of(record))
         self.lab.run(["scontrol", "release", record.job_id], check=False)
 
     def _cancel_ghosts(self, records: Iterable[JobRecord]) -> None:
-        """As an admin does: a slurmctld that has forgotten the end of jobs lets them hold GPUs for minutes.
+        """Cancel ended jobs, as an admin would: a slurmctld that forgot their end lets them hold GPUs for minutes.
 
-        Of rounds before, too: it comes back with them each time.
+        This includes jobs of earlier rounds, which come back each time.
         """
         gone = ghosts(self.controller_log())
         for record in records:
@@ -212,9 +212,9 @@ class Arena(Loaded):
                 self.lab.run(["scancel", record.job_id], check=False)
 
     def waited_for(self) -> list[str]:
-        """Tokens of jobs that must end and have not, by the last look.
+        """Tokens of jobs that must end and have not ended, as of the last look.
 
-        Not what a killed slurmctld forgot, nor what was cancelled and is gone.
+        Without jobs that a killed slurmctld forgot, or that were cancelled and are gone.
         """
         going, over = (PENDING, *RUNNING_STATES), self._completed()
         wanted = [t for t in self.tickets if t.wish in (Wish.RUN, Wish.CANCELLED)]
@@ -224,9 +224,9 @@ class Arena(Loaded):
         return unseen + [token for token, record in left.items() if record.state in going and record.job_id not in over]
 
     def drain(self, limit_s: float) -> None:
-        """Wait until every job that is to end has ended and asrptd has seen it; on a broken promise no longer."""
+        """Wait, up to a limit, until every job that must end has ended and asrptd has seen it."""
         self._until(lambda: not self.waited_for(), limit_s)
-        self._until(lambda: not self._unseen(), TOLD_S + 0.02 * len(self.tickets))  # its cycles take longer with many
+        self._until(lambda: not self._unseen(), TOLD_S + 0.02 * len(self.tickets))  # cycles take longer with many jobs
 
     def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -243,7 +243,7 @@ class Arena(Loaded):
         return [t.job_id for t in self.tickets if t.managed and t.token in ran and t.job_id not in told]
 
     def findings(self) -> Findings:
-        """The invariants on everything that this round has brought."""
+        """Check the invariants on everything in this round."""
         said = self.log.read_bytes()[self._began[1] :].decode(errors="replace")
         facts = Facts(
             tickets=self.tickets,
@@ -269,7 +269,7 @@ class Arena(Loaded):
         return found
 
     def said_of(self, token: str) -> list[str]:
-        """Everything that was written about a job: by asrptd, slurmctld, slurmdbd, and by itself."""
+        """All records of a job: by asrptd, slurmctld, slurmdbd, and the job itself."""
         ids = {ticket.job_id for ticket in self.tickets if ticket.token == token}
         named = re.compile(rf"JobId=({'|'.join(ids) or '-'})\b")
         said = [str(ticket) for ticket in self.tickets if ticket.token == token]
@@ -284,7 +284,7 @@ class Arena(Loaded):
         )
 
     def as_slurm_shows_it(self) -> list[str]:
-        """Nodes and queue: why jobs wait for ever may stand at neither of them."""
+        """Nodes and queue, as evidence for stuck jobs."""
         nodes = ["sinfo", "-N", "-O", "NodeList,StateLong,Gres,GresUsed:30,Reason:30"]
         jobs = ["squeue", "-a", "-t", "all", "-o", "%i %j %T %r %S %D %N %p"]
         return [line for ask in (nodes, jobs) for line in self.lab.run(ask, check=False).stdout.splitlines()]
@@ -293,7 +293,7 @@ class Arena(Loaded):
         return self.controller_log()[self._controller_began :]
 
     def _completed(self) -> set[str]:
-        """Ids of jobs that slurmctld has seen to their end; killed then, it may call them running again for minutes."""
+        """Ids of jobs that slurmctld saw end; after a kill, it may report them as running for minutes."""
         return set(re.findall(rf"_job_complete: {JOB} done", self._controller_said())) if self.lost_state else set()
 
     def starts(self) -> list[Start]:
@@ -304,17 +304,17 @@ class Arena(Loaded):
         return [Start(row[0], row[1], int(row[2]), row[3], float(row[4])) for row in rows if row[0] in mine]
 
     def spans(self, token: str) -> list[tuple[int, int]]:
-        """The iterations that a training has said to be done, as (first, last)."""
+        """The iterations that a training reported as done, as (first, last)."""
         file = self.lab.home(USER) / f"{token}.out"
         said = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         return [(int(first), int(last)) for first, last in re.findall(r"iterations (\d+) to (\d+) are done", said)]
 
     def entries(self) -> list[dict[str, Any]]:
-        """The audit trail of this round: a slurmctld that has lost its state gives numbers of earlier ones anew."""
+        """The audit trail of this round: a slurmctld that lost its state reuses job ids of earlier rounds."""
         return self._all_entries()[self._audited :]
 
     def _all_entries(self) -> list[dict[str, Any]]:
-        """A line that a kill has torn cannot be read."""
+        """Lines truncated by a kill are skipped."""
         entries = []
         for file in sorted((self.paths / "state").glob(f"{AUDIT}*")):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -328,7 +328,7 @@ class Arena(Loaded):
         return Counter()
 
     def tidy(self) -> None:
-        """The owner takes back what was to wait, and the cluster is whole again."""
+        """Cancel the jobs that were to stay pending, and those that are stuck."""
         waiting = [t.job_id for t in self.tickets if t.job_id and t.wish in (Wish.HELD, Wish.LATER)]
         stuck = [t.job_id for t in self.tickets if t.token in self.waited_for()]
         if waiting or stuck:

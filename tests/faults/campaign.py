@@ -1,4 +1,4 @@
-"""Faults in rounds on one lab: a round is a fault under load, a drain, and the checker. Counts come out."""
+"""Rounds of faults on one lab: a round is a fault under load, a drain, and the checker; the result is counts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.faults.faults import Fault
 
 DRAIN_S = 150.0
 PER_JOB_S = 0.4
-"""What a job more may add to a drain: this many jobs start and end on one machine."""
+"""Additional drain time per job, because all jobs start and end on one machine."""
 
 Say = Callable[[str], None]
 
 
 def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
-    """One round. Every choice comes from ``seed``."""
+    """Run one round. Every choice is determined by ``seed``."""
     rng, began, counts = Random(f"{seed}/{fault.name}"), time.monotonic(), Counts(fault.name)
     arena.begin()
     try:
@@ -44,7 +44,7 @@ def play(arena: Arena, fault: Fault, seed: str, size: int) -> Counts:
 
 
 def _tell(arena: Arena, text: str) -> str:
-    """A token with what Slurm said of it last."""
+    """A token with the last state that Slurm reported."""
     record = arena.records.get(text)
     return f"{text} (job {record.job_id}, {record.state}, {record.reason})" if record else text
 
@@ -59,9 +59,9 @@ def _inject(arena: Arena, fault: Fault, rng: Random, size: int) -> int:
 
 
 def campaign(arena: Arena, faults: Iterable[Fault], seed: int, times: int, totals: list[Counts], say: Say) -> None:
-    """Each fault until it has been injected so many times; one that fails goes on: the counts shall be whole.
+    """Inject each fault this many times, also after failures, so that the counts are complete.
 
-    totals: a row a fault, right after every round, so that an interrupted campaign has its counts.
+    totals: one row per fault, updated after every round, so that an interrupted campaign keeps its counts.
     """
     for fault in faults:
         total, round_ = Counts(fault.name), 0

@@ -1,4 +1,4 @@
-"""What came of faults, over rounds and over runs: counted, kept as JSON, shown as the table of docs/faults.md."""
+"""The results of faults over rounds and runs: counted, stored as JSON, and shown as the table of docs/faults.md."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TITLES = ("injected", "jobs submitted", "lost", "stuck", "run twice", "other bre
 
 @dataclass
 class Counts:
-    """What came of one fault, over all its rounds. failures: rounds and breaches in words, with the seed for each.
+    """The results of one fault over all rounds. failures: failed rounds and breaches as text, each with its seed.
 
-    evidence: what slurmctld, sacct and the audit trail say of the jobs that were lost, stuck or run twice.
+    evidence: records of slurmctld, sacct and the audit trail for jobs that were lost, stuck or run twice.
     """
 
     fault: str
@@ -41,7 +41,7 @@ class Counts:
 
 
 def keep(path: Path, totals: Sequence[Counts], seed: int, policy: str) -> None:
-    """Add a run to those that the file holds, if it is there."""
+    """Append a run to the file, which need not exist."""
     runs = load(path) if path.exists() else []
     date = time.strftime("%Y-%m-%d", time.gmtime())
     counts = [{**asdict(total), "seconds": round(total.seconds)} for total in totals]
@@ -71,7 +71,7 @@ def of(runs: Iterable[dict[str, Any]], names: Iterable[str]) -> list[tuple[Count
 
 
 def table(rows: Sequence[tuple[str, Counts, Sequence[int]]]) -> str:
-    """In Markdown: each fault's text, its counts and its seeds."""
+    """A Markdown table of each fault's text, counts and seeds."""
     lines = ["| fault | " + " | ".join(TITLES) + " | seeds |", "|---|" + "---:|" * len(COLUMNS) + "---|"]
     for text, counts, seeds in rows:
         lines.append(f"| {text} | {_cells(counts)} | {', '.join(map(str, seeds))} |")

@@ -1,4 +1,4 @@
-"""The faults by name. Each happens under load, and when its function returns the world is whole again."""
+"""The faults by name. Each is injected under load; when its function returns, the cluster is whole again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.faults.wrapper import MODES
 TAKEOVER_S = 10.0
 
 Inject = Callable[[Arena, Random, int], int]
-"""Does it so often as it returns; the last argument is how often it is asked to."""
+"""Inject the fault; the last argument is the requested number of injections, the result the actual one."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """text: for the table. own_load: it brings its jobs itself. size: of its burst; the smoke test has less.
+    """text: for the table. own_load: the fault submits its own jobs. size: of its burst; the smoke test uses less.
 
-    policy: the only one that it makes sense with; empty: any.
+    policy: the only policy that it applies to; empty: any.
     """
 
     name: str
@@ -54,7 +54,7 @@ FAULTS: dict[str, Fault] = {}
 def fault(
     name: str, text: str, size: int = 1, smoke: int = 1, own_load: bool = False, policy: str = ""
 ) -> Callable[[Inject], Inject]:
-    """Register. size: times (or jobs) in one round; smoke: the same in the default test run."""
+    """Register a fault. size: injections (or jobs) in one round; smoke: the same in the default test run."""
 
     def add(inject: Inject) -> Inject:
         FAULTS[name] = Fault(name, text, inject, size, smoke, own_load, policy)
@@ -68,7 +68,7 @@ def fault(
 
 @fault("sigkill", "asrptd is killed at a random point", size=25, smoke=2)
 def sigkill(arena: Arena, rng: Random, size: int) -> int:
-    """Half of the points anywhere, start-up included; half in the tenths of a second after a state was saved."""
+    """Half of the points are anywhere, including startup; half within tenths of a second after the state was saved."""
     state, killed = arena.paths / "state" / "state.json", 0
     while killed < size:
         arena.ensure()
@@ -79,7 +79,7 @@ def sigkill(arena: Arena, rng: Random, size: int) -> int:
             time.sleep(rng.uniform(0.0, 1.5))
         arena.kill()
         killed += 1
-        if killed < size and rng.random() < 0.2:  # and once more before it is up
+        if killed < size and rng.random() < 0.2:  # and again before it is up
             arena.daemon = arena.launch()
             time.sleep(rng.uniform(0.0, 2.0))
             arena.kill()
@@ -108,12 +108,12 @@ def leases(arena: Arena, rng: Random, size: int) -> int:
     left = [token for token, record in arena.records.items() if _leased(arena, token, record, since)]
     arena.ensure()
     if left:
-        raise AsrptError(f"{LEASE_S + SLACK_S:g} s after asrptd was killed {', '.join(left)} still had a lease")
+        raise AsrptError(f"{LEASE_S + SLACK_S:g} s after asrptd was killed, {', '.join(left)} still had a lease")
     return 1
 
 
 def _leased(arena: Arena, token: str, record: JobRecord, since: float) -> bool:
-    """Whether a job that was there then still has a lease; Slurm itself and owners may put jobs off, too."""
+    """Whether a job from before still has a lease; Slurm and owners may also delay jobs."""
     wish = next(ticket.wish for ticket in arena.tickets if ticket.token == token)
     ours = wish is Wish.RUN and record.state == PENDING and not record.restarts and not record.dependency
     return ours and record.submit_time <= since and record.eligible_time > time.time()
@@ -137,7 +137,7 @@ def crash_slurmctld(arena: Arena, away_s: float) -> None:
 def both(arena: Arena, rng: Random, size: int) -> int:
     time.sleep(rng.uniform(0.0, 1.0))
     arena.kill()
-    arena.daemon = arena.launch() if rng.random() < 0.5 else None  # it waits for slurmctld, or comes later
+    arena.daemon = arena.launch() if rng.random() < 0.5 else None  # it waits for slurmctld, or starts later
     crash_slurmctld(arena, rng.uniform(0.0, 4.0))
     return 1
 
@@ -188,7 +188,7 @@ def node(arena: Arena, rng: Random, size: int) -> int:
 
 @fault("deleted", "a node with pinned jobs is removed from slurm.conf and added back")
 def deleted(arena: Arena, rng: Random, size: int) -> int:
-    """Slurm 22.05 wants slurmctld restarted for that; jobs that run there are its own to requeue or to fail."""
+    """Slurm 22.05 requires a restart of slurmctld; it requeues or fails the jobs that run on the node."""
     arena.put_some(rng, 4)
     with without_last_node(arena.lab):
         time.sleep(rng.uniform(2.0, 5.0))
@@ -197,7 +197,7 @@ def deleted(arena: Arena, rng: Random, size: int) -> int:
 
 @contextlib.contextmanager
 def without_last_node(lab: Lab) -> Iterator[None]:
-    """A slurmctld that knows one node less; after that it knows it again."""
+    """Run slurmctld without the last node; restore the node afterwards."""
     last, files = len(lab.spec.node_list), (lab.slurm_conf, lab.paths.etc / "gres.conf")
     kept = {file: file.read_text(encoding="utf-8") for file in files}
     rest = "n1" if last == 2 else f"n[1-{last - 1}]"
@@ -227,7 +227,7 @@ def db_locked(arena: Arena, rng: Random, size: int) -> int:
     with contextlib.closing(sqlite3.connect(arena.paths / "state" / HISTORY, timeout=30)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         time.sleep(rng.uniform(4.0, 15.0))
-        if rng.random() < 0.5:  # it must also come up beside the lock
+        if rng.random() < 0.5:  # it must also start while the lock is held
             arena.kill()
             arena.ensure()
         connection.execute("ROLLBACK")
@@ -236,7 +236,7 @@ def db_locked(arena: Arena, rng: Random, size: int) -> int:
 
 @fault("db-read-only", "the history is read-only")
 def db_read_only(arena: Arena, rng: Random, size: int) -> int:
-    """A file under it that is read-only (a mount of itself): root passes by modes."""
+    """Mount the file read-only onto itself, because file modes do not stop root."""
     history = arena.paths / "state" / HISTORY
     arena.kill()
     with _mounted_read_only(history):
@@ -276,7 +276,7 @@ def db_corrupt(arena: Arena, rng: Random, size: int) -> int:
 
 @fault("disk-full", "the disk of the state folder is full")
 def disk_full(arena: Arena, rng: Random, size: int) -> int:
-    """The state folder is a file system of its own."""
+    """The state directory is its own file system."""
     filler = arena.paths / "state" / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -323,7 +323,7 @@ def half_written(arena: Arena, rng: Random, size: int) -> int:
 
 @fault("clock", "asrptd's clock steps by an hour, forward and back", size=2, smoke=2)
 def clock(arena: Arena, rng: Random, size: int) -> int:
-    """An injected clock (tests/faults/stepped.py): of asrptd alone, Slurm's stays."""
+    """Uses an injected clock (tests/faults/stepped.py) for asrptd only; Slurm's clock does not change."""
     offset = arena.wrapper.folder / "offset"
     _step(offset, 0)
     arena.kill()
@@ -334,7 +334,7 @@ def clock(arena: Arena, rng: Random, size: int) -> int:
         time.sleep(rng.uniform(3.0, 5.0))
         _step(offset, 0)
         time.sleep(rng.uniform(1.0, 3.0))
-    if rng.random() < 0.5:  # and once while it is away
+    if rng.random() < 0.5:  # and once while it is down
         arena.kill()
         _step(offset, rng.choice((3600, -3600)))
         arena.daemon = arena.launch(command=[sys.executable, "-m", "tests.faults.stepped", str(offset)])
@@ -355,7 +355,7 @@ def _step(offset: Path, seconds: int) -> None:
 
 @fault("burst", "thousands of sbatch at once", size=5000, smoke=60, own_load=True)
 def burst(arena: Arena, rng: Random, size: int) -> int:
-    """Of ten one runs: the owner takes nine back, for the sake of the machine that this runs on."""
+    """One job in ten runs; the owner cancels the other nine to spare the machine."""
     arena.put_many(size - size // 10, wish=Wish.CANCELLED)
     arena.put_many(size // 10)
     arena.cancel(*(t.job_id for t in arena.tickets if t.job_id and t.wish is Wish.CANCELLED))

@@ -1,4 +1,4 @@
-"""What dies while a job is being interrupted (policy hlas), in each state of that: docs/decisions/0018."""
+"""Kills during each state of a preemption (policy hlas); see docs/decisions/0018."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faults.faults import crash_slurmctld, fault
 from tests.faults.invariants import Ticket, Wish
 
 LONG, NEWCOMERS = 4, 2
-"""Trainings that fill the lab, and jobs for which two of them make room."""
+"""Trainings that fill the lab, and new jobs that preempt two of them."""
 LIMIT_S = 120.0
 
 MOMENTS: Mapping[str, tuple[str, Callable[[list[str]], bool]]] = {
@@ -28,13 +28,13 @@ MOMENTS: Mapping[str, tuple[str, Callable[[list[str]], bool]]] = {
     "waits": ("it is pending again", lambda events: "requeued" in events and "cut" in events),
     "pinned": ("it is pinned again", lambda events: "cut" in events and events[-1] == "start"),
 }
-"""The states of an interruption: in words, and whether a job is there, by its events in the audit trail."""
+"""The states of a preemption: as text, and a test of a job's events in the audit trail."""
 
 
 def interrupted(arena: Arena, rng: Random, reached: Callable[[list[str]], bool]) -> str:
-    """The first job that is there: its id. Half of the trainings do not report their checkpoint."""
+    """The id of the first job in this state. Half of the trainings do not report their checkpoint."""
     longs = [arena.put_training(rng.randint(300, 400), silent=rng.random() < 0.5) for _ in range(LONG)]
-    _until(lambda: _all_run(arena, longs), "all trainings run")
+    _until(lambda: _all_run(arena, longs), "all trainings are running")
     _noted(arena, longs[0].job_id)
     for _ in range(NEWCOMERS):
         arena.put(Wish.RUN, gpus=4, seconds=rng.uniform(0.5, 2.0))
@@ -44,25 +44,25 @@ def interrupted(arena: Arena, rng: Random, reached: Callable[[list[str]], bool])
         there[:] = [ticket for ticket in longs if reached(_events(arena, ticket))]
         return bool(there)
 
-    _until(look, "one of them is where it is to be")
+    _until(look, "a training has reached the state")
     return there[0].job_id
 
 
 def _all_run(arena: Arena, longs: Sequence[Ticket]) -> bool:
     with suppress(SlurmError):
-        arena.look()  # a slurmctld that was killed in a round before may need an admin
+        arena.look()  # a slurmctld that was killed in an earlier round may need an admin
     return all(_events(arena, ticket)[-1:] == ["running"] for ticket in longs)
 
 
 def _noted(arena: Arena, job_id: str) -> None:
-    """slurmctld has written down that the jobs run: killed before, it would forget them. It writes after a change."""
+    """Wait until slurmctld has saved that the jobs run, or a kill would lose them. It saves after a change."""
     state, now = arena.lab.paths.slurmctld_state / "job_state", time.time()
     arena.scontrol("update", f"JobId={job_id}", "Nice=1")
-    _until(lambda: state.stat().st_mtime > now, "slurmctld has written its state")
+    _until(lambda: state.stat().st_mtime > now, "slurmctld has saved its state")
 
 
 def _events(arena: Arena, ticket: Ticket) -> list[str]:
-    """Of the audit trail, without what it waits for."""
+    """The job's events in the audit trail, without pending reasons."""
     mine = (entry["event"] for entry in arena.entries() if ticket.job_id and entry.get("job") == ticket.job_id)
     return [event for event in mine if event not in ("wait", "queued")]
 
@@ -71,7 +71,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise AsrptError(f"after {LIMIT_S:g} s still not: {what}")
+            raise AsrptError(f"timeout after {LIMIT_S:g} s: {what}")
         time.sleep(0.05)
 
 
@@ -86,7 +86,7 @@ def _asrptd(arena: Arena, rng: Random, job_id: str) -> None:
 
 
 def _both(arena: Arena, rng: Random, job_id: str) -> None:
-    """asrptd comes back late: slurmctld has heard of every end by then."""
+    """asrptd restarts late, when slurmctld knows the end of every job."""
     arena.kill()
     crash_slurmctld(arena, rng.uniform(0.0, 6.0))
     time.sleep(rng.uniform(5.0, 15.0))
@@ -94,7 +94,7 @@ def _both(arena: Arena, rng: Random, job_id: str) -> None:
 
 
 def _node(arena: Arena, rng: Random, job_id: str) -> None:
-    """Of the job's last run, or one that it is to run on."""
+    """Kill a node of the job's last run, or one that it will run on."""
     mine = (entry for entry in reversed(arena.entries()) if entry.get("job") == job_id)
     name = next(name for entry in mine for name in entry.get("gpus", ()))
     kill_node(arena.lab, name)
@@ -107,7 +107,7 @@ def _node(arena: Arena, rng: Random, job_id: str) -> None:
 
 
 def kill_node(lab: Lab, name: str) -> None:
-    """slurmd and all that runs there, in one moment: slurmstepd first, or it would tell slurmctld of its job's end."""
+    """Kill slurmd and all jobs on the node at once: slurmstepd first, or it would report the end of its job."""
     slurmd = [daemon for daemon in lab.daemons if daemon.name == f"slurmd.{name}"]
     running = [process for process in processes.job_processes(lab.slurm_conf, lab.directory) if _on(process, lab, name)]
     for process in sorted(running, key=lambda process: not _is_stepd(process)):
@@ -117,7 +117,7 @@ def kill_node(lab: Lab, name: str) -> None:
 
 
 def _on(process: Daemon, lab: Lab, name: str) -> bool:
-    """slurmstepd has its node's log open, and what it starts the node's name in its environment."""
+    """slurmstepd has the node's log open; its children have the node's name in their environment."""
     place = Path("/proc") / str(process.pid)
     with suppress(OSError):
         if _is_stepd(process):

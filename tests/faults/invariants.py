@@ -1,6 +1,6 @@
-"""What must hold after every fault: a pure function of submissions, starts, records of Slurm and traces of ours.
+"""The invariants after every fault: a pure function of submissions, starts, Slurm's records and our traces.
 
-The jobs themselves are the witnesses: each start of a script appends its token, id, restart count and node to a file.
+The jobs provide the evidence: each start of a script appends its token, id, restart count and node to a file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord
 
 SLACK_S = 5.0
-"""Between Slurm's whole seconds, our clock and the time that a read takes on a busy machine."""
+"""Tolerance for Slurm's whole seconds, our clock, and the duration of a read on a busy machine."""
 
 
 class Wish(StrEnum):
-    """Where its owner has put a job."""
+    """What the owner wants of a job."""
 
     RUN = "run"
     HELD = "held"
@@ -30,9 +30,9 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class Ticket:
-    """One submission. job_id: empty where sbatch failed, so that nobody knows. managed: in a partition of asrptd's.
+    """One submission. job_id: empty if sbatch failed. managed: in a partition that asrptd manages.
 
-    iterations: of a training that writes checkpoints, else 0. nodes: those of its -w.
+    iterations: of a training that writes checkpoints, else 0. nodes: its -w.
     """
 
     token: str
@@ -45,7 +45,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Start:
-    """A line that a job has written when it started. restart: SLURM_RESTART_COUNT. at: the time."""
+    """A line that a job writes when it starts. restart: SLURM_RESTART_COUNT. at: the time."""
 
     token: str
     job_id: str
@@ -56,17 +56,17 @@ class Start:
 
 @dataclass(frozen=True)
 class Facts:
-    """records: the last one seen of each token. runs: how many runs of a job id the history holds.
+    """records: the last record of each token. runs: the number of runs in the history, by job id.
 
-    audit: entries since the jobs were submitted. warned: asrptd has said that its history misses something.
-    hook_warned: the hook has said that it left jobs untagged.
-    slurm_lost_state: slurmctld was killed; it forgets what it has not written down yet, whoever schedules.
-    recovered: job ids that it knew as waiting after that, though it had started them before.
-    completed: job ids that it had seen to their end before.
-    held: tokens of jobs that an admin had to release, as it held them by itself, or to cancel, as it forgot their end.
-    cancelled: when jobs that were to run were taken back, by token.
-    spans: the iterations, (first, last), that trainings said were done, by token, in the order of time.
-    most_interruptions: how often asrptd may interrupt a job.
+    audit: entries since the jobs were submitted. warned: asrptd reported that its history is incomplete.
+    hook_warned: the hook reported that it left jobs untagged.
+    slurm_lost_state: slurmctld was killed; it forgets all that it has not saved, whichever scheduler is used.
+    recovered: job ids that were pending after that, though slurmctld had started them before.
+    completed: job ids that slurmctld had seen end before.
+    held: tokens of jobs that an admin had to release (slurmctld held them) or cancel (it forgot their end).
+    cancelled: the times at which jobs that were to run were cancelled, by token.
+    spans: the iterations, (first, last), that trainings reported as done, by token, in order of time.
+    most_interruptions: how often asrptd may preempt a job.
     """
 
     tickets: Sequence[Ticket]
@@ -89,11 +89,11 @@ class Facts:
 
 @dataclass
 class Findings:
-    """Tokens by what became of them, and every other breach in words.
+    """Tokens by outcome, and every other breach as text.
 
-    slurms_own: what Slurm did by itself: killed, it forgot the job, its start or its end, or held it because its number
-    was in use; a node died under the job (NODE_FAIL; not one that only our pin named). asrptd never cancels, requeues
-    or holds a job.
+    slurms_own: caused by Slurm itself: after a kill, it forgot the job, its start or its end, or held it because its id
+    was in use; or a node died under the job (NODE_FAIL, except for a node that only our pin named). asrptd never
+    cancels, requeues or holds a job.
     """
 
     submitted: int = 0
@@ -109,7 +109,7 @@ class Findings:
 
 
 def check(facts: Facts) -> Findings:
-    """Hold everything that was seen against everything that was asked for."""
+    """Compare all observations with all requests."""
     found = Findings(submitted=sum(1 for ticket in facts.tickets if ticket.job_id))
     found.slurms_own += facts.held
     starts = _by_token(facts.starts)
@@ -122,7 +122,7 @@ def check(facts: Facts) -> Findings:
         if ticket.managed and record is not None and _ended(record) and starts[ticket.token]:
             found.other += _traces(ticket, record, starts[ticket.token], facts)
         if record is not None and record.state == "FAILED" and not ticket.iterations and not facts.slurm_lost_state:
-            found.other.append(f"{ticket.token} (job {record.job_id}) has failed, and its script cannot")
+            found.other.append(f"{ticket.token} (job {record.job_id}) has failed, but its script cannot fail")
         if ticket.iterations and record is not None and _ended(record) and ticket.token not in facts.held:
             found.other += _course(ticket, record, facts)
     return found
@@ -142,9 +142,9 @@ def _ended(record: JobRecord) -> bool:
 def _check_wish(
     found: Findings, ticket: Ticket, record: JobRecord | None, starts: Sequence[Start], facts: Facts
 ) -> None:
-    """Ran, or is where its owner put it."""
+    """The job ran, or is in the state that its owner wants."""
     if not ticket.job_id:
-        return  # refused, or the answer got lost: it may have run or not, but not twice
+        return  # rejected, or the answer was lost: it may have run, but not twice
     if record is None:
         if not starts and ticket.token not in facts.cancelled:
             (found.slurms_own if facts.slurm_lost_state else found.lost).append(ticket.token)
@@ -157,26 +157,28 @@ def _check_wish(
             forgotten = record.state != PENDING and record.job_id in facts.completed
             (found.slurms_own if forgotten else found.stuck).append(ticket.token)
         elif not starts:
-            pinned = bool(record.required_nodes and not record.nodes)  # else Slurm would have kept it waiting
+            pinned = bool(record.required_nodes and not record.nodes)  # else Slurm would have kept it pending
             (found.slurms_own if record.state == "NODE_FAIL" and not pinned else found.lost).append(ticket.token)
     elif ticket.wish is Wish.CANCELLED:
         if not _ended(record):
             found.stuck.append(ticket.token)
     elif starts or record.state != PENDING:
-        found.other.append(f"{ticket.token} was to wait ({ticket.wish}), but is {record.state}, {len(starts)} start(s)")
+        found.other.append(
+            f"{ticket.token} was to stay pending ({ticket.wish}), but is {record.state}, {len(starts)} start(s)"
+        )
 
 
 def _taken_back(ticket: Ticket, starts: Sequence[Start], facts: Facts) -> Iterable[str]:
-    """A start that was on its way as it was cancelled may still write its line."""
+    """A start that was in progress at the cancellation may still write its line."""
     late = [start.at - facts.cancelled[ticket.token] for start in starts]
     if late and max(late) > SLACK_S:
-        yield f"{ticket.token} (job {ticket.job_id}) has started {max(late):.0f} s after it was cancelled"
+        yield f"{ticket.token} (job {ticket.job_id}) started {max(late):.0f} s after it was cancelled"
 
 
 def _check_twice(
     found: Findings, ticket: Ticket, record: JobRecord | None, starts: Sequence[Start], facts: Facts
 ) -> None:
-    """Slurm may start a job again after it has requeued it, and counts that; nothing else may."""
+    """Slurm may start a job again after a requeue, which it counts; no other repeated start is allowed."""
     again = [restart for restart, count in Counter(start.restart for start in starts).items() if count > 1]
     allowed = 1 + (record.restarts if record is not None else 0)
     if again or len(starts) > allowed or len({start.job_id for start in starts}) > 1:
@@ -184,45 +186,45 @@ def _check_twice(
 
 
 def _waiting(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:
-    """No node list but its owner's on a job that waits, no lease longer than a lease."""
+    """A pending job has no node list but its owner's, and no lease longer than allowed."""
     if record.required_nodes != ticket.nodes:
-        yield f"{ticket.token} waits with node list {record.required_nodes}"
+        yield f"{ticket.token} is pending with node list {record.required_nodes}"
     yield from long_lease(ticket, record, facts.lease_s, facts.now)
 
 
 def long_lease(ticket: Ticket, record: JobRecord, lease_s: float, now: float) -> Iterable[str]:
-    """A job that nobody has put off must get to Slurm once a lease has passed, whatever happens to asrptd."""
+    """Unless delayed by its owner, a job must reach Slurm within one lease, whatever happens to asrptd."""
     if ticket.wish is Wish.RUN and record.state == PENDING and not record.restarts and not record.dependency:
         left = record.eligible_time - now
         if left > lease_s + SLACK_S:
-            yield f"{ticket.token} is leased for {left:.0f} s, a lease is {lease_s:.0f} s"
+            yield f"{ticket.token} is leased for {left:.0f} s; the limit is {lease_s:.0f} s"
 
 
 def _course(ticket: Ticket, record: JobRecord, facts: Facts) -> Iterable[str]:
-    """Each iteration is done once from the last checkpoint, and asrptd has not interrupted too often."""
+    """Each iteration after the last checkpoint is done once, and asrptd has not preempted too often."""
     spans = facts.spans.get(ticket.token, ())
     whole = [0, *(last for _, last in spans)] == [*(first for first, _ in spans), ticket.iterations]
     if not (whole and record.state == "COMPLETED") and record.job_id not in facts.recovered:
         yield f"{ticket.token} (job {record.job_id}, {record.state}): {list(spans)} of {ticket.iterations} iterations"
     interrupts = sum(entry["event"] == "interrupt" and entry.get("job") == record.job_id for entry in facts.audit)
     if interrupts > facts.most_interruptions:
-        yield f"{ticket.token} (job {record.job_id}) was interrupted {interrupts} times"
+        yield f"{ticket.token} (job {record.job_id}) was preempted {interrupts} times"
 
 
 def _traces(ticket: Ticket, record: JobRecord, starts: Sequence[Start], facts: Facts) -> Iterable[str]:
-    """History and audit trail know of the run, or say that they do not."""
+    """The history and the audit trail have the run, or asrptd reported that they are incomplete."""
     if parse_tag(record.admin_comment) is None:
         if not facts.hook_warned:
-            yield f"{ticket.token} (job {record.job_id}) has no tag and slurmctld's log does not say why"
+            yield f"{ticket.token} (job {record.job_id}) has no tag, and slurmctld's log has no reason"
         return
     events = {str(entry["event"]) for entry in facts.audit if entry.get("job") == record.job_id}
     vanished = "vanished" in events
     if not facts.runs.get(record.job_id) and not vanished and not facts.warned:
-        yield f"{ticket.token} (job {record.job_id}) ran and the history does not know"
+        yield f"{ticket.token} (job {record.job_id}) ran but is not in the history"
     if not events & {"ended", "vanished"} and not facts.warned:
-        yield f"{ticket.token} (job {record.job_id}) ran and the audit trail does not say that it ended"
+        yield f"{ticket.token} (job {record.job_id}) ran but the audit trail has no end"
     if record.required_nodes != ticket.nodes and "start" not in events:
-        yield f"{ticket.token} (job {record.job_id}) was given nodes and the audit trail does not say so"
-    # by itself, once a lease has run out, Slurm adds nodes where the one that the owner names has too few free GPUs
+        yield f"{ticket.token} (job {record.job_id}) was given nodes but the audit trail has no start"
+    # after a lease has expired, Slurm itself adds nodes if the owner's node has too few free GPUs
     if ticket.nodes and ticket.nodes not in {start.node for start in starts} | set(expand(record.nodes)):
         yield f"{ticket.token} (job {record.job_id}) did not run on {ticket.nodes}"

@@ -1,4 +1,4 @@
-"""The jobs of a campaign: what is submitted while faults happen, each noted with where its owner wants it."""
+"""The jobs of a campaign: submitted while faults happen, each with what its owner wants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = 'echo "{token} $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $SLURMD_NODENA
 
 
 class Loaded(Cluster):
-    """A cluster that is submitted to. tickets: of the present round. plain: without asrptd."""
+    """A cluster under load. tickets: those of the current round. plain: without asrptd."""
 
     def __init__(self, lab: Lab, plain: bool) -> None:
         super().__init__(lab)
@@ -31,14 +31,14 @@ class Loaded(Cluster):
     def put(
         self, wish: Wish, *options: str, seconds: float = 0.5, gpus: int = 1, managed: bool = True, node: str = ""
     ) -> Ticket:
-        """Submit one job; an sbatch that fails may have submitted it all the same, so it is noted too."""
+        """Submit one job; a failed sbatch may still have submitted it, so it is recorded too."""
         where = [*([] if managed else ["-p", "other"]), *(["-w", node] if node else [])]
         words = ["-n", str(gpus), "--gpus-per-task=1", *where, *options]
         ticket = Ticket(self._token(), "", wish, managed and not self.plain, nodes=node)
         return self._put(ticket, words, f"sleep {seconds:.2f}")
 
     def put_training(self, iterations: int, silent: bool) -> Ticket:
-        """A job of a node's GPUs that may be interrupted, 20 iterations a second. silent: reports no checkpoint."""
+        """Submit a preemptible job on all GPUs of a node, 20 iterations per second. silent: reports no checkpoint."""
         token = self._token()
         train = f"{self.lab.train} --checkpoint {token}.at --iterations {iterations} --speedup 20 --wait 300"
         rest = f"trap '' USR1\nexec {'env -u ASRPT_PROGRESS_DIR ' if silent else ''}{train} >> {token}.out"
@@ -46,7 +46,7 @@ class Loaded(Cluster):
         return self._put(Ticket(token, "", iterations=iterations), words, rest)
 
     def put_array(self, tasks: int, bound: int, seconds: float = 0.5, gpus: int = 1) -> list[Ticket]:
-        """Submit an array, of which so many tasks may run at once, 0 for all; a ticket for each of its tasks."""
+        """Submit an array with a limit of running tasks (0: none); return a ticket for each task."""
         name = self._token()
         words = ["-n", str(gpus), "--gpus-per-task=1", f"--array=1-{tasks}{f'%{bound}' if bound else ''}"]
         whole = Ticket(name, "", Wish.RUN, not self.plain)
@@ -59,7 +59,7 @@ class Loaded(Cluster):
         return tickets
 
     def wishes(self, changed: Mapping[str, Wish]) -> None:
-        """Their owners want these jobs elsewhere now."""
+        """Change what the owners want of these jobs."""
         with self._lock:
             self.tickets = [replace(t, wish=changed.get(t.token, t.wish)) for t in self.tickets]
 
@@ -75,14 +75,14 @@ class Loaded(Cluster):
         return ticket
 
     def _submit(self, ticket: Ticket, words: Sequence[str], rest: str, said: str) -> str:
-        """The job's id, "" where sbatch failed. said: the token, as the script says it."""
+        """The job's id, "" if sbatch failed. said: the token, as written by the script."""
         script = SCRIPT.format(token=said, rest=rest)
         with contextlib.suppress(SlurmError):
             return self.submit("-J", ticket.token, "-o", "/dev/null", *words, script=script, user=USER)
         return ""
 
     def put_some(self, rng: Random, count: int) -> None:
-        """A mixed bag: most to run at once, some held, put off, dependent, cancelled, choosy, or not for asrptd."""
+        """Submit a mix: most jobs run at once; some are held, delayed, dependent, cancelled, picky, or not managed."""
         for _ in range(count):
             self._put_one(rng)
 
@@ -110,7 +110,7 @@ class Loaded(Cluster):
             self.put(Wish.RUN, seconds=seconds, gpus=gpus)
 
     def put_many(self, count: int, *options: str, wish: Wish = Wish.RUN) -> None:
-        """So many sbatch at once as this machine can."""
+        """Run as many sbatch at once as the machine can."""
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda _: self.put(wish, *options, seconds=0.0), range(count)))
 

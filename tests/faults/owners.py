@@ -1,8 +1,8 @@
-"""Owners and admins at random, on jobs and on single tasks of arrays, while asrptd and slurmctld come and go.
+"""Owners and admins act at random on jobs and array tasks, while asrptd and slurmctld are stopped and restarted.
 
-Nothing of it may cost a job: what is released runs, once for each restart that Slurm has counted; what is held stays
-held; what is cancelled does not start any more; and after ``asrpt-admin disable`` nothing that waits bears anything of
-asrptd's.
+No job may be lost by this: a released job runs once for each restart that Slurm has counted; a held job stays held; a
+cancelled job does not start any more; and after ``asrpt-admin disable``, no pending job has a lease or a node list of
+asrptd.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tests.faults.invariants import SLACK_S, Ticket, Wish
 from tests.faults.load import USER
 
 REST_S = 2.0
-"""Slurm itself starts a job that is told to start in the second of its requeue, and then fails it: its credential."""
+"""If a job is told to start in the second of its requeue, Slurm starts it and then fails it (invalid credential)."""
 MANY = 120
-"""Deeds in a round."""
+"""Actions in a round."""
 ENDING_S = 4
-"""So long a job may take to end after its requeue."""
+"""Limit for a job to end after its requeue, in seconds."""
 
 
 class Owners:
-    """What they do; each deed on a job that was to run, wherever it stands. What Slurm refuses has not happened."""
+    """Their actions, each on a job that was to run, in any state. Actions that Slurm rejects do not count."""
 
     def __init__(self, arena: Arena, rng: Random) -> None:
         self.arena, self.rng = arena, rng
@@ -40,10 +40,10 @@ class Owners:
         deed(self)
 
     def settle(self) -> None:
-        """Release what is held, but for some that never began, which stay so."""
+        """Release held jobs, except some that never started, which stay held."""
         self.wake()
         self.arena.ensure()
-        for _ in range(ENDING_S):  # one that was held as it ran is held once its requeue has ended it
+        for _ in range(ENDING_S):  # a job that was held while running becomes held after its requeue
             self.arena.look()
             for ticket in self._to_run():
                 record = self.arena.records.get(ticket.token)
@@ -59,7 +59,7 @@ class Owners:
         else:
             self.arena.wishes({ticket.token: Wish.HELD})
 
-    # deeds of owners
+    # actions of owners
 
     def hold(self) -> None:
         self._tell("hold")
@@ -87,7 +87,7 @@ class Owners:
             self._said("scontrol", "update", f"JobId={ticket.job_id}", when)
 
     def start_now(self) -> None:
-        """Not in the second of a requeue."""
+        """Start the job now, but not in the second of a requeue."""
         ticket = self._one()
         if ticket is not None:
             with contextlib.suppress(SlurmError):
@@ -107,7 +107,7 @@ class Owners:
             self._said("scontrol", verb, ticket.job_id)
 
     def _one(self) -> Ticket | None:
-        """One of those that came last, most of which have not ended."""
+        """One of the latest jobs, most of which have not ended."""
         tickets = self._to_run()[-30:]
         return self.rng.choice(tickets) if tickets else None
 
@@ -118,10 +118,10 @@ class Owners:
     def _said(self, *command: str) -> bool:
         return self.arena.lab.run(command, user=self.rng.choice((USER, None)), check=False).returncode == 0
 
-    # what comes and goes
+    # actions on daemons
 
     def restart_slurmctld(self) -> None:
-        self.wake()  # else it would lead for longer than its leases last
+        self.wake()  # else it would be the leader for longer than its leases last
         self.arena.lab.restart_slurmctld()
 
     def kill(self) -> None:
@@ -130,7 +130,7 @@ class Owners:
         self.arena.daemon = self.arena.launch()
 
     def stop(self) -> None:
-        """Between a read and a write, it may be; a later deed wakes it."""
+        """Stop asrptd, possibly between a read and a write; a later action wakes it."""
         if self.arena.daemon is not None and not self._stopped:
             self.arena.daemon.send_signal(signal.SIGSTOP)
             self._stopped = True
@@ -154,7 +154,7 @@ DEEDS: Mapping[Callable[[Owners], None], float] = {
     Owners.put_off: 6, Owners.start_now: 6, Owners.cancel: 6, Owners.stop: 8, Owners.wake: 12, Owners.kill: 2,
     Owners.restart_slurmctld: 1, Owners.disable_and_enable: 1,
 }  # fmt: skip
-"""And how often."""
+"""The actions and their weights."""
 
 
 @fault("owners", f"owners hold, release, requeue and cancel at random, {MANY} times; then asrptd is disabled")
@@ -170,20 +170,20 @@ def owners(arena: Arena, rng: Random, size: int) -> int:
     arena.admin("disable")
     try:
         first = _what_bears_anything(arena)
-        time.sleep(2.0)  # what the hook has leased meanwhile is handed back in the next cycle
+        time.sleep(2.0)  # jobs that the hook leased meanwhile are released in the next cycle
         last = _what_bears_anything(arena)
-        if rng.random() < 0.5:  # Slurm alone ends what there is
+        if rng.random() < 0.5:  # Slurm alone finishes the jobs
             arena.drain(60.0)
     finally:
         arena.admin("enable")
     bear = [text for token, text in last.items() if token in first]
     if bear:
-        raise AsrptError(f"disabled, and still: {'; '.join(bear)}")
+        raise AsrptError(f"still pinned or leased after disable: {'; '.join(bear)}")
     return 1
 
 
 def _what_bears_anything(arena: Arena) -> dict[str, str]:
-    """Waiting jobs with a pin or a lease of asrptd's, in words, by token."""
+    """Pending jobs with a pin or a lease of asrptd, as text, by token."""
     arena.look()
     now, found = time.time(), dict[str, str]()
     for ticket in arena.tickets:
@@ -195,6 +195,6 @@ def _what_bears_anything(arena: Arena) -> dict[str, str]:
 
 
 def _bears(record: JobRecord, ticket: Ticket, now: float) -> bool:
-    """Slurm itself puts a requeued job off until its credential has expired, and owners do for some seconds."""
+    """Slurm delays a requeued job until its credential has expired, and owners delay jobs for some seconds."""
     most = CRED_EXPIRE_S + 1.0 if record.restarts else SLACK_S + 1.0
     return record.state == PENDING and (record.required_nodes != ticket.nodes or record.eligible_time > now + most)

@@ -1,7 +1,7 @@
-"""asrptd with a clock that can be stepped: ``python -m tests.faults.stepped FILE``, which holds seconds to add.
+"""asrptd with a clock that can be stepped: ``python -m tests.faults.stepped FILE``; FILE has the seconds to add.
 
-Only time.time of Python is shifted: that of asrptd, not of Slurm, of its commands, or of the machine. libfaketime
-would shift the clocks that waits go by, too, and CPython's subprocess module then fails (EINVAL).
+Only time.time of Python is shifted, in asrptd and not in Slurm, its commands, or the machine. libfaketime would also
+shift the clocks that waits use, and CPython's subprocess module then fails (EINVAL).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _real = time.time
 
 
 def shift(offset: Path) -> None:
-    """From now on time.time() is so many seconds off as stand in the file, whenever it is asked."""
+    """Shift time.time() by the seconds in the file, which is read at each call."""
 
     def shifted() -> float:
         return _real() + float(offset.read_text(encoding="ascii") or 0)

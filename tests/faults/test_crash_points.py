@@ -1,6 +1,6 @@
-"""asrptd dies at any call, between any two updates, as often as you like, on a Slurm in memory: the same by its seed.
+"""asrptd dies at any call, between any two updates, any number of times, on a Slurm in memory; reproducible by seed.
 
-What the campaign on a real Slurm can only try at random points is tried here at each.
+The campaign on a real Slurm tries random points; these tests try each point.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ MOST_CYCLES = 900
 
 
 class KilledError(BaseException):
-    """Nothing in asrptd catches it, as nothing catches SIGKILL."""
+    """A kill: nothing in asrptd catches it, as nothing catches SIGKILL."""
 
 
 class Dying(FakeSlurm):
-    """Kills its caller, or only fails, at the n-th call from now on; of an update a part may have been done by then."""
+    """Kills its caller, or only fails, at the n-th call from now on; a list of updates may be partly applied."""
 
     calls_left: int = -1
     slow: float = 0.0
-    """Seconds until it reads an update."""
+    """Seconds until an update is read."""
     only_updates: bool = False
-    """Whether calls that only ask do not count."""
+    """Whether read-only calls do not count."""
     done: float = 0.0
     error: BaseException = KilledError()
 
     def arm(self, calls: int, done: float, error: BaseException) -> None:
-        """done: the share of a list of updates that gets through."""
+        """done: the share of a list of updates that is applied."""
         self.calls_left, self.done, self.error = calls, done, error
 
     def _due(self) -> bool:
@@ -66,10 +66,10 @@ POLICIES = st.sampled_from(["asrpt", "asrpt-gated"])
 
 
 class ArmedBench(Bench):
-    """Starts again on a Slurm that may still be about to kill it: reading the configuration counts as a call, too."""
+    """Restarts on a Slurm that may kill it again: reading the configuration also counts as a call."""
 
     def survive(self) -> None:
-        """A cycle that may be its last, and a second; after that one there is another asrptd."""
+        """Run a cycle and a second one; if one kills asrptd, start another."""
         try:
             self.scheduler.cycle(self.slurm.now)
         except SlurmError:
@@ -83,7 +83,7 @@ class ArmedBench(Bench):
 
 
 def play(bench: ArmedBench, slurm: Dying, sizes: list[int], points: list[tuple[int, float, bool]]) -> None:
-    """Jobs come one a cycle, run for three, and asrptd dies (or a call fails) at the points, one after another."""
+    """One job arrives per cycle and runs for three; asrptd dies (or a call fails) at the points in turn."""
     waiting, left = list(sizes), list(points)
     began: dict[str, float] = {}
     for _ in range(MOST_CYCLES):
@@ -125,7 +125,7 @@ def test_wherever_it_dies_every_job_runs_once(
 @settings(max_examples=12, deadline=None)
 @given(st.lists(POINT, min_size=1, max_size=4))
 def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, float, bool]]) -> None:
-    """The cluster is full: after every death, a cycle or two later, all that wait are leased and nowhere pinned."""
+    """The cluster is full: a cycle or two after every death, all pending jobs are leased and none is pinned."""
     with TemporaryDirectory() as folder:
         slurm = Dying(starts_jobs=False)
         bench = ArmedBench(Path(folder), slurm)
@@ -147,7 +147,7 @@ def test_no_node_list_and_no_long_lease_on_what_waits(points: list[tuple[int, fl
 
 
 UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 25), st.booleans())
-"""At which update, what part of it is done, death or failure, cycles until the next, and whether jobs are requeued."""
+"""The update, the share of it that is applied, death or failure, cycles until the next, whether jobs are requeued."""
 
 
 @settings(max_examples=30, deadline=None)
@@ -155,7 +155,7 @@ UPDATE = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integer
 def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
     faults: list[tuple[int, float, bool, int, bool]], slow: float, starts: bool
 ) -> None:
-    """Nobody here puts a job off but Slurm, at a requeue."""
+    """In this test, only Slurm delays jobs, at a requeue."""
     with TemporaryDirectory() as folder:
         slurm = Dying(starts_jobs=starts, lease=20)
         slurm.slow, slurm.only_updates = slow, True
@@ -176,7 +176,7 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
 
 
 ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.integers(1, 3))
-"""At which update, what part of it is done, death or failure, cycles until the next."""
+"""The update, the share of it that is applied, death or failure, cycles until the next."""
 
 
 @settings(max_examples=25, deadline=None)
@@ -184,7 +184,7 @@ ORDER_POINT = st.tuples(st.integers(0, 2), st.floats(0, 1), st.booleans(), st.in
 def test_in_mode_order_no_factor_is_forgotten_or_wrong(
     faults: list[tuple[int, float, bool, int]], at_once: bool
 ) -> None:
-    """Wherever it dies: the factors in Slurm soon follow the policy, and none is left once it is disabled."""
+    """Wherever asrptd dies, the factors in Slurm soon follow the policy, and none is left after a disable."""
     with TemporaryDirectory() as folder:
         slurm = Dying(starts_jobs=False)
         slurm.only_updates = True
@@ -209,7 +209,7 @@ def test_in_mode_order_no_factor_is_forgotten_or_wrong(
 
 
 def test_the_fake_dies_where_it_is_told_to(tmp_path: Path) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
     slurm = Dying()
     bench = ArmedBench(tmp_path, slurm)
     job_id = slurm.submit(4)

@@ -1,4 +1,4 @@
-"""A waiting job whose node list names a node that is taken out of slurm.conf: a loss that ``deleted`` can bring."""
+"""A pending job whose node list names a node removed from slurm.conf: a loss that ``deleted`` can cause."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ pytestmark = pytest.mark.e2e
 
 
 def test_slurm_fails_a_waiting_job_that_is_pinned_to_a_node_it_no_longer_knows() -> None:
-    """As a pin of asrptd between its write and the start, and as its owner's -w, without any asrptd.
+    """With a pin of asrptd between its write and the start, and with the owner's -w without asrptd.
 
-    A job that names no node, or another, stays.
+    A job that names no node, or another node, is kept.
     """
     with own_cluster(40, "2x4") as cluster:
         words = ["-n1", "--gpus-per-task=1", "--begin=now+1hour"]

@@ -1,4 +1,4 @@
-"""The checker of the campaign finds each breach: else its zeros would mean nothing."""
+"""The checker of the campaign finds every breach; otherwise its zeros would mean nothing."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def test_what_is_lost_stuck_or_run_twice_is_found(changes: dict[str, Any], kind:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tickets": [Ticket("t1", "7", Wish.HELD)]}, "was to wait (held), but is COMPLETED, 1 start(s)"),
-        ({"tickets": [Ticket("t1", "7", Wish.LATER)], "records": {"t1": WAITS}}, "was to wait (later)"),
-        ({"records": {"t1": dataclasses.replace(WAITS, required_nodes="n2")}}, "waits with node list n2"),
-        ({"records": {"t1": dataclasses.replace(WAITS, eligible_time=300.0)}}, "is leased for 100 s, a lease is 8 s"),
-        ({"runs": {}}, "ran and the history does not know"),
-        ({"audit": [{"event": "start", "job": "7"}]}, "the audit trail does not say that it ended"),
+        ({"tickets": [Ticket("t1", "7", Wish.HELD)]}, "was to stay pending (held), but is COMPLETED, 1 start(s)"),
+        ({"tickets": [Ticket("t1", "7", Wish.LATER)], "records": {"t1": WAITS}}, "was to stay pending (later)"),
+        ({"records": {"t1": dataclasses.replace(WAITS, required_nodes="n2")}}, "is pending with node list n2"),
+        ({"records": {"t1": dataclasses.replace(WAITS, eligible_time=300.0)}}, "is leased for 100 s; the limit is 8 s"),
+        ({"runs": {}}, "ran but is not in the history"),
+        ({"audit": [{"event": "start", "job": "7"}]}, "the audit trail has no end"),
         ({"audit": [{"event": "ended", "job": "7"}], "records": changed(required_nodes="n1")}, "was given nodes"),
         ({"records": changed(admin_comment="")}, "has no tag"),
         ({"tickets": [Ticket("t1", "7", nodes="n9")], "records": changed(required_nodes="n9")}, "did not run on n9"),
-        ({"records": changed(state="FAILED")}, "has failed, and its script cannot"),
+        ({"records": changed(state="FAILED")}, "has failed, but its script cannot fail"),
         ({"cancelled": {"t1": 100.0}, "starts": [dataclasses.replace(STARTED, at=110.0)]}, "started 10 s after"),
     ],
 )
@@ -114,15 +114,15 @@ TRAINED = {
     "spans": {"t1": [(0, 120), (120, 300)], "t2": [(0, 7)]},
     "most_interruptions": 2,
 }
-"""A training that was interrupted, as it must be."""
+"""A training that was preempted correctly."""
 
 
 def test_a_training_that_did_each_iteration_once_is_sound() -> None:
     assert look(**TRAINED).sound
     assert look(**{**TRAINED, "spans": {"t1": [(0, 300)]}}).sound
     again = {**TRAINED, "spans": {"t1": [(0, 120), (0, 300)]}}
-    assert look(**again, recovered={"7"}).sound, "slurmctld has forgotten a start"
-    assert look(**again, held=["t1"]).sound, "an admin has had to end it"
+    assert look(**again, recovered={"7"}).sound, "slurmctld forgot a start"
+    assert look(**again, held=["t1"]).sound, "an admin had to end it"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_training_that_failed_is_a_breach_even_with_all_iterations_done() -> N
 
 def test_one_interruption_too_many_is_a_breach() -> None:
     (breach,) = look(**{**TRAINED, "most_interruptions": 1}).other
-    assert "was interrupted 2 times" in breach
+    assert "was preempted 2 times" in breach
     assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], "whatever Slurm forgot"
 
 
@@ -183,8 +183,8 @@ def test_a_ghost_is_a_job_that_has_ended_and_is_there_again() -> None:
     back, submitted = "Recovered JobId=7 Assoc=4\nRecovered JobId=8 Assoc=4", "_slurm_rpc_submit_batch_job: JobId=7 "
     assert ghosts("\n".join([start, done, back, back])) == {"7"}
     assert ghosts("\n".join([start, done, back, done])) == set()
-    assert ghosts("\n".join([start, done, submitted, back])) == set()  # its number was given anew
-    assert ghosts("\n".join([start, done, back, start])) == set()  # and it runs again
+    assert ghosts("\n".join([start, done, submitted, back])) == set()  # its id was reused
+    assert ghosts("\n".join([start, done, back, start])) == set()  # and it was started again
     assert ghosts("\n".join([start, back])) == set()
 
 

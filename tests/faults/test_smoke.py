@@ -1,4 +1,4 @@
-"""One small round of some faults on one lab: the campaign (make test-faults) does them often and at full size."""
+"""One small round of some faults on one lab; the campaign (make test-faults) runs them repeatedly and at full size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 SEED = os.environ.get("ASRPT_FAULT_SEED", "1")
 SMOKE = ("sigkill", "disk-full", "answers-fail")
-"""Of each kind one: all of them take minutes."""
+"""One fault of each kind; all of them would take minutes."""
 
 
 @pytest.fixture(scope="module")

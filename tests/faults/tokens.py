@@ -1,4 +1,4 @@
-"""What jobs are called in tickets, and what slurmctld's log says of those that it has forgotten."""
+"""The tokens of jobs in tickets, and what slurmctld's log reports of jobs that it forgot."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from slurm_asrpt.slurm.array_tasks import read_tasks
 from slurm_asrpt.slurm.records import JobRecord
 
 JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"
-"""As slurmctld's log says it: 12, or 12_3(15)."""
+"""As in slurmctld's log: 12, or 12_3(15)."""
 
 
 def token_of(job_id: str, name: str) -> str:
-    """Of a job: its name; of a task of an array with its number."""
+    """The token of a job is its name; that of an array task also has the task id."""
     _, _, task = job_id.partition("_")
     return f"{name}.{task}" if task else name
 
 
 def tokens_of(record: JobRecord) -> list[str]:
-    """Of a job, or of all tasks of an array that wait in this record."""
+    """The tokens of a job, or of all pending array tasks in this record."""
     if record.array_tasks:
         return [f"{record.name}.{task}" for some in read_tasks(record.array_tasks) for task in some]
     return [token_of(record.job_id, record.name)]
 
 
 def recovered(log: str) -> set[str]:
-    """Ids of jobs that slurmctld has started, then found waiting when it came back, and started again."""
+    """Ids of jobs that slurmctld started, found pending after its restart, and started again."""
     again = set[str]()
-    begun: dict[str, bool] = {}  # whether it has come back since the start
+    begun: dict[str, bool] = {}  # whether slurmctld restarted since the start
     for what, job_id in re.findall(rf"(Allocate|Started|Recovered) {JOB}", log):
         if what == "Recovered":
             begun |= {job_id: True} if job_id in begun else {}
@@ -38,8 +38,8 @@ def recovered(log: str) -> set[str]:
 
 
 def ghosts(log: str) -> set[str]:
-    """Ids of jobs that slurmctld has seen to their end, and has called running again since it came back."""
-    over: dict[str, bool] = {}  # whether it has come back since the end
+    """Ids of jobs that slurmctld saw end, and reports as running since its restart."""
+    over: dict[str, bool] = {}  # whether slurmctld restarted since the end
     events = rf"(submit_batch_job:|Allocate|Started|Recovered|_job_complete:) {JOB}( Assoc| done)?"
     for what, job_id, more in re.findall(events, log):
         if more == " done":

@@ -1,8 +1,7 @@
-"""Programs that stand before Slurm's own (setting slurm.bin_dir) and spoil every n-th answer.
+"""Wrappers around Slurm's own programs (setting slurm.bin_dir) that corrupt every n-th answer.
 
-What is to happen stands in a file: the name of a mode and n. Modes: pass, fail (exit code 1 and a message, nothing
-done), after (done, then exit code 1), hang, cut (half of the answer), garbage, unknown (fields and states of a later
-release).
+A file has the mode and n. Modes: pass, fail (exit code 1 and a message, without effect), after (takes effect, then exit
+code 1), hang, cut (half of the answer), garbage, unknown (fields and states of a later release).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ sys.stdout.write(text)
 
 
 class Wrapper:
-    """The wrappers of one lab in a folder of their own."""
+    """The wrappers of one lab, in their own directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +60,7 @@ class Wrapper:
             script.chmod(0o755)
 
     def set(self, mode: str, every: int = 10) -> None:
-        """From the next call on."""
+        """Set the mode from the next call on."""
         (self.folder / "spoilt").unlink(missing_ok=True)
         (self.folder / "count").write_text("1\n", encoding="ascii")
         temporary = self.folder / "mode.new"
@@ -69,6 +68,6 @@ class Wrapper:
         os.replace(temporary, self.folder / "mode")
 
     def spoilt(self) -> int:
-        """How many answers were spoilt since the mode was set."""
+        """The number of answers corrupted since the mode was set."""
         file = self.folder / "spoilt"
         return len(file.read_text(encoding="ascii").splitlines()) if file.exists() else 0

@@ -1,10 +1,11 @@
-"""The end-to-end tests on other releases of Slurm, and docs/compatibility.md: ``make test-compat``.
+"""Run the end-to-end tests on other Slurm releases, and update docs/compatibility.md: ``make test-compat``.
 
     python -m tests.trials.compat [here] [trixie] [sid] [--only FILE,FILE]
 
-``here`` is this machine's own Slurm; the others are Debian's releases in build/compat, made where missing. Needs root,
-and ``debootstrap`` for the others. Without arguments all three, one after the other: about half an hour on two cores.
-``--only leases,demo`` does a piece of it; a release has its row as soon as each file has a report in build/compat.
+``here`` is the Slurm of this machine; the others are those of Debian releases in build/compat, which are created if
+missing. Needs root, and ``debootstrap`` for the others. Without arguments, all three run in turn, which takes about
+half an hour on two cores. ``--only leases,demo`` runs a part; a release gets its row as soon as every file has a report
+in build/compat.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ print(version, debian, lua[1] if lua else "?", platform.python_version(), client
 
 
 def test(suite: str, names: Sequence[str]) -> str:
-    """Run these files. One row of the table, "" while reports of others are missing. Raises MachineError."""
+    """Run these files. Return one row of the table, or "" while reports of others are missing. Raises MachineError."""
     root = None if suite == HERE else WORK / suite
     if root:
         debian.make(suite, root, lambda text: print(f"{suite}: {text}", flush=True))
@@ -72,7 +73,7 @@ def _report(suite: str, name: str) -> Path:
 
 
 def _run(root: Path | None, arguments: Sequence[str], show: bool = False) -> str:
-    """What Python printed, in ``root`` or here; with ``show`` it goes to the terminal instead."""
+    """The output of Python in ``root`` or here; with ``show``, it goes to the terminal instead."""
     inside = [f"/{VENV}/bin/python", *arguments]
     command = command_in(root, inside) if root else [sys.executable, *arguments]
     env = environment(os.environ) if root else None
@@ -81,7 +82,7 @@ def _run(root: Path | None, arguments: Sequence[str], show: bool = False) -> str
 
 
 def counts(report: Path) -> tuple[int, int, int]:
-    """(passed, failed, skipped) of a JUnit report; a test that could not be set up has failed."""
+    """(passed, failed, skipped) of a JUnit report; a test whose setup failed counts as failed."""
     suites = list(ElementTree.parse(report).iter("testsuite"))
     tests, failures, errors, skipped = (
         sum(int(suite.get(key, "0")) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
@@ -96,7 +97,7 @@ def total(found: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
 
 
 def with_rows(page: str, rows: Sequence[str]) -> str:
-    """The page with these rows in its table, in the place of older ones of the same releases."""
+    """The page with these rows in its table, replacing older rows of the same releases."""
     lines = page.splitlines()
     new = {match[1]: row for row in rows if (match := ROW.fullmatch(row))}
     old = {match[1]: line for line in lines if (match := ROW.fullmatch(line))}
@@ -109,9 +110,9 @@ def with_rows(page: str, rows: Sequence[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE", help=", ".join(SUITES))
-    parser.add_argument("--only", default=",".join(CORE), help="files of tests/e2e, default: %(default)s")
+    parser.add_argument("--only", default=",".join(CORE), help="test files in tests/e2e (default: %(default)s)")
     options, failed = parser.parse_args(), 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; in the background a shell ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; a shell ignores it in the background
     for suite in options.suites:
         try:
             row = test(suite, options.only.split(","))
@@ -119,7 +120,7 @@ def main() -> int:
             print(f"{suite}: {one_line(error)}", file=sys.stderr)
             return error.exit_code
         if not row:
-            print(f"{suite}: no row yet, as some files of {', '.join(CORE)} have no report")
+            print(f"{suite}: no row yet, because some files of {', '.join(CORE)} have no report")
             continue
         PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), [row]), encoding="utf-8")
         print(row)
