@@ -1,13 +1,13 @@
 """Measure the cost of the audit trail: python -m benchmarks.audit --pending 10000 --json
 
-Runs a daemon's scheduler with asrpt-gated on a Slurm in memory (tests/benches/fake_slurm.py) with 250 nodes of 8 GPUs. All GPUs
-are in use and ``--pending`` jobs are pending. ``idle`` are cycles without changes; in each ``busy`` cycle, one job ends
-and one starts. Times are medians in CPU microseconds. ``witness_us``: recording the inputs of the decision, in each
-cycle. ``told_us``: the digest of the inputs and the line of the cycle, in cycles with events. ``start_us``: the facts
-of a start, including the runner-up. ``share``: these three as a share of a whole busy cycle; with a real Slurm, a cycle
-takes longer because its answers must be read. ``idle_bytes``: bytes written in the idle cycles. ``bytes_per_start``:
-mean length of the line of a start. ``bytes_per_decision``: all bytes written over the number of starts.
-"""
+Runs a daemon's scheduler with asrpt-gated on a Slurm in memory (tests/benches/fake_slurm.py) with 250 nodes of 8 GPUs.
+All GPUs are in use and ``--pending`` jobs are pending. ``idle`` are cycles without changes; in each ``busy`` cycle,
+one job ends and one starts. Times are medians in CPU microseconds. ``witness_us``: recording the inputs of the
+decision, in each cycle. ``told_us``: the digest of the inputs and the line of the cycle, in cycles with events.
+``start_us``: the facts of a start, including the runner-up. ``share``: these three as a share of a whole busy cycle;
+with a real Slurm, a cycle takes longer because its answers must be read. ``idle_bytes``: bytes written in the idle
+cycles. ``bytes_per_start``: mean length of the line of a start. ``bytes_per_decision``: all bytes written over the
+number of starts. """
 
 from __future__ import annotations
 

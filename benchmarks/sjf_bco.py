@@ -1,7 +1,7 @@
 """Measure the planning speed of SJF-BCO: python -m benchmarks.sjf_bco --json
 
-Runs the paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``papers/sjf_bco/workload.py``) and larger batches of the
-same kind, 8 jobs per server, in one process. Theorem 6 states O(n_g |J| N log N log T).
+Runs the paper's batch (160 jobs on 20 servers with 4 to 32 GPUs each, ``papers/sjf_bco/workload.py``) and larger
+batches of the same kind, 8 jobs per server, in one process. Theorem 6 states O(n_g |J| N log N log T).
 
 rows: for each batch, its jobs, servers, GPUs (N), plans evaluated, and CPU seconds, the median of ``--repeat`` runs: of
 the whole search, and of placing the jobs for one theta and every kappa that makes a difference, without any makespan.
