@@ -54,8 +54,8 @@ def profiled(
 ) -> tuple[UncutFile, Any]:
     """The model's blocks as measured here and now, and the whole iterations between them. begin: called each round."""
     from benchmarks.small_models import MODELS
+    from slurm_asrpt.profile.block_timing import How
     from slurm_asrpt.profile.measure import measure_both
-    from slurm_asrpt.profile.rounds import How
 
     how = How(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=options.repeats)
     make = MODELS[options.device][name]
@@ -142,10 +142,10 @@ def worker(name: str, options: argparse.Namespace) -> None:
     from torch import distributed
 
     from benchmarks.small_models import MODELS
-    from slurm_asrpt.profile.clock import timed
+    from slurm_asrpt.profile.block_timing import OPTIMISERS, How, robust
     from slurm_asrpt.profile.collective import bytes_per_s, exchange, sample, seconds
+    from slurm_asrpt.profile.device_clock import timed
     from slurm_asrpt.profile.measure import placed, subject
-    from slurm_asrpt.profile.rounds import OPTIMISERS, How, robust
 
     torch.set_num_threads(1)
     cuda = options.device == "cuda"

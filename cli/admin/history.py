@@ -28,7 +28,7 @@ from slurm_asrpt.history import maintenance
 from slurm_asrpt.history.store import FILE_NAME, History, HistoryError, Run
 
 if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
-    from slurm_asrpt.history.exchange import Output, Row
+    from slurm_asrpt.history.csv_json import Output, Row
     from slurm_asrpt.history.importing import Counts, Import
 
 app = App(
@@ -135,15 +135,15 @@ def _rows(
     begin: int,
 ) -> Iterable[Row]:
     """The rows of the file that was named; it is opened when they are taken."""
-    from slurm_asrpt.history import exchange, importing
+    from slurm_asrpt.history import csv_json, importing
     from slurm_asrpt.traces.sources import path_of
 
     if dump:
         return importing.dumped_rows(dump)
     if csv:
-        return exchange.read_csv(csv, columns)
+        return csv_json.read_csv(csv, columns)
     if jsonl:
-        return exchange.read_json_lines(jsonl)
+        return csv_json.read_json_lines(jsonl)
     return importing.traced_rows(path_of(trace), fmt, processors_as_gpus, begin) if trace else ()
 
 
@@ -237,7 +237,7 @@ def export(
       asrpt-admin history export -o runs.csv
       asrpt-admin history export --format jsonl | head -3
     """
-    from slurm_asrpt.history.exchange import write_csv, write_json_lines
+    from slurm_asrpt.history.csv_json import write_csv, write_json_lines
 
     write = write_csv if form is Form.CSV else write_json_lines
     with read_history(of_asrptd(config)) as history, _output(output) as file:

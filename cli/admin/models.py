@@ -17,7 +17,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, sh
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
+from slurm_asrpt.predict.model_store import Listed, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
 from slurm_asrpt.predict.retrain import retrain as learn
 

@@ -7,7 +7,7 @@ An interval is moved by quantiles of what the latest ones missed; which quantile
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 TAIL = 0.1
@@ -42,3 +42,11 @@ def moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[flo
 def stepped(level: float, by: float) -> float:
     """A level after what was seen, within [0, 1]."""
     return min(max(level + by, 0.0), 1.0)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Between the two values nearest to ``share`` of the way, in proportion. ordered: at least one."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

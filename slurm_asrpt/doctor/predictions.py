@@ -11,7 +11,7 @@ from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.predict.model import ModelError, active_name, load_model
+from slurm_asrpt.predict.model_store import ModelError, active_name, load_model
 from slurm_asrpt.predict.predictors import TEACHING
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.predict.validation import Drift, drift

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.history.exchange import Row, Skipped, named_group, stand_in, stranger, uid_of
+from slurm_asrpt.history.csv_json import Row, Skipped, named_group, stand_in, stranger, uid_of
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import COMPLETED, History, Key, Origin, Run, Source, row_of, tagged
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.traces import Trace, accounting, read_trace
-from slurm_asrpt.traces.base import numbers
+from slurm_asrpt.traces.parsing import instants
 from slurm_asrpt.traces.sacct import (
     COMPONENT,
     NEVER,
@@ -40,7 +40,7 @@ from slurm_asrpt.traces.sacct import (
     columns_of,
     read_raw,
 )
-from slurm_asrpt.traces.times import instants
+from slurm_asrpt.traces.trace import numbers
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S

@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from slurm_asrpt.core.conformal import DOUBTS, STEP, TAIL, Moves, Offsets, moved, stepped
+from slurm_asrpt.core.conformal import DOUBTS, STEP, TAIL, Moves, Offsets, moved, quantile, stepped
 from slurm_asrpt.history.store import TEACHING, History, Origin, Run
 from slurm_asrpt.hook.table import MAX_ITERATIONS
-from slurm_asrpt.predict.quantiles import quantile
 
 KEPT = 50
 """So many of a user's runs are remembered."""

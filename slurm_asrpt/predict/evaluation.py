@@ -13,7 +13,7 @@ from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, answer
 from slurm_asrpt.predict.conformal import Misses
-from slurm_asrpt.predict.predictors import Lesson, fit
+from slurm_asrpt.predict.predictors import Lesson, fitting
 
 NEAR = 0.1
 """A prediction is near if it is off by at most this share of the truth."""
@@ -83,7 +83,7 @@ def assess(
     for case in cases[first:]:
         if case.submit >= due:
             past = [c.lesson for c in by_end[: _ended(by_end, case.submit)] if c.teaches]
-            table = fit(name, past, trees, seed)
+            table = fitting(name, past, trees, seed)
             due = case.submit + every_s if every_s is not None else float("inf")
             progress(len(answers))
         answers.append(answer(case.lesson.chain, case.lesson.features, table.get))

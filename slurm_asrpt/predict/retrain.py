@@ -24,7 +24,7 @@ from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.table import parse_table, render_table
 from slurm_asrpt.predict.forest import Progress, silent
-from slurm_asrpt.predict.model import (
+from slurm_asrpt.predict.model_store import (
     Model,
     ModelInfo,
     active_name,
@@ -35,7 +35,7 @@ from slurm_asrpt.predict.model import (
     save_model,
     usable,
 )
-from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
+from slurm_asrpt.predict.predictors import fitting, lessons_of, teaching
 from slurm_asrpt.predict.validation import Entries, Verdict, judge, judge_imports
 
 
@@ -72,9 +72,9 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
         with History(settings.paths.state / HISTORY_NAME) as history:
             tend(history, settings.predict.keep_days, now)
             samples = teaching(history.samples(completed=False))
-        fit = _fitter(settings.predict, progress)
-        entries = fit(samples)
-        verdict = _verdict(models, samples, fit)
+        fitting = _fitter(settings.predict, progress)
+        entries = fitting(samples)
+        verdict = _verdict(models, samples, fitting)
         unjudged = "" if verdict.reference else _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
@@ -144,20 +144,20 @@ def _switch(settings: Settings, model: Model) -> None:
 
 
 def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], Entries]:
-    return lambda samples: fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
+    return lambda samples: fitting(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
 
 
-def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Verdict:
+def _verdict(models: Path, samples: Sequence[Sample], fitting: Callable[[Sequence[Sample]], Entries]) -> Verdict:
     """Against the active model; where too few runs have ended since, against an older one, so that many small steps
     for the worse are seen too. Where there is none, files that were imported may not make it worse."""
     active = active_name(models)
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
-            verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
+            verdict = judge(fitting, samples, name, parse_table(old.data), old.info.trained_until)
             if verdict.reference:
                 return verdict
-    return judge_imports(fit, samples)
+    return judge_imports(fitting, samples)
 
 
 def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:

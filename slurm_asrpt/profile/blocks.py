@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from slurm_asrpt.profile.head import HEAD_KEYS, Head, format_head, read_head
+from slurm_asrpt.profile.header import HEAD_KEYS, Head, format_head, read_head
 from slurm_asrpt.profile.toml_table import Table, quote
 
 MAX_BLOCKS = 10_000

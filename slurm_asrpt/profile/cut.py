@@ -10,7 +10,7 @@ from math import inf
 
 from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
 from slurm_asrpt.profile.blocks import Block, UncutFile
-from slurm_asrpt.profile.head import Provenance
+from slurm_asrpt.profile.header import Provenance
 from slurm_asrpt.profile.schema import ProfileFile
 
 

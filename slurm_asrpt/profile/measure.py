@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import torch
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.profile.block_timing import LOSS, Blocks, How, Iteration, Subject, Whole
 from slurm_asrpt.profile.blocks import Block, UncutFile
-from slurm_asrpt.profile.clock import device_name, software, wake
-from slurm_asrpt.profile.head import MEASURED, Head, Provenance
-from slurm_asrpt.profile.rounds import LOSS, Blocks, How, Iteration, Subject, Whole
+from slurm_asrpt.profile.device_clock import device_name, software, wake
+from slurm_asrpt.profile.header import MEASURED, Head, Provenance
 from slurm_asrpt.profile.torch_blocks import Piece, detached, kept_bytes, map_tensors, size_of, tensors, trace
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

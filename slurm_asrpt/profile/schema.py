@@ -61,7 +61,7 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.profile.head import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
+from slurm_asrpt.profile.header import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
 from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
 
 LIBRARY = Path(__file__).parent / "library"

@@ -14,7 +14,7 @@ from slurm_asrpt.predict.predictors import Lesson
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictors import chains_of
 from slurm_asrpt.sim.workload import Cluster, Options, build
-from slurm_asrpt.traces.base import Trace, clean, recurrence_key
+from slurm_asrpt.traces.trace import Trace, clean, recurrence_key
 
 POLICIES = ("asrpt", "asrpt-gated")
 GPUS = 8

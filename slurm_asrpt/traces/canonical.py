@@ -14,9 +14,9 @@ from typing import Any
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.traces.base import COLUMNS, DAY_S, NUMBERS, TEXT, Trace, clean
 from slurm_asrpt.traces.files import Layout, Source, gather, lines, titles_of
 from slurm_asrpt.traces.registry import ReadOptions, register
+from slurm_asrpt.traces.trace import COLUMNS, DAY_S, NUMBERS, TEXT, Trace, clean
 
 MARK = "# asrpt-trace 1 "
 _COUNTS = ("left_out", "merged", "changed")

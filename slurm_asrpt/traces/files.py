@@ -18,7 +18,7 @@ from typing import Protocol
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import numbers
+from slurm_asrpt.traces.trace import numbers
 
 LARGEST_BYTES = 8 << 30
 """Of one file, unpacked; the largest table of a known trace has about 2.5 GB."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import ROUNDED, Trace, clean, whole_gpus
 from slurm_asrpt.traces.files import Rows, Source, read_rows, source
 from slurm_asrpt.traces.registry import ReadOptions, register
+from slurm_asrpt.traces.trace import ROUNDED, Trace, clean, whole_gpus
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "job": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.traces.base import Trace
 from slurm_asrpt.traces.files import Source, source
+from slurm_asrpt.traces.trace import Trace
 
 AUTO = "auto"
 

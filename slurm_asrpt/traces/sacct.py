@@ -30,11 +30,10 @@ from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.slurm.parse import gpu_count
-from slurm_asrpt.traces.base import Trace, clean, numbers
 from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines
-from slurm_asrpt.traces.job_names import recurrent_names
+from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
-from slurm_asrpt.traces.times import durations, instants
+from slurm_asrpt.traces.trace import Trace, clean, numbers
 
 SACCT_FIELDS = (
     *("JobID", "User", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "State"),

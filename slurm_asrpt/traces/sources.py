@@ -10,8 +10,8 @@ from pathlib import Path
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import AUTO, Trace, read_trace
-from slurm_asrpt.traces.generate import DAYS, pai_like
 from slurm_asrpt.traces.samples import NAMED
+from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 GENERATED = "pai-like"
 GENERATED_JOBS = 100_000

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import DAY_S, Trace, all_of, clean
-from slurm_asrpt.traces.common import is_common, read_common
 from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines, read_rows
+from slurm_asrpt.traces.published import has_shared_columns, read_shared_columns
 from slurm_asrpt.traces.registry import PROCESSORS, ReadOptions, refuse_processors, register
+from slurm_asrpt.traces.trace import DAY_S, Trace, all_of, clean
 
 FIELDS = (
     "job_id", "submit_s", "wait_s", "duration_s", "processors", "cpu_s", "memory", "req_processors", "time_limit_s",
@@ -28,7 +28,7 @@ PARTIAL = "part of a job that was interrupted"
 
 
 def _is_swf(found: Source) -> bool:
-    if is_common(found, "user_class") or is_common(found, "req_procs"):
+    if has_shared_columns(found, "user_class") or has_shared_columns(found, "req_procs"):
         return True
     figures = [line.split() for line in found.head if line.strip() and not line.lstrip().startswith(";")]
     comments = any(line.startswith(";") for line in found.head)
@@ -44,10 +44,10 @@ def read(found: Source, options: ReadOptions) -> Trace:
     Raises InputError, also unless options.processors_as_gpus.
     """
     refuse_processors(options)
-    if is_common(found, "req_procs"):
+    if has_shared_columns(found, "req_procs"):
         return _archive_list(found)
-    if is_common(found, "user_class"):  # made of a log that has no waits: submissions are starts
-        rows = read_common(found)
+    if has_shared_columns(found, "user_class"):  # made of a log that has no waits: submissions are starts
+        rows = read_shared_columns(found)
         return clean(found.name, rows.frame, {PROCESSORS: all_of(rows.frame)}, rows.faults)
     with lines(found.path) as opened:
         figures = _Lines(opened)

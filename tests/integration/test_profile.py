@@ -36,8 +36,8 @@ def _one_thread() -> None:
 
 
 def measured(make: Any, **how: Any) -> UncutFile:
+    from slurm_asrpt.profile.block_timing import How
     from slurm_asrpt.profile.measure import measure
-    from slurm_asrpt.profile.rounds import How
 
     return measure(make, "m", "a test", How(warm_up=1, repeats=3, **how), lambda *_: None)
 
@@ -180,8 +180,8 @@ def test_what_the_loss_keeps_counts() -> None:
 
 
 def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
+    from slurm_asrpt.profile.block_timing import How
     from slurm_asrpt.profile.measure import _materialised
-    from slurm_asrpt.profile.rounds import How
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):

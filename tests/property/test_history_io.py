@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.history.exchange import (
+from slurm_asrpt.history.csv_json import (
     NAMES,
     Skipped,
     read_csv,

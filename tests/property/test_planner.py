@@ -17,7 +17,7 @@ from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.profile import planner
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import Cut, divisors, memory_bytes, micro_batches
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.plan_costs import Costs, Machines
 from slurm_asrpt.profile.planner import judge, plans
 

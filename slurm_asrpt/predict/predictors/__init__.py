@@ -1,7 +1,10 @@
 """Predictors by name, and the one that fits them to a history."""
 
 from slurm_asrpt.history.store import TEACHING
-from slurm_asrpt.predict.predictors import backoff, plain  # noqa: F401  (they register themselves)
+from slurm_asrpt.predict.predictors import (
+    backoff,  # noqa: F401  (they register themselves)
+    by_group,  # noqa: F401  (they register themselves)
+)
 from slurm_asrpt.predict.predictors.base import (
     Chain,
     Features,
@@ -11,7 +14,7 @@ from slurm_asrpt.predict.predictors.base import (
     predictor_names,
     register,
 )
-from slurm_asrpt.predict.predictors.fit import fit, lessons_of, teaching
+from slurm_asrpt.predict.predictors.fitting import fit, lessons_of, teaching
 
 __all__ = [
     "TEACHING",

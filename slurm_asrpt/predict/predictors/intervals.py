@@ -13,9 +13,9 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_asrpt.core.conformal import quantile
 from slurm_asrpt.hook.table import Entry, unit_factor
 from slurm_asrpt.predict.predictors.base import Lesson
-from slurm_asrpt.predict.quantiles import quantile
 
 LOW, HIGH = 0.1, 0.9
 WINDOW = 64

@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
-from slurm_asrpt.profile.head import Head, Provenance
-from slurm_asrpt.profile.library_tools.models import MODELS, Layer, Model
+from slurm_asrpt.profile.header import Head, Provenance
+from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Layer, Model
 from slurm_asrpt.profile.library_tools.table1 import DEVICE, PRECISIONS, Precision, write_files
-from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
 from slurm_asrpt.profile.schema import UNCUT
 
 COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.analytic; change that, not this file."
@@ -28,7 +27,7 @@ COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.analytic; chan
 
 def documents() -> Iterator[UncutFile]:
     """Every model of the library."""
-    for model in (*MODELS, *TODAY):
+    for model in (*TABLE1_MODELS, *RECENT_MODELS):
         yield uncut(model)
 
 

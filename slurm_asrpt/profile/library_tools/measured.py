@@ -23,15 +23,13 @@ from typing import Any
 import torch
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.profile.block_timing import How
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
-from slurm_asrpt.profile.clock import device_name
+from slurm_asrpt.profile.device_clock import device_name
 from slurm_asrpt.profile.library_tools import torch_models
 from slurm_asrpt.profile.library_tools.analytic import uncut
-from slurm_asrpt.profile.library_tools.models import MODELS as TABLE1
-from slurm_asrpt.profile.library_tools.models import Kind, Model
-from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
+from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Kind, Model
 from slurm_asrpt.profile.measure import measure
-from slurm_asrpt.profile.rounds import How
 from slurm_asrpt.profile.schema import UNCUT
 
 COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.measured; measure again, do not change this file."
@@ -152,7 +150,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10, metavar="N")
     parser.add_argument("--small", action="store_true", help="in sizes for any machine, to try this; needs --into")
     options = parser.parse_args()
-    known = {model.key: model for model in (*TABLE1, *TODAY)}
+    known = {model.key: model for model in (*TABLE1_MODELS, *RECENT_MODELS)}
     if unknown := set(options.models) - set(known):
         parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
     if options.small and not options.into:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.profile.cut import balanced_ends
-from slurm_asrpt.profile.head import MEASURED, Head, Provenance
-from slurm_asrpt.profile.library_tools.models import MODELS, Kind, Layer, Model
+from slurm_asrpt.profile.header import MEASURED, Head, Provenance
+from slurm_asrpt.profile.library_tools.architectures import TABLE1_MODELS, Kind, Layer, Model
 from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, format_profile
 
 DEVICE = "NVIDIA A100 80 GB (assumed, not measured)"
@@ -99,7 +99,7 @@ PLANS: dict[str, Sequence[Plan]] = {
 
 def documents() -> Iterator[ProfileFile]:
     """Every profile of the library."""
-    for model in MODELS:
+    for model in TABLE1_MODELS:
         for plan in PLANS[model.key]:
             yield build(model, plan)
 

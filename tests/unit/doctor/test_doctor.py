@@ -16,7 +16,7 @@ from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.hook.hook_conf import write_hook_conf
-from slurm_asrpt.predict.model import active_name
+from slurm_asrpt.predict.model_store import active_name
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from slurm_asrpt.predict.validation import Drift, drift
 from slurm_asrpt.status.document import Status, write_status

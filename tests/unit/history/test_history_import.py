@@ -11,7 +11,7 @@ import pytest
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history import importing
-from slurm_asrpt.history.exchange import (
+from slurm_asrpt.history.csv_json import (
     BACKWARDS,
     NO_TIME,
     Skipped,

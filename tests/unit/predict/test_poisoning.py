@@ -14,7 +14,7 @@ from slurm_asrpt.hook.group import digest
 from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of, owned
 from slurm_asrpt.predict.conformal import KEPT, Misses
 from slurm_asrpt.predict.evidence import Subject, evidence
-from slurm_asrpt.predict.predictors import fit, lessons_of, predictor_names
+from slurm_asrpt.predict.predictors import fitting, lessons_of, predictor_names
 from tests.benches.daemon import Bench
 
 VICTIM, ATTACKER = 1001, 1002
@@ -72,8 +72,8 @@ def sample(uid: int, iterations: int, group: str = "a" * 16) -> Sample:
 @pytest.mark.parametrize("name", [name for name in predictor_names() if name != "forest-sklearn"])
 def test_runs_of_others_with_ones_own_ids_teach_nothing_under_ones_keys(name: str) -> None:
     mine = [sample(VICTIM, 100)] * 60
-    alone = fit(name, lessons_of(mine), trees=5, seed=0)
-    poisoned = fit(name, lessons_of([*mine, *[sample(ATTACKER, 10**9)] * 60]), trees=5, seed=0)
+    alone = fitting(name, lessons_of(mine), trees=5, seed=0)
+    poisoned = fitting(name, lessons_of([*mine, *[sample(ATTACKER, 10**9)] * 60]), trees=5, seed=0)
     chain = [key for level, key in keys_of("a" * 16, "b" * 16, VICTIM, 4, {}) if level in ("exact", "group", "program")]
     there = [key for key in chain if key in alone]
     assert there

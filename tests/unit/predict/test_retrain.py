@@ -10,7 +10,7 @@ from slurm_asrpt.hook import table
 from slurm_asrpt.hook.keys import owned
 from slurm_asrpt.hook.table import Answer, Entry
 from slurm_asrpt.predict import retrain as retrain_module
-from slurm_asrpt.predict.model import Model, active_name, load_model
+from slurm_asrpt.predict.model_store import Model, active_name, load_model
 from slurm_asrpt.predict.retrain import RetrainError, retrain
 
 

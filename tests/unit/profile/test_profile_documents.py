@@ -22,7 +22,7 @@ from slurm_asrpt.profile.documents import (
     parse_document,
     to_json,
 )
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.schema import library_names, parse_profile, uncut_names
 
 GOOD = """\

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.schema import (
     LIBRARY,
     ProfileFile,

@@ -16,9 +16,9 @@ from slurm_asrpt_cli.sim.traces import add_commands
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.reporting.trace_plot import draw
 from slurm_asrpt.traces import Trace, clean, read_trace, write_trace
-from slurm_asrpt.traces.describe import hill_index, statistics
-from slurm_asrpt.traces.generate import pai_like
 from slurm_asrpt.traces.samples import HELIOS, PHILLY
+from slurm_asrpt.traces.statistics import hill_index, statistics
+from slurm_asrpt.traces.synthetic import pai_like
 
 
 def make(**columns: object) -> Trace:

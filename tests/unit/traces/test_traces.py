@@ -12,12 +12,12 @@ import pytest
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import Trace, formats, read_trace, write_trace
-from slurm_asrpt.traces.base import ROUNDED
-from slurm_asrpt.traces.job_names import normal_name
+from slurm_asrpt.traces.parsing import normal_name
 from slurm_asrpt.traces.registry import PROCESSORS
 from slurm_asrpt.traces.samples import HELIOS, ITP, PHILLY
 from slurm_asrpt.traces.samples.cut import cut
 from slurm_asrpt.traces.swf import PARTIAL
+from slurm_asrpt.traces.trace import ROUNDED
 
 SHARED = Path(__file__).parents[4] / "shared" / "traces"
 

@@ -20,10 +20,9 @@ from typing import Any, Protocol
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
 from slurm_asrpt.hook.group import digest
+from slurm_asrpt.traces.csv_columns import ALIASES
 from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
-from slurm_asrpt.traces.job_names import normal_name
-from slurm_asrpt.traces.named import ALIASES
-from slurm_asrpt.traces.times import clock_seconds
+from slurm_asrpt.traces.parsing import clock_seconds, normal_name
 
 NAMES = tuple(f.name for f in fields(Run))
 ELAPSED = "elapsed"

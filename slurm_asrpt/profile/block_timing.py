@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from slurm_asrpt.profile.blocks import Block
-from slurm_asrpt.profile.clock import Lead, Span, begin_peak, peak, spanned, total, wait
+from slurm_asrpt.profile.device_clock import Lead, Span, begin_peak, peak, spanned, total, wait
 from slurm_asrpt.profile.torch_blocks import Piece, call, detached, map_tensors, size_of, tensors
 
 OPTIMISERS: dict[str, Callable[[Iterable[Any]], Any]] = {

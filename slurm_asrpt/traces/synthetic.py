@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import Trace, clean
+from slurm_asrpt.traces.trace import Trace, clean
 
 DAYS = 60.0
 MEDIAN_S, SPREAD = 1530.0, 1.89  # of the group medians, log-normal; with the runs that stop early: 23 min and 4.5 h

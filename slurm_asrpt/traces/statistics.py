@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import DAY_S, Trace, recurrence_key
+from slurm_asrpt.traces.trace import DAY_S, Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 PERCENTILES = (1, 10, 25, 50, 75, 90, 99)

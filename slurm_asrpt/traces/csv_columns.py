@@ -10,11 +10,10 @@ from collections.abc import Mapping
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
 from slurm_asrpt.traces.files import Source, read_rows
-from slurm_asrpt.traces.job_names import recurrent_names
+from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
-from slurm_asrpt.traces.times import durations, instants
+from slurm_asrpt.traces.trace import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
 
 EXTRA: Mapping[str, str] = {
     "start_s": "start of the job, on the clock of submit_s",

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import numbers
+from slurm_asrpt.traces.trace import numbers
 
 _DURATION = re.compile(r"(?:(\d{1,7})-)?(?:(\d{1,9}):)??(\d{1,9}):(\d{1,2}(?:\.\d*)?)")
 _ZONE = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
@@ -51,3 +51,22 @@ def clock_seconds(text: str) -> float:
         return float("nan")
     days, hours, minutes, rest = (float(part or 0) for part in found.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + rest
+
+
+_COUNTER = re.compile(r"(?<=.)(?:[-_.:#+@/ ]+[0-9]+|[0-9]{4,}|[-_ ]*\([0-9]+\)|[-_ ]*\[[0-9]+\])$")
+
+
+def normal_name(name: str) -> str:
+    """``name`` without counters at its end: ``lr_0.1_run-7`` -> ``lr_0.1_run``."""
+    shorter = _COUNTER.sub("", name)
+    while shorter != name:
+        name, shorter = shorter, _COUNTER.sub("", shorter)
+    return name
+
+
+def recurrent_names(user: pd.Series, name: pd.Series) -> pd.Series:
+    """The group of each job, empty for one without a name; both of the same index, text."""
+    codes, kinds = pd.factorize(name)
+    plain = np.array([normal_name(str(kind)) for kind in kinds], dtype=object)[codes]
+    joined = user.astype(str).to_numpy(dtype=object) + "/" + plain
+    return pd.Series(np.where(plain == "", "", joined), index=name.index, dtype=object)
