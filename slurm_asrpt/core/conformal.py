@@ -14,7 +14,7 @@ TAIL = 0.1
 """The share of what happens that should lie beyond each end."""
 STEP = 0.02
 """Of a level after an outcome, times how far the outcome is from TAIL. Half or twice as much does as well."""
-DOUBTS = 2
+PSEUDO_OUTCOMES = 2
 """So many outcomes are added that missed nothing: one alone says little."""
 
 Offsets = tuple[float, float]
@@ -22,24 +22,24 @@ Offsets = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Moves:
+class IntervalOffsets:
     """As they are now. users: by id; who is new gets what everybody's runs say."""
 
     everybody: Offsets = (0.0, 0.0)
     users: Mapping[int, Offsets] = field(default_factory=dict)
 
-    def around(self, uid: int, low: float, middle: float, high: float) -> tuple[float, float]:
+    def adjusted(self, uid: int, low: float, middle: float, high: float) -> tuple[float, float]:
         """The interval that is told of a job of the user, of one that a table has."""
-        return moved(self.users.get(uid, self.everybody), low, middle, high)
+        return with_offsets(self.users.get(uid, self.everybody), low, middle, high)
 
 
-def moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[float, float]:
+def with_offsets(offsets: Offsets, low: float, middle: float, high: float) -> tuple[float, float]:
     """An interval, moved; it always holds the middle."""
     below, above = offsets
     return min(low * math.exp(below), middle), max(high * math.exp(above), middle)
 
 
-def stepped(level: float, by: float) -> float:
+def next_level(level: float, by: float) -> float:
     """A level after what was seen, within [0, 1]."""
     return min(max(level + by, 0.0), 1.0)
 

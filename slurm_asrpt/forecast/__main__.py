@@ -40,13 +40,13 @@ def main() -> None:
     snapshot = from_json(data)
     gc.freeze()
     gc.disable()  # a replay makes next to no cyclic garbage
-    clock = paced(share, partial(spent_for, asker))
+    clock = paced(share, partial(cpu_seconds, asker))
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
     starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
 
 
-def spent_for(asker: int) -> float:
+def cpu_seconds(asker: int) -> float:
     """CPU seconds so far. Ends this process, by SystemExit, where its parent is no longer who asked."""
     if os.getppid() != asker:
         sys.exit("nobody waits for this forecast any more")

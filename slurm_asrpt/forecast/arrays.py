@@ -8,16 +8,16 @@ from itertools import chain, islice
 
 from slurm_asrpt.core.arrays import room
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.sampling import Quantiles
 
-MOST_TASKS = 2000
+MAX_TASKS = 2000
 """So many of them, of all arrays, become jobs in one future: it ends where more would, as at the horizon."""
 Task = tuple[Job, float]
 """And the iterations that it will run."""
 
 
 @dataclass(frozen=True)
-class Rest:
+class PendingTasks:
     """Tasks of an array that wait in one record. job, span: of each; the job's id is the array's.
 
     tasks: their numbers in order, as the arguments of ranges, at least one. waiting, running: those of the array that
@@ -25,7 +25,7 @@ class Rest:
     """
 
     job: Job
-    span: Span
+    span: Quantiles
     tasks: tuple[tuple[int, int, int], ...]
     waiting: int = 0
     running: int = 0
@@ -41,44 +41,44 @@ class Rest:
 
         The next one under the array's id. The last one under its own, unless no future goes so far.
         """
-        last = self.named(range(*self.tasks[-1])[-1])
-        return {self.job.id: self.named(self.tasks[0][0])} | ({last: last} if self.count <= MOST_TASKS else {})
+        last = self.task_id(range(*self.tasks[-1])[-1])
+        return {self.job.id: self.task_id(self.tasks[0][0])} | ({last: last} if self.count <= MAX_TASKS else {})
 
-    def named(self, number: int) -> JobId:
+    def task_id(self, number: int) -> JobId:
         return JobId(f"{self.job.id}_{number}")
 
 
-class Following:
+class TaskFeed:
     """Those that are still to come in one future. lengths: the iterations of one task of a rest after the other.
 
     over: more would have come than are played.
     """
 
-    def __init__(self, rests: Iterable[Rest], lengths: Callable[[Rest], Iterator[float]]) -> None:
+    def __init__(self, rests: Iterable[PendingTasks], lengths: Callable[[PendingTasks], Iterator[float]]) -> None:
         self._arrays = {str(rest.job.id): _Array(rest, lengths(rest)) for rest in rests}
-        self._moved = list(self._arrays.values())  # of which a task has started or ended since the last ones came
-        self._room = MOST_TASKS
+        self._changed = list(self._arrays.values())  # of which a task has started or ended since the last ones came
+        self._room = MAX_TASKS
         self.over = False
 
     def started(self, job_id: JobId) -> None:
         if array := self._of(job_id):
             array.waiting -= 1
-            self._moved.append(array)
+            self._changed.append(array)
 
     def ended(self, job_id: JobId) -> None:
         if array := self._of(job_id):
             array.known -= 1
-            self._moved.append(array)
+            self._changed.append(array)
 
-    def hungry(self) -> bool:
+    def ready(self) -> bool:
         """Whether some could come, and might start at once: none of those before them waits."""
-        return any(array.room and not array.waiting for array in self._moved)
+        return any(array.room and not array.waiting for array in self._changed)
 
-    def come(self) -> Iterator[Task]:
+    def release(self) -> Iterator[Task]:
         """Those that are jobs from now on."""
-        moved, self._moved = self._moved, []
+        moved, self._changed = self._changed, []
         for array in moved:
-            for task in array.come():
+            for task in array.release():
                 if not self._room:
                     self.over = True
                     return
@@ -92,7 +92,7 @@ class Following:
 class _Array:
     """waiting, known: its tasks that are jobs, as in ``room``."""
 
-    def __init__(self, rest: Rest, lengths: Iterator[float]) -> None:
+    def __init__(self, rest: PendingTasks, lengths: Iterator[float]) -> None:
         self.waiting, self.known = rest.waiting, rest.waiting + rest.running
         self._rest, self._left, self._lengths = rest, rest.count, lengths
         self._numbers = chain.from_iterable(range(*each) for each in rest.tasks)
@@ -101,7 +101,7 @@ class _Array:
     def room(self) -> int:
         return min(self._left, room(self.waiting, self.known, self._rest.most))
 
-    def come(self) -> Iterator[Task]:
+    def release(self) -> Iterator[Task]:
         for number in islice(self._numbers, self.room):
             self.waiting, self.known, self._left = self.waiting + 1, self.known + 1, self._left - 1
-            yield replace(self._rest.job, id=self._rest.named(number)), next(self._lengths)
+            yield replace(self._rest.job, id=self._rest.task_id(number)), next(self._lengths)

@@ -24,21 +24,21 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from slurm_asrpt.core.conformal import DOUBTS, STEP, TAIL, stepped
-from slurm_asrpt.forecast.survival import lasts
+from slurm_asrpt.core.conformal import PSEUDO_OUTCOMES, STEP, TAIL, next_level
+from slurm_asrpt.forecast.survival import kaplan_meier_quantile
 
 KEPT = 100
 """So many starts are remembered."""
-LIKE = 40
+NEIGHBORS = 40
 """So many of them, and of those that wait, say by how much an end is moved."""
-PROOF = math.ceil(1 / TAIL) - 1
+MIN_STARTS = math.ceil(1 / TAIL) - 1
 """So many starts must be known before an upper end is said."""
 SHORTEST_S = 1.0
 """Of a wait: Slurm's starts are whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartInterval:
     """When a job starts, seconds; inf beyond the horizon. With 10, 50 and 90% by then."""
 
     earliest: float
@@ -47,7 +47,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class ConformityScore:
     """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open.
 
     simulated: the logarithm of the simulated wait itself, in seconds, with 10%. waits: it goes on.
@@ -61,56 +61,56 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True)
-class Margins:
+class StartConformal:
     """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end.
 
     waiting: the misses so far of those that have not started.
     """
 
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[ConformityScore, ...] = ()
     low: float = TAIL
     high: float = 1 - TAIL
-    waiting: tuple[Miss, ...] = ()
+    waiting: tuple[ConformityScore, ...] = ()
 
-    def at(self, now: float, told: Iterable[tuple[Start, float]]) -> Margins:
+    def with_waiting(self, now: float, told: Iterable[tuple[StartInterval, float]]) -> StartConformal:
         """With those that still wait: what was simulated of them, and when."""
-        return replace(self, waiting=tuple(_miss(simulated, made, now, waits=True) for simulated, made in told))
+        return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in told))
 
-    def around(self, start: Start, made: float) -> Start:
+    def adjusted(self, start: StartInterval, made: float) -> StartInterval:
         """What the simulation says at ``made`` seconds, with all three moved, and in order."""
         size = _log(start.earliest - made)
-        like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:LIKE]
-        earliest = _moved(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
-        median = _moved(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
+        like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:NEIGHBORS]
+        earliest = _adjusted(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
+        median = _adjusted(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
         latest = math.inf
-        if len(self.misses) >= PROOF:
-            latest = _moved(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
-        return Start(*sorted((earliest, median, latest)))
+        if len(self.misses) >= MIN_STARTS:
+            latest = _adjusted(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
+        return StartInterval(*sorted((earliest, median, latest)))
 
-    def judged(self, simulated: Start, shown: Start, made: float, began: float) -> Margins:
+    def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
         """After a start at ``began``, of which ``simulated`` was found at ``made`` and ``shown`` was said."""
         closed = shown.latest < math.inf
-        return Margins(
-            (*self.misses, _miss(simulated, made, began))[-KEPT:],
-            stepped(self.low, -STEP * ((began < shown.earliest) - TAIL)),
-            stepped(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
+        return StartConformal(
+            (*self.misses, _score(simulated, made, began))[-KEPT:],
+            next_level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
+            next_level(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
         )
 
 
-def _moved(time: float, made: float, misses: Iterable[tuple[float | None, bool]], level: float) -> float:
+def _adjusted(time: float, made: float, misses: Iterable[tuple[float | None, bool]], level: float) -> float:
     known = [(miss, waits) for miss, waits in misses if miss is not None]
-    by = lasts(sorted([*known, *DOUBTS * [(0.0, False)]]), level)
+    by = kaplan_meier_quantile(sorted([*known, *PSEUDO_OUTCOMES * [(0.0, False)]]), level)
     return made + (time - made) * math.exp(by) if by < math.inf else math.inf
 
 
-def _miss(simulated: Start, made: float, began: float, waits: bool = False) -> Miss:
+def _score(simulated: StartInterval, made: float, began: float, waits: bool = False) -> ConformityScore:
     wait = _log(began - made)
     earliest, median, latest = (
         wait - _log(time - made) if time < math.inf else None
         for time in (simulated.earliest, simulated.median, simulated.latest)
     )
     size = _log(simulated.earliest - made)
-    return Miss(earliest or 0.0, median, latest, size, waits)  # without an earliest there is no estimate
+    return ConformityScore(earliest or 0.0, median, latest, size, waits)  # without an earliest there is no estimate
 
 
 def _log(wait_s: float) -> float:

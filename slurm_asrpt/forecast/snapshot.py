@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from pydantic import ConfigDict, TypeAdapter
 
-from slurm_asrpt.core.conformal import Moves
+from slurm_asrpt.core.conformal import IntervalOffsets
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
-from slurm_asrpt.forecast.arrays import Rest
-from slurm_asrpt.forecast.conformal import Margins
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
+from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 
 PUBLISHED = "forecast.json"
 """In the run folder, for asrpt-status --what-if."""
-MOST_JOBS = 500
+MAX_JOBS = 500
 """So many of the first in line are in it, and get a forecast."""
 
 
@@ -26,7 +26,7 @@ class Waiting:
     """A job that waits, or one that came lately. span: its iterations."""
 
     job: Job
-    span: Span
+    span: Quantiles
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Running:
     gpus: Mapping[str, int]
     request: Request
     ran_s: float
-    span: Span
+    span: Quantiles
     limit_s: float
 
 
@@ -59,11 +59,11 @@ class Snapshot(Moment):
     waiting: tuple[Waiting, ...]
     recent: tuple[Waiting, ...] = ()
     window_s: float = 0.0
-    margins: Margins = field(default_factory=Margins)
-    unknown: Span = UNKNOWN_S
+    margins: StartConformal = field(default_factory=StartConformal)
+    unknown: Quantiles = UNKNOWN_S
     rest_s: float = 0.0
-    moves: Moves = field(default_factory=Moves)
-    arrays: tuple[Rest, ...] = ()
+    moves: IntervalOffsets = field(default_factory=IntervalOffsets)
+    arrays: tuple[PendingTasks, ...] = ()
 
     def make_policy(self) -> Policy:
         """Raises ValueError for a state that is none."""

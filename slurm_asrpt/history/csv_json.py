@@ -62,7 +62,7 @@ class Output(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-def stand_in(uid: int, name: str, gpus: int) -> str:
+def fallback_group(uid: int, name: str, gpus: int) -> str:
     """The group of jobs whose script nobody knows: user and job name without counters; without a name, user and GPUs.
 
     It equals no group that the hook makes, so it never answers for one; such runs teach what is typical of the user
@@ -73,7 +73,7 @@ def stand_in(uid: int, name: str, gpus: int) -> str:
 
 
 def named_group(text: str) -> str:
-    """A foreign table's own recurrence key as one of ours, empty for none; as ``stand_in``."""
+    """A foreign table's own recurrence key as one of ours, empty for none; as ``fallback_group``."""
     return digest(b"asrpt-named 1\n" + text.encode(errors="replace")) if text else ""
 
 
@@ -83,10 +83,10 @@ def uid_of(user: str) -> int:
     try:
         return pwd.getpwnam(user).pw_uid if user else -1
     except (KeyError, ValueError):
-        return stranger(user)
+        return foreign_uid(user)
 
 
-def stranger(user: str) -> int:
+def foreign_uid(user: str) -> int:
     """A number that keeps users of another cluster apart, and from those of this one; -1 for no name."""
     return -2 - int(digest(user.encode(errors="replace"))[:8], 16) if user else -1
 
@@ -98,7 +98,7 @@ def write_csv(file: Output, runs: Iterable[Run]) -> int:
     count = 0
     for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
         cells = zip(NAMES, row_of(run), strict=True)
-        writer.writerow(_tame(value) if name in _TEXTS else value for name, value in cells)
+        writer.writerow(_escape_formula(value) if name in _TEXTS else value for name, value in cells)
     return count
 
 
@@ -110,11 +110,11 @@ def write_json_lines(file: Output, runs: Iterable[Run]) -> int:
     return count
 
 
-def _tame(text: str) -> str:
+def _escape_formula(text: str) -> str:
     return f"'{text}" if text[:1] in _FORMULA and text else text
 
 
-def _wild(text: str) -> str:
+def _unescape_formula(text: str) -> str:
     return text[1:] if text[:1] == "'" and text[1:2] in _FORMULA and len(text) > 1 else text
 
 
@@ -133,7 +133,9 @@ def read_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Row]:
                 yield cells if isinstance(cells, Skipped) else Skipped(WRONG_FIELDS)
                 continue
             values = {name: cells[place] for name, place in places.items()}
-            yield _row({name: _wild(text) if name in _TEXTS else text for name, text in values.items()}, Origin.CSV)
+            yield _row(
+                {name: _unescape_formula(text) if name in _TEXTS else text for name, text in values.items()}, Origin.CSV
+            )
 
 
 def _next(reader: Any) -> list[str] | Skipped | None:
@@ -220,7 +222,7 @@ def _completed(found: dict[str, Any], origin: Origin) -> Row:
         found |= {"iterations": max(1, round(ran)), "iterations_source": Source.ELAPSED}
     found.setdefault("uid", uid_of(found.get("user", "")))
     if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # what we wrote stays as it was
-        found["group_id"] = stand_in(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
+        found["group_id"] = fallback_group(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
     if found.get("group_id") and not _GROUP.fullmatch(found["group_id"]):
         found["group_id"] = named_group(found["group_id"])
     found.setdefault("iterations_source", Source.REPORTED if found["iterations"] else Source.NONE)

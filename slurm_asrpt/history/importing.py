@@ -22,20 +22,20 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.history.csv_json import Row, Skipped, named_group, stand_in, stranger, uid_of
+from slurm_asrpt.history.csv_json import Row, Skipped, fallback_group, foreign_uid, named_group, uid_of
 from slurm_asrpt.history.maintenance import DAY_S
-from slurm_asrpt.history.store import COMPLETED, History, Key, Origin, Run, Source, row_of, tagged
+from slurm_asrpt.history.store import COMPLETED, History, Key, Origin, Run, Source, row_of, with_tag
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.traces import Trace, accounting, read_trace
 from slurm_asrpt.traces.parsing import instants
 from slurm_asrpt.traces.sacct import (
     COMPONENT,
-    NEVER,
+    NEVER_STARTED,
     NO_END,
+    NOT_ENDED,
     SACCT_FIELDS,
     STEP,
-    UNENDED,
     allocations,
     columns_of,
     read_raw,
@@ -75,7 +75,7 @@ class Counts:
         self.skipped += other.skipped
 
 
-class Import:
+class Importer:
     """Takes rows into a history and counts. oldest: runs that ended before it are skipped (``oldest_kept``).
 
     now: so are those that end after it, which would stay the latest for long; None: none are.
@@ -88,7 +88,7 @@ class Import:
         self.counts = Counts()
         self._unwritten: dict[Key, Run] = {}
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def add_batch(self, rows: Sequence[Row]) -> None:
         """One batch. Raises HistoryError."""
         counts = Counts(read=len(rows))
         runs = [run for row in rows if (run := self._wanted(row, counts))]
@@ -96,7 +96,7 @@ class Import:
         fresh: dict[Key, Run] = {}
         for run in runs:
             known = fresh.get(run.key) or before.get(run.key)
-            if _news(run, known, counts):
+            if _is_new(run, known, counts):
                 fresh[run.key] = run
         if self.write and self.history:
             self.history.add(fresh.values())
@@ -120,7 +120,7 @@ class Import:
         return TOO_OLD if run.end_time < self.oldest else ""
 
 
-def _news(run: Run, known: Run | None, counts: Counts) -> bool:
+def _is_new(run: Run, known: Run | None, counts: Counts) -> bool:
     """Whether there is anything in a run to write."""
     if known is None:
         counts.added += 1
@@ -132,35 +132,39 @@ def _news(run: Run, known: Run | None, counts: Counts) -> bool:
     return True
 
 
-def take_all(rows: Iterable[Row], into: Import, told: Callable[[int], None] = lambda read: None) -> None:
-    """Take rows in batches; ``told`` hears after each how many were read."""
+def import_rows(rows: Iterable[Row], into: Importer, progress: Callable[[int], None] = lambda read: None) -> None:
+    """Take rows in batches; ``progress`` hears after each how many were read."""
     remaining = iter(rows)
     while batch := list(islice(remaining, BATCH)):
-        into.take(batch)
-        told(into.counts.read)
+        into.add_batch(batch)
+        progress(into.counts.read)
 
 
 def import_sacct(
-    into: Import, partitions: str, since: int | None, now: int, told: Callable[[int, int], None] = lambda done, of: None
+    into: Importer,
+    partitions: str,
+    since: int | None,
+    now: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
     """Ask sacct window by window; a mark in the history says up to when that is done. Raises SlurmError, HistoryError.
 
     partitions: separated by commas. since: where to begin, else a little before the mark, a year ago without one.
-    told: hears how many windows of how many are done.
+    progress: hears how many windows of how many are done.
     """
     mark = f"sacct {partitions}"
     reached = into.history.mark(mark) if into.history else 0
     begin = since if since is not None else (reached - OVERLAP_S if reached else now - FIRST_S)
     starts = range(begin, max(now, begin + 1), WINDOW_S)
     for number, start in enumerate(starts):
-        told(number, len(starts))
+        progress(number, len(starts))
         end = min(start + WINDOW_S, now)
         separator = f"|{secrets.token_hex(4)}|"
         text = accounting.ask_sacct(FIELDS, _local(start), partitions, separator, _local(end), every_run=True)
-        take_all(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
+        import_rows(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
         if into.write and into.history:
             into.history.set_mark(mark, end)
-    told(len(starts), len(starts))
+    progress(len(starts), len(starts))
 
 
 def _local(instant: int) -> str:
@@ -168,7 +172,7 @@ def _local(instant: int) -> str:
     return datetime.fromtimestamp(instant).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def dumped_rows(path: Path) -> Iterator[Row]:
+def sacct_file_rows(path: Path) -> Iterator[Row]:
     """The runs in a file of what sacct printed. Raises InputError."""
     text = accounting.read_text(path)
     try:
@@ -177,7 +181,7 @@ def dumped_rows(path: Path) -> Iterator[Row]:
         raise InputError(f"{path}: {error}") from error
 
 
-def traced_rows(path: Path, fmt: str, processors_as_gpus: bool, begin: int) -> Iterator[Row]:
+def trace_file_rows(path: Path, fmt: str, processors_as_gpus: bool, begin: int) -> Iterator[Row]:
     """The runs in a trace that the simulator reads; as ``trace_rows``. Raises InputError."""
     yield from trace_rows(read_trace(path, fmt, processors_as_gpus=processors_as_gpus), begin)
 
@@ -219,7 +223,7 @@ def _of_sacct(row: Any) -> Row:
         exit_code=_exit_code(row.exit),
         user=row.user,
         uid=uid,
-        group_id=stand_in(uid, row.name, int(row.gpus)),
+        group_id=fallback_group(uid, row.name, int(row.gpus)),
         job_name=row.name,
         partition=row.queue,
         gpus=int(row.gpus),
@@ -231,7 +235,7 @@ def _of_sacct(row: Any) -> Row:
         return run
     if tag.profile:  # seconds are no iterations of a job with a profile
         run = replace(run, iterations=0, iterations_source=Source.NONE)
-    return tagged(run, tag)
+    return with_tag(run, tag)
 
 
 def _unusable(row: Any) -> str:
@@ -239,9 +243,9 @@ def _unusable(row: Any) -> str:
     if "+" in row.job_id:
         return COMPONENT
     if not row.begun:
-        return NEVER
+        return NEVER_STARTED
     if row.unended:
-        return UNENDED
+        return NOT_ENDED
     if not np.isfinite([row.submit_s, row.wait_s, row.duration_s]).all():
         return "no start or end"
     return "no GPUs" if not row.gpus > 0 else ""
@@ -263,7 +267,7 @@ _STATES = {
 def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
     """The jobs of a trace. begin: when its first job was submitted, seconds since the epoch.
 
-    Job ids get the trace's name in front, users a number of their own (``stranger``); a status that a trace does not
+    Job ids get the trace's name in front, users a number of their own (``foreign_uid``); a status that a trace does not
     tell counts as completed.
     """
     for reason, count in (*trace.left_out.items(), *trace.merged.items()):
@@ -275,8 +279,8 @@ def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
 def _of_trace(row: Any, name: str, begin: int) -> Row:
     state = _STATES.get(row.status.casefold(), row.status.upper())
     if state in NO_END:
-        return Skipped(UNENDED)
-    uid, gpus = stranger(row.user), int(row.gpus)
+        return Skipped(NOT_ENDED)
+    uid, gpus = foreign_uid(row.user), int(row.gpus)
     start = begin + row.submit_s + (row.wait_s if np.isfinite(row.wait_s) else 0.0)
     return Run(
         job_id=f"{name}:{row.job_id}",
@@ -286,7 +290,7 @@ def _of_trace(row: Any, name: str, begin: int) -> Row:
         state=state,
         user=row.user,
         uid=uid,
-        group_id=named_group(row.group) or stand_in(uid, "", gpus),
+        group_id=named_group(row.group) or fallback_group(uid, "", gpus),
         partition=row.queue,
         gpus=gpus,
         iterations=max(1, round(row.duration_s)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.files import sync_folder
-from slurm_asrpt.history.store import PARTS, TEACHING, DamagedError, History, HistoryError
+from slurm_asrpt.history.store import PARTS, TRAINING_STATES, DamagedError, History, HistoryError
 
 DAY_S = 86400
 DAMAGED = ".damaged-"
@@ -68,7 +68,7 @@ def oldest_kept(keep_days: int, now: float) -> int:
     return int(now) - keep_days * DAY_S if keep_days else 0
 
 
-def tend(history: History, keep_days: int, now: float) -> int:
+def prune(history: History, keep_days: int, now: float) -> int:
     """Drop runs that ended more than ``keep_days`` ago (0: none) and empty the log; how many were dropped."""
     oldest = oldest_kept(keep_days, now)
     dropped = history.remove("end_time < ?", (oldest,)) if oldest else 0
@@ -131,8 +131,10 @@ def statistics(history: History) -> Statistics:
         "count(DISTINCT CASE WHEN uid >= 0 THEN CAST(uid AS TEXT) ELSE user END), "
         "coalesce(min(end_time), 0), coalesce(max(end_time), 0) FROM runs"
     )[0]
-    states = ", ".join("?" * len(TEACHING))
-    learnable = history.count(f"state IN ({states}) AND iterations > 0 AND length(group_id) = 16", tuple(TEACHING))
+    states = ", ".join("?" * len(TRAINING_STATES))
+    learnable = history.count(
+        f"state IN ({states}) AND iterations > 0 AND length(group_id) = 16", tuple(TRAINING_STATES)
+    )
     return Statistics(
         runs=runs,
         learnable=learnable,

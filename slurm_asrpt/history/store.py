@@ -19,7 +19,7 @@ from slurm_asrpt.hook.tag import Tag
 
 FILE_NAME = "history.sqlite"
 COMPLETED = "COMPLETED"
-TEACHING = frozenset({COMPLETED, "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+TRAINING_STATES = frozenset({COMPLETED, "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 """Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
 
 Key = tuple[str, int]
@@ -38,7 +38,7 @@ class ReadOnlyError(HistoryError):
     """The file was opened for reading only, because it could not be written then."""
 
 
-class LaterError(HistoryError):
+class NewerSchemaError(HistoryError):
     """The file is of a later release: to start again would not help."""
 
     exit_code = EXIT_BAD_INPUT
@@ -111,7 +111,7 @@ class Run:
         return self.job_id, self.start_time
 
 
-def tagged(run: Run, tag: Tag) -> Run:
+def with_tag(run: Run, tag: Tag) -> Run:
     """``run`` with what the hook said of its job."""
     return replace(
         run,
@@ -142,7 +142,7 @@ class Sample:
     features: Mapping[str, float] = field(default_factory=dict)
     end_time: int = 0
     state: str = COMPLETED
-    told: bool = True
+    from_slurm: bool = True
 
 
 _COLUMNS = tuple(f.name for f in fields(Run))
@@ -175,7 +175,7 @@ def _named(path: Path) -> Iterator[None]:
 def _refuse_later_schema(connection: sqlite3.Connection) -> None:
     version, latest = schema_version(connection), latest_schema()
     if version > latest:
-        raise LaterError(f"the history has schema {version}, this release knows {latest}; update it")
+        raise NewerSchemaError(f"the history has schema {version}, this release knows {latest}; update it")
 
 
 def _refuse_other_schema(connection: sqlite3.Connection) -> None:

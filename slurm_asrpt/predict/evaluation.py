@@ -12,21 +12,21 @@ from statistics import median
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, answer
-from slurm_asrpt.predict.conformal import Misses
-from slurm_asrpt.predict.predictors import Lesson, fitting
+from slurm_asrpt.predict.conformal import RunConformal
+from slurm_asrpt.predict.predictors import Example, fit
 
 NEAR = 0.1
 """A prediction is near if it is off by at most this share of the truth."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One run, when it was submitted and when it ended, seconds on one clock. teaches: else it is only judged."""
+class EvaluationRun:
+    """One run, when it was submitted and when it ended, seconds on one clock. trains: else it is only judged."""
 
-    lesson: Lesson
+    example: Example
     submit: float
     end: float
-    teaches: bool = True
+    trains: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class Score:
     table_width: float
 
 
-def cases_of(runs: Sequence[Run], teaching: Collection[str]) -> list[Case]:
+def evaluation_runs(runs: Sequence[Run], teaching: Collection[str]) -> list[EvaluationRun]:
     """The history's runs with a group and iterations, in the order of their submission. teaching: states."""
     cases = [
-        Case(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
+        EvaluationRun(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
         for run in runs
         if run.iterations > 0 and run.group_id
     ]
     return sorted(cases, key=lambda case: case.submit)
 
 
-def _lesson(run: Run) -> Lesson:
-    return Lesson(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
+def _lesson(run: Run) -> Example:
+    return Example(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
 
 
-def assess(
+def evaluate_predictor(
     name: str,
-    cases: Sequence[Case],
+    cases: Sequence[EvaluationRun],
     first: int,
     every_s: float | None,
     trees: int,
@@ -79,47 +79,47 @@ def assess(
     by_end = sorted(cases, key=lambda case: case.end)
     answers, told = list[Answer](), list[Answer]()
     table, due = {}, float("-inf")
-    watched = _Watched()
+    watched = _OnlineIntervals()
     for case in cases[first:]:
         if case.submit >= due:
-            past = [c.lesson for c in by_end[: _ended(by_end, case.submit)] if c.teaches]
-            table = fitting(name, past, trees, seed)
+            past = [c.example for c in by_end[: _ended(by_end, case.submit)] if c.trains]
+            table = fit(name, past, trees, seed)
             due = case.submit + every_s if every_s is not None else float("inf")
             progress(len(answers))
-        answers.append(answer(case.lesson.chain, case.lesson.features, table.get))
+        answers.append(answer(case.example.chain, case.example.features, table.get))
         told.append(watched.told(case, answers[-1]))
     progress(len(answers))
-    return score(answers, told, [case.lesson.iterations for case in cases[first:]])
+    return score(answers, told, [case.example.iterations for case in cases[first:]])
 
 
-class _Watched:
+class _OnlineIntervals:
     """What asrptd would have told of each job, with the misses of those that had ended by then."""
 
     def __init__(self) -> None:
-        self._misses = Misses()
+        self._misses = RunConformal()
         self._under_way: list[
-            tuple[float, int, Case, Answer]
+            tuple[float, int, EvaluationRun, Answer]
         ] = []  # a heap: the number keeps ties from comparing cases
         self._count = 0
 
-    def told(self, case: Case, given: Answer) -> Answer:
+    def told(self, case: EvaluationRun, given: Answer) -> Answer:
         while self._under_way and self._under_way[0][0] <= case.submit:
             _, _, ended, said = heapq.heappop(self._under_way)
-            self._misses.learn(_user(ended), said.low, said.iterations, said.high, ended.lesson.iterations)
+            self._misses.learn(_user(ended), said.low, said.iterations, said.high, ended.example.iterations)
         if not given.iterations:
             return given
-        if case.teaches:
+        if case.trains:
             self._count += 1
             heapq.heappush(self._under_way, (case.end, self._count, case, given))
-        low, high = self._misses.around(_user(case), given.low, given.iterations, given.high)
+        low, high = self._misses.adjusted(_user(case), given.low, given.iterations, given.high)
         return replace(given, low=math.floor(low), high=math.ceil(high))
 
 
-def _user(case: Case) -> str:
-    return dict(case.lesson.chain)["user"]
+def _user(case: EvaluationRun) -> str:
+    return dict(case.example.chain)["user"]
 
 
-def _ended(by_end: Sequence[Case], now: float) -> int:
+def _ended(by_end: Sequence[EvaluationRun], now: float) -> int:
     """How many had ended by ``now``."""
     return bisect_right(by_end, now, key=lambda case: case.end)
 

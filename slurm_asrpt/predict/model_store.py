@@ -70,7 +70,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedModel:
     """A model folder as it is found. trouble: why it cannot be used, empty if it can."""
 
     name: str
@@ -143,17 +143,19 @@ def _owners(models: Path) -> set[int]:
     return owners
 
 
-def list_models(models: Path) -> list[Listed]:
+def list_models(models: Path) -> list[ListedModel]:
     """All models, the oldest first. Raises OSError where the folder cannot be read."""
     active = active_name(models)
     return [_listed(models, name, name == active) for name in _names(models)]
 
 
-def _listed(models: Path, name: str, active: bool) -> Listed:
+def _listed(models: Path, name: str, active: bool) -> ListedModel:
     try:
-        return Listed(name, active, load_model(models, name).info, "")
+        return ListedModel(name, active, load_model(models, name).info, "")
     except ModelError as error:
-        return Listed(name, active, None, str(error).removeprefix(f"{models / name}: ").removesuffix(f"; {_REMEDY}"))
+        return ListedModel(
+            name, active, None, str(error).removeprefix(f"{models / name}: ").removesuffix(f"; {_REMEDY}")
+        )
 
 
 def usable(models: Path, name: str) -> list[str]:

@@ -18,7 +18,7 @@ from slurm_asrpt.config.settings import PredictSettings, Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
-from slurm_asrpt.history.maintenance import tend
+from slurm_asrpt.history.maintenance import prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
@@ -35,8 +35,8 @@ from slurm_asrpt.predict.model_store import (
     save_model,
     usable,
 )
-from slurm_asrpt.predict.predictors import fitting, lessons_of, teaching
-from slurm_asrpt.predict.validation import Entries, Verdict, judge, judge_imports
+from slurm_asrpt.predict.predictors import examples_of, fit, training_samples
+from slurm_asrpt.predict.validation import Comparison, Entries, compare, compare_without_imports
 
 
 class RetrainError(AsrptError):
@@ -55,7 +55,7 @@ class RetrainReport:
     seconds: float
     model: Path
     table: Path
-    verdict: Verdict
+    verdict: Comparison
     refused: str
     unjudged: str
 
@@ -70,11 +70,11 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
     with _alone(settings):
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
-            tend(history, settings.predict.keep_days, now)
-            samples = teaching(history.samples(completed=False))
-        fitting = _fitter(settings.predict, progress)
-        entries = fitting(samples)
-        verdict = _verdict(models, samples, fitting)
+            prune(history, settings.predict.keep_days, now)
+            samples = training_samples(history.samples(completed=False))
+        fit = _fitter(settings.predict, progress)
+        entries = fit(samples)
+        verdict = _compared(models, samples, fit)
         unjudged = "" if verdict.reference else _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
@@ -144,23 +144,23 @@ def _switch(settings: Settings, model: Model) -> None:
 
 
 def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], Entries]:
-    return lambda samples: fitting(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
+    return lambda samples: fit(options.predictor, examples_of(samples), options.trees, options.seed, progress)
 
 
-def _verdict(models: Path, samples: Sequence[Sample], fitting: Callable[[Sequence[Sample]], Entries]) -> Verdict:
+def _compared(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Comparison:
     """Against the active model; where too few runs have ended since, against an older one, so that many small steps
     for the worse are seen too. Where there is none, files that were imported may not make it worse."""
     active = active_name(models)
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
-            verdict = judge(fitting, samples, name, parse_table(old.data), old.info.trained_until)
+            verdict = compare(fit, samples, name, parse_table(old.data), old.info.trained_until)
             if verdict.reference:
                 return verdict
-    return judge_imports(fitting, samples)
+    return compare_without_imports(fit, samples)
 
 
-def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
+def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Comparison, refused: str) -> ModelInfo:
     groups = len({sample.group for sample in samples})
     until = max((sample.end_time for sample in samples), default=0)
     name, seed, trees = options.predictor, options.seed, options.trees

@@ -10,20 +10,20 @@ from slurm_asrpt.history.store import Run, Sample
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Entry, answer
 
-ENOUGH = 20
+MIN_RUNS = 20
 """Runs below which an error says nothing."""
-LEARNED = 0.8
+TRAINING_SHARE = 0.8
 """Where no other model says so, this share of the runs is learned from and the rest judged by."""
-WORSE = 1.1
+MAX_ERROR_RATIO = 1.1
 """A new model is refused from this ratio of its error to the old one's."""
-DRIFTED = 1.5
+DRIFT_RATIO = 1.5
 """Predictions have drifted when the runs since are mispredicted by so many times what was measured before."""
 
 Entries = Mapping[str, Entry]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """runs: judged by. reference: the model compared with, "" if none could be.
 
     new, old: mean absolute error over mean iterations.
@@ -37,14 +37,14 @@ class Verdict:
     @property
     def refusal(self) -> str:
         """Why the new model should not be activated, in one line; "" if it should."""
-        if self.new is None or self.old is None or self.new <= WORSE * self.old:
+        if self.new is None or self.old is None or self.new <= MAX_ERROR_RATIO * self.old:
             return ""
         return f"on the last {self.runs} runs it errs by {self.new:.0%} of the mean, {self.reference} by {self.old:.0%}"
 
 
 def relative_error(predicted: Sequence[float], runs: Sequence[Sample]) -> float | None:
     """Mean absolute error over mean iterations; None for too few runs to say."""
-    if len(runs) < ENOUGH:
+    if len(runs) < MIN_RUNS:
         return None
     errors = (abs(guess - run.iterations) for guess, run in zip(predicted, runs, strict=True))
     return sum(errors) / sum(run.iterations for run in runs)
@@ -58,9 +58,9 @@ def predicted(entries: Entries, runs: Sequence[Sample]) -> list[float]:
     ]
 
 
-def judge(
+def compare(
     fit: Callable[[Sequence[Sample]], Entries], samples: Sequence[Sample], name: str, entries: Entries, until: int
-) -> Verdict:
+) -> Comparison:
     """A new model against an old one that has learned from runs up to ``until``, on the runs since.
 
     The new one is fitted for this to the runs up to then too: what is judged is how it learns, and from what. Runs from
@@ -68,22 +68,22 @@ def judge(
     whenever they are said to have ended.
     samples: in the order of their ends.
     """
-    past = [sample for sample in samples if sample.end_time <= until or not sample.told]
-    since = [sample for sample in samples if sample.end_time > until and sample.told]
+    past = [sample for sample in samples if sample.end_time <= until or not sample.from_slurm]
+    since = [sample for sample in samples if sample.end_time > until and sample.from_slurm]
     old = relative_error(predicted(entries, since), since)
-    if old is None or len(past) < ENOUGH:  # what the old one learned from may have been forgotten since
-        return Verdict(len(since))
-    return Verdict(len(since), name, relative_error(predicted(fit(past), since), since), old)
+    if old is None or len(past) < MIN_RUNS:  # what the old one learned from may have been forgotten since
+        return Comparison(len(since))
+    return Comparison(len(since), name, relative_error(predicted(fit(past), since), since), old)
 
 
-def judge_imports(fit: Callable[[Sequence[Sample]], Entries], samples: Sequence[Sample]) -> Verdict:
+def compare_without_imports(fit: Callable[[Sequence[Sample]], Entries], samples: Sequence[Sample]) -> Comparison:
     """A new model, where there is no other, against one that has learned from no file; on the latest runs of Slurm."""
-    told = [sample for sample in samples if sample.told]
+    told = [sample for sample in samples if sample.from_slurm]
     if not told or len(told) == len(samples):
-        return Verdict()
-    until = told[int(LEARNED * (len(told) - 1))].end_time
+        return Comparison()
+    until = told[int(TRAINING_SHARE * (len(told) - 1))].end_time
     past = [sample for sample in told if sample.end_time <= until]
-    return judge(fit, samples, "one without the imported files", fit(past), until)
+    return compare(fit, samples, "one without the imported files", fit(past), until)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Drift:
     @property
     def warning(self) -> str:
         """In one line, "" if there is nothing to warn of."""
-        if self.error is None or self.expected is None or self.error <= DRIFTED * self.expected:
+        if self.error is None or self.expected is None or self.error <= DRIFT_RATIO * self.expected:
             return ""
         return f"the last {self.runs} predictions err by {self.error:.0%} of the mean, {self.expected:.0%} was expected"
 
@@ -111,7 +111,7 @@ def drift(runs: Sequence[Run], expected: float | None) -> Drift:
     """runs: completed ones with known iterations, with what was predicted for them when they were submitted."""
     seen = [run for run in runs if run.predicted_iterations > 0]
     unseen = 1 - len(seen) / len(runs) if runs else 0.0
-    if len(seen) < ENOUGH:
+    if len(seen) < MIN_RUNS:
         return Drift(len(seen), None, expected, unseen)
     errors = sum(abs(run.predicted_iterations - run.iterations) for run in seen)
     return Drift(len(seen), errors / sum(run.iterations for run in seen), expected, unseen)

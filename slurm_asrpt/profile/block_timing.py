@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from slurm_asrpt.profile.blocks import Block
-from slurm_asrpt.profile.device_clock import Lead, Span, begin_peak, peak, spanned, total, wait
-from slurm_asrpt.profile.torch_blocks import Piece, call, detached, map_tensors, size_of, tensors
+from slurm_asrpt.profile.device_clock import Interval, LaunchAhead, begin_peak, peak, timed_interval, total, wait
+from slurm_asrpt.profile.torch_blocks import TracedBlock, call, detached, map_tensors, size_of, tensors
 
 OPTIMISERS: dict[str, Callable[[Iterable[Any]], Any]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-5),
@@ -29,7 +29,7 @@ STANDSTILLS = 3
 
 
 @dataclass(frozen=True)
-class How:
+class MeasureOptions:
     """layers: measure (K, N) of N like layers, built without memory; None: all, built as the factory does."""
 
     device: str = "cpu"
@@ -41,7 +41,7 @@ class How:
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrainingSetup:
     """What a factory has returned. loss: of the model's output; its mean where the factory gives none."""
 
     module: Any
@@ -53,14 +53,14 @@ class Subject:
 class _Round:
     """From when to when each call of a piece, or of the whole model, took in one round."""
 
-    forward: list[Span] = field(default_factory=list)
-    backward: list[Span] = field(default_factory=list)
-    update: list[Span] = field(default_factory=list)
-    all: list[Span] = field(default_factory=list)
+    forward: list[Interval] = field(default_factory=list)
+    backward: list[Interval] = field(default_factory=list)
+    update: list[Interval] = field(default_factory=list)
+    all: list[Interval] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Whole:
+class IterationTimes:
     """Medians of whole iterations, in seconds, and the distance between their quartiles.
 
     standstill_s: of one that finds the device idle and is waited for, until it is done; launch_s: the most that the
@@ -77,29 +77,31 @@ class Whole:
     rounds: tuple[float, ...] = ()
 
 
-class Blocks:
+class BlockTimer:
     """Pieces by themselves, one after the other, and then a step for the parameters of all, as training has it.
 
     A step for each piece would find its parameters in a cache, or too few to keep a GPU busy. Bytes say whose share of
     the step is how large.
     """
 
-    def __init__(self, pieces: Sequence[Piece], how: How) -> None:
-        self.how, self.stations = how, [_Station(piece, how) for piece in pieces]
+    def __init__(self, pieces: Sequence[TracedBlock], options: MeasureOptions) -> None:
+        self.options, self.stations = options, [_PieceTimer(piece, options) for piece in pieces]
         trained = [parameter for piece in pieces for parameter in piece.trained]
-        self.optimiser = OPTIMISERS[how.optimiser](trained) if trained else None
-        self.trained_bytes, self.lead = size_of(trained), Lead(how.device)
-        self.updates: list[list[Span]] = []
+        self.optimiser = OPTIMISERS[options.optimiser](trained) if trained else None
+        self.trained_bytes, self.lead = size_of(trained), LaunchAhead(options.device)
+        self.updates: list[list[Interval]] = []
 
     def run(self, counts: bool) -> None:
         """One round. On a GPU it returns before it is done."""
         for station in self.stations:
             station.run(counts)
-        spans: list[Span] = []
+        intervals: list[Interval] = []
         if self.optimiser:
-            self.lead.give(lambda: spanned(partial(_update, self.optimiser), self.how.device, spans), counts)
+            self.lead.run(
+                lambda: timed_interval(partial(_update, self.optimiser), self.options.device, intervals), counts
+            )
         if counts:
-            self.updates.append(spans)
+            self.updates.append(intervals)
 
     def rounds(self) -> tuple[float, ...]:
         """Seconds of all in each round."""
@@ -112,40 +114,40 @@ class Blocks:
 
     def blocks(self) -> tuple[Block, ...]:
         """The medians, and what each piece takes."""
-        wait(self.how.device)
+        wait(self.options.device)
         update_s, state = robust(list(map(total, self.updates)))[0], self.optimiser.state if self.optimiser else {}
         return tuple(station.block(update_s / max(self.trained_bytes, 1), state) for station in self.stations)
 
 
-class _Station:
+class _PieceTimer:
     """One piece by itself: its forward and backward passes."""
 
-    def __init__(self, piece: Piece, how: How) -> None:
-        self.piece, self.how, self.lead = piece, how, Lead(how.device)
+    def __init__(self, piece: TracedBlock, options: MeasureOptions) -> None:
+        self.piece, self.options, self.lead = piece, options, LaunchAhead(options.device)
         self.rounds: list[_Round] = []
         self.out_bytes, self.peak_bytes = piece.out_bytes, 0
 
     def run(self, counts: bool) -> None:
         """All calls of an iteration. On a GPU it returns before they are done."""
-        self.lead.give(lambda: self._pass(counts), counts)
+        self.lead.run(lambda: self._pass(counts), counts)
 
     def _pass(self, counts: bool) -> None:
         looks = not (counts and self.rounds)  # to ask for the memory takes the host as long as to launch a small block
-        before = begin_peak(self.how.device) if looks else 0
+        before = begin_peak(self.options.device) if looks else 0
         taken = _Round()
         for args, kwargs in self.piece.calls:
             self._call(map_tensors(self._input, args), map_tensors(self._input, kwargs), taken)
         if looks:
-            self.peak_bytes = peak(self.how.device, before)
+            self.peak_bytes = peak(self.options.device, before)
         if counts:
             self.rounds.append(taken)
 
     def _call(self, args: Any, kwargs: Any, taken: _Round) -> None:
-        output = spanned(partial(self.piece.module, *args, **kwargs), self.how.device, taken.forward)
+        output = timed_interval(partial(self.piece.module, *args, **kwargs), self.options.device, taken.forward)
         results = [t for t in tensors(output) if t.requires_grad]
         if results:
             gradients = list(map(_gradient, results))
-            spanned(partial(torch.autograd.backward, results, gradients), self.how.device, taken.backward)
+            timed_interval(partial(torch.autograd.backward, results, gradients), self.options.device, taken.backward)
         self.out_bytes = size_of(output)
 
     def _input(self, tensor: Any) -> Any:
@@ -187,10 +189,10 @@ def _update(optimiser: Any) -> None:
     optimiser.zero_grad(set_to_none=True)
 
 
-class Iteration:
+class IterationTimer:
     """A whole iteration of training, as a training loop has it."""
 
-    def __init__(self, model: Subject, optimiser: Any, device: str) -> None:
+    def __init__(self, model: TrainingSetup, optimiser: Any, device: str) -> None:
         self.model, self.optimiser, self.device = model, optimiser, device
         self.rounds: list[_Round] = []
 
@@ -199,16 +201,18 @@ class Iteration:
         taken = _Round()
         if self.device == "cuda":
             self._step(_Round())
-        spanned(partial(self._step, taken), self.device, taken.all)
+        timed_interval(partial(self._step, taken), self.device, taken.all)
         if counts:
             self.rounds.append(taken)
 
     def _step(self, taken: _Round) -> None:
-        loss = spanned(lambda: self.model.loss(call(self.model.module, self.model.inputs)), self.device, taken.forward)
-        spanned(loss.backward, self.device, taken.backward)
-        spanned(partial(_update, self.optimiser), self.device, taken.update)
+        loss = timed_interval(
+            lambda: self.model.loss(call(self.model.module, self.model.inputs)), self.device, taken.forward
+        )
+        timed_interval(loss.backward, self.device, taken.backward)
+        timed_interval(partial(_update, self.optimiser), self.device, taken.update)
 
-    def whole(self, blocks: Blocks) -> Whole:
+    def whole(self, blocks: BlockTimer) -> IterationTimes:
         """The medians, and what it takes from a standstill. blocks: that had turns with it."""
         wait(self.device)
         seconds, spread, _ = robust([total(taken.all) for taken in self.rounds])
@@ -220,7 +224,7 @@ class Iteration:
         if self.device == "cuda":
             standstill, launch = self._from_standstill()
             launch = min(launch, blocks.launch_s())  # a whole iteration may fill the GPU's queue: then the host waits
-        return Whole(seconds, spread, forward, backward, update, standstill, launch, blocks.rounds())
+        return IterationTimes(seconds, spread, forward, backward, update, standstill, launch, blocks.rounds())
 
     def _from_standstill(self) -> tuple[float, float]:
         """Seconds of this process until all is done, and until all is launched."""

@@ -21,7 +21,7 @@ AHEAD = 1.25
 
 Mark = Any
 """A CUDA event, which may still be to come, or seconds."""
-Span = tuple[Mark, Mark]
+Interval = tuple[Mark, Mark]
 
 
 def mark(device: str) -> Mark:
@@ -39,20 +39,20 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def spanned(work: Callable[[], Any], device: str, spans: list[Span]) -> Any:
-    """What ``work`` returns; from when to when it takes is added to ``spans``."""
+def timed_interval(work: Callable[[], Any], device: str, intervals: list[Interval]) -> Any:
+    """What ``work`` returns; from when to when it takes is added to ``intervals``."""
     begin = mark(device)
     result = work()
-    spans.append((begin, mark(device)))
+    intervals.append((begin, mark(device)))
     return result
 
 
-def total(spans: Sequence[Span]) -> float:
+def total(intervals: Sequence[Interval]) -> float:
     """Seconds of all of them, whose marks have come."""
-    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in spans))
+    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in intervals))
 
 
-class Lead:
+class LaunchAhead:
     """Work that the host launches before a GPU comes to it: kernels then follow each other without the host's pauses.
 
     While it does not count it begins on an idle GPU, and ``host_s`` is what the host takes; when it counts, the GPU
@@ -62,7 +62,7 @@ class Lead:
     def __init__(self, device: str) -> None:
         self.device, self.host_s = device, 0.0
 
-    def give(self, work: Callable[[], Any], counts: bool) -> None:
+    def run(self, work: Callable[[], Any], counts: bool) -> None:
         """Runs it."""
         if counts:
             if self.device == "cuda":
@@ -77,14 +77,14 @@ class Lead:
 
 def timed(work: Callable[[], Any], device: str) -> tuple[Any, float]:
     """What ``work`` returns, and the seconds that it took from a standstill."""
-    spans: list[Span] = []
+    intervals: list[Interval] = []
     wait(device)
-    result = spanned(work, device, spans)
+    result = timed_interval(work, device, intervals)
     wait(device)
-    return result, total(spans)
+    return result, total(intervals)
 
 
-def wake(device: str) -> None:
+def warm_clock(device: str) -> None:
     """Until a GPU runs at the clock of one that works: an idle one is several times as slow."""
     if device != "cuda":
         return

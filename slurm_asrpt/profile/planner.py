@@ -32,10 +32,10 @@ SINGLE = np.float32
 Singles = NDArray[np.float32]
 """Half the bytes are half the time; core/timing has the last word on the digits."""
 
-SPARED = 1.5
+SEARCH_FACTOR = 1.5
 """Plans that are so many times slower than one with like stages are not looked for."""
 
-JUDGED = 40
+MAX_EVALUATED = 40
 """So many of the programs' plans are placed and timed, the most promising first."""
 
 MARGIN = 1e-4
@@ -77,8 +77,8 @@ def plans(document: UncutFile, machines: Machines, pipeline: Pipeline, most: int
     program = _synchronous if pipeline is Pipeline.SYNCHRONOUS else _asynchronous
     found = program([Costs(document.blocks, tensor, machines) for tensor in slicings], document.head.batch)
     drafts = sorted(found, key=lambda draft: (draft.seconds, draft.gpus, draft.stages, draft.tensor))
-    cuts = islice(_distinct(draft.cut() for draft in drafts), JUDGED)
-    judged = [judge(document, cut, machines) for cut in cuts]
+    cuts = islice(_distinct(draft.cut() for draft in drafts), MAX_EVALUATED)
+    judged = [evaluate_cut(document, cut, machines) for cut in cuts]
     return sorted(judged, key=lambda plan: (plan.iteration_s, plan.cut.gpus))[:most]
 
 
@@ -91,7 +91,7 @@ def _distinct(cuts: Iterable[Cut]) -> Iterator[Cut]:
             yield cut
 
 
-def judge(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
+def evaluate_cut(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
     """A plan as asrptd would run it: Heavy-Edge on the fewest servers."""
     profile = job_profile(document, cut, f"{document.head.name[:48]}-{cut.suffix}"[:64])
     counts = machines.filled(cut.gpus)
@@ -174,13 +174,13 @@ def _at_the_end(costs: Costs) -> Array:
 
 def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
     """The best cuts, of those for each number of slices, stages and replicas."""
-    bar = _Bar()
+    bar = _Cutoff()
     evens = {costs: _even_bottlenecks(costs, _widths(batch, costs.slots)) for costs in slicings}
     for costs in slicings:
         for (n, replicas), value in evens[costs].items():
             bar.add(costs, n, n * replicas, value)
     for costs in reversed(slicings):  # fewer slots are sooner searched, and what is found spares much in the others
-        limit = SPARED * min(evens[costs].values(), default=np.inf)
+        limit = SEARCH_FACTOR * min(evens[costs].values(), default=np.inf)
         program = _PipeDream(costs, _widths(batch, costs.slots), min(limit, bar.height))
         for n in range(1, min(costs.slots, len(costs.blocks)) + 1):
             for slots, value in program.deepen(min(limit, bar.height)):
@@ -188,7 +188,7 @@ def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
                 yield Draft(value, slots * costs.tensor, n, costs.tensor, partial(program.cut, n, slots))
 
 
-class _Bar:
+class _Cutoff:
     """How slow a plan may be to be among the JUDGED best of those known, which differ in their numbers."""
 
     def __init__(self) -> None:
@@ -196,13 +196,13 @@ class _Bar:
 
     @property
     def height(self) -> float:
-        return max(self.best.values()) * (1 + MARGIN) if len(self.best) == JUDGED else np.inf
+        return max(self.best.values()) * (1 + MARGIN) if len(self.best) == MAX_EVALUATED else np.inf
 
     def add(self, costs: Costs, stages: int, slots: int, seconds: float) -> None:
         """There is such a plan."""
         key = costs, stages, slots
         self.best[key] = min(seconds, self.best.get(key, np.inf))
-        if len(self.best) > JUDGED:
+        if len(self.best) > MAX_EVALUATED:
             del self.best[max(self.best, key=lambda plan: self.best[plan])]
 
 

@@ -16,7 +16,7 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList)
 
 
 @dataclass
-class Piece:
+class TracedBlock:
     """A block of the model as one forward pass has shown it.
 
     calls: the arguments of each call, detached. out_bytes, in_bytes, kept_bytes: of the whole batch; kept is what
@@ -112,15 +112,15 @@ def detached(tensor: Any) -> Any:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
+def trace(module: Any, inputs: Any) -> tuple[list[TracedBlock], Any]:
     """The blocks in the order in which a forward pass calls them, and its output.
 
     Raises InputError where it calls none, or not all parameters are in those it calls.
     """
-    pieces = {id(block): Piece(name, block) for name, block in named_blocks(module)}
-    order: list[Piece] = []
+    pieces = {id(block): TracedBlock(name, block) for name, block in named_blocks(module)}
+    order: list[TracedBlock] = []
     saved = _storages(module.parameters())
-    current: list[tuple[Piece, list[tuple[Any, int]]]] = []
+    current: list[tuple[TracedBlock, list[tuple[Any, int]]]] = []
 
     def enter(block: Any, args: Any, kwargs: Any) -> None:
         piece = pieces[id(block)]
@@ -158,7 +158,7 @@ def _check_output(output: Any, whose: str) -> None:
         raise InputError(f"{whose} returns a {kind}; return tensors, or tuples, lists, dicts or dataclasses of them")
 
 
-def kept_bytes(piece: Piece) -> int:
+def kept_bytes(piece: TracedBlock) -> int:
     """What autograd saves in the piece's calls, parameters apart."""
     counts, outputs = list[int](), list[Any]()  # outputs are kept, or their memory would be used, and saved, again
     parameters = (
@@ -208,11 +208,11 @@ class _removed:  # noqa: N801  (reads as what it does)
         self.handle.remove()
 
 
-def _share_parameters(module: Any, order: list[Piece]) -> None:
+def _share_parameters(module: Any, order: list[TracedBlock]) -> None:
     """Whose each parameter is: the first piece's that has it; one that no block has is the first piece's."""
     if not order:
         raise InputError("the model's forward calls none of its blocks; return a module whose children do the work")
-    owner: dict[int, Piece] = {}
+    owner: dict[int, TracedBlock] = {}
     for piece in order:
         for parameter in piece.module.parameters():
             if owner.setdefault(id(parameter), piece) is piece:

@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.traces.files import Layout, Source, gather, lines, titles_of
+from slurm_asrpt.traces.files import LineFormat, TraceFile, lines, read_columns, titles_of
 from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import COLUMNS, DAY_S, NUMBERS, TEXT, Trace, clean
 
@@ -22,19 +22,19 @@ MARK = "# asrpt-trace 1 "
 _COUNTS = ("left_out", "merged", "changed")
 
 
-def _is_ours(found: Source) -> bool:
+def _is_ours(found: TraceFile) -> bool:
     marked = "".join(found.head[:1]).startswith(MARK)
     return set(COLUMNS) <= set(titles_of("".join(found.head[1:2] if marked else found.head[:1])))
 
 
 @register("asrpt", "what `asrpt-sim import` writes", _is_ours)
-def read(found: Source, options: ReadOptions) -> Trace:
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """A trace as it was written; without the line before the titles, as clean rows of unknown origin."""
     with lines(found.path) as opened:
         first = next(opened, "")
         known = _known(first) if first.startswith(MARK) else {}
         titles = titles_of(next(opened, "")) if first.startswith(MARK) else titles_of(first)
-        rows = gather(opened, Layout(titles), TEXT, NUMBERS)
+        rows = read_columns(opened, LineFormat(titles), TEXT, NUMBERS)
     counts = {what: _counts(known.get(what)) for what in _COUNTS}
     left_out = dict(counts["left_out"])
     for fault, count in rows.faults.items():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.files import Source, read_rows
+from slurm_asrpt.traces.files import TraceFile, read_rows
 from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
@@ -47,10 +47,10 @@ _MURI = ("num_gpu", "submit_time", "duration", "iteration_time", "resource_time_
 
 
 @register("muri", "the traces of Muri (SIGCOMM'22), milliseconds", lambda found: found.has("job_id", *_MURI))
-def read_muri(found: Source, options: ReadOptions) -> Trace:
+def read_muri(found: TraceFile, options: ReadOptions) -> Trace:
     """Sizes and run times derive from Philly; the models in the file are the authors' and are not used."""
     columns = {"job_id": "job_id", "submit_s": "submit_time", "gpus": "num_gpu", "duration_s": "duration"}
-    return read_named(found, columns, unit_s=1e-3)
+    return read_csv_columns(found, columns, unit_s=1e-3)
 
 
 def _known(titles: tuple[str, ...]) -> dict[str, str]:
@@ -63,20 +63,20 @@ def _timed(columns: Mapping[str, str]) -> bool:
     return "duration_s" in columns or {"start_s", "end_s"} <= set(columns)
 
 
-def _is_named(found: Source) -> bool:
+def _has_known_columns(found: TraceFile) -> bool:
     known = _known(found.titles)
     return {"job_id", "submit_s", "gpus"} <= set(known) and _timed(known)
 
 
-@register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _is_named)
-def read(found: Source, options: ReadOptions) -> Trace:
+@register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _has_known_columns)
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError for a column that is not there."""
     if found.path.is_dir():
         raise InputError(f"{found.path}: a folder; name one file")
-    return read_named(found, _chosen(found, options.columns))
+    return read_csv_columns(found, _chosen(found, options.columns))
 
 
-def _chosen(found: Source, wanted: Mapping[str, str]) -> dict[str, str]:
+def _chosen(found: TraceFile, wanted: Mapping[str, str]) -> dict[str, str]:
     """Known titles, and over them the user's."""
     unknown = [column for column in wanted if column not in ALIASES]
     if unknown:
@@ -91,8 +91,8 @@ def _chosen(found: Source, wanted: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-def read_named(
-    found: Source, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
+def read_csv_columns(
+    found: TraceFile, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
 ) -> Trace:
     """The columns of the file by ours; without an id its rows are numbered. unit_s: seconds of one unit of its times
     and durations that are numbers."""

@@ -38,7 +38,7 @@ UNREADABLE = "unreadable line"
 
 
 @dataclass(frozen=True)
-class Source:
+class TraceFile:
     """A file or folder, and its first lines (none for a folder)."""
 
     path: Path
@@ -69,17 +69,17 @@ class Rows:
     faults: Mapping[str, int]
 
 
-def source(path: Path) -> Source:
+def open_trace_file(path: Path) -> TraceFile:
     """Raises InputError for what is neither a readable file nor a folder."""
     try:
         if path.is_dir():
-            return Source(path)
+            return TraceFile(path)
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a regular file; write the trace to a file first")
     except (OSError, ValueError) as error:  # too long a name, a null byte
         raise InputError(f"{path}: cannot be read ({_reason(error)}); name the file") from None
     with lines(path) as text:
-        return Source(path, tuple(_head(text)))
+        return TraceFile(path, tuple(_head(text)))
 
 
 def _head(text: Iterator[str]) -> Iterator[str]:
@@ -156,11 +156,11 @@ def read_rows(path: Path, text: Sequence[str], number: Sequence[str], titles: Se
     with lines(path) as opened:
         if not titles:
             titles = titles_of(next(opened, ""))
-        return gather(opened, Layout(titles), text, number)
+        return read_columns(opened, LineFormat(titles), text, number)
 
 
 @dataclass(frozen=True)
-class Layout:
+class LineFormat:
     """How lines are split. quotes: they hold fields together; tail: the last field may hold the separator."""
 
     titles: Sequence[str]
@@ -169,12 +169,12 @@ class Layout:
     tail: bool = False
 
 
-def gather(opened: Iterable[str], layout: Layout, text: Sequence[str], number: Sequence[str]) -> Rows:
+def read_columns(opened: Iterable[str], layout: LineFormat, text: Sequence[str], number: Sequence[str]) -> Rows:
     """The wanted columns of the rows that have as many fields as there are titles. Raises InputError for a column."""
     missing = [name for name in (*text, *number) if name not in layout.titles]
     if missing:
         raise InputError(f"no column {', '.join(missing)}; there are: {printable(', '.join(layout.titles))[:200]}")
-    gathering = _Gathering(layout, text, number)
+    gathering = _ColumnReader(layout, text, number)
     rest = iter(opened)
     for block in _blocks(rest):
         if not gathering.quick(block):
@@ -196,10 +196,10 @@ def _blocks(opened: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-class _Gathering:
+class _ColumnReader:
     """The columns so far. Most blocks are split by pandas; what it would get wrong, or not count, is split here."""
 
-    def __init__(self, layout: Layout, text: Sequence[str], number: Sequence[str]) -> None:
+    def __init__(self, layout: LineFormat, text: Sequence[str], number: Sequence[str]) -> None:
         self.layout, self.text, self.number = layout, text, number
         self.places = [layout.titles.index(name) for name in (*text, *number)]
         self.commas = len(layout.titles) - 1
@@ -253,7 +253,7 @@ class _Gathering:
         else:
             reader = _Split(iter(block), self.layout.separator, self.commas if self.layout.tail else -1)
         pick = itemgetter(*self.places) if len(self.places) > 1 else lambda row: (row[self.places[0]],)
-        rows = map(pick, _sound(reader, self.commas + 1, self.faults))
+        rows = map(pick, _valid_rows(reader, self.commas + 1, self.faults))
         while kept := list(islice(rows, _CHUNK)):
             self.pieces.append(self._piece(kept))
 
@@ -266,7 +266,7 @@ class _Gathering:
         return pd.DataFrame(frame)
 
 
-def _sound(reader: _Reader, width: int, faults: Counter[str]) -> Iterator[list[str]]:
+def _valid_rows(reader: _Reader, width: int, faults: Counter[str]) -> Iterator[list[str]]:
     """Rows of ``width`` fields on one line each; the others are counted by the lines that they take."""
     before = reader.line_num
     while True:

@@ -14,7 +14,7 @@ import numpy as np
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.files import Rows, Source, read_rows, source
+from slurm_asrpt.traces.files import Rows, TraceFile, open_trace_file, read_rows
 from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import ROUNDED, Trace, clean, whole_gpus
 
@@ -37,7 +37,7 @@ _BEIJING_S = 8 * 3600
 """Time stamps keep the time of day in UTC+8."""
 
 
-def _is_pai(found: Source) -> bool:
+def _is_pai(found: TraceFile) -> bool:
     return found.has(*_LIST) or _folder(found.path) is not None
 
 
@@ -54,13 +54,13 @@ def _table(folder: Path, name: str) -> Path | None:
 
 
 @register("pai", "Alibaba PAI 2020: a folder of pai_*_table.csv, or pai_job_duration_estimate_100K.csv", _is_pai)
-def read(found: Source, options: ReadOptions) -> Trace:
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError."""
     folder = _folder(found.path)
     return _read_tables(folder) if folder else _read_list(found)
 
 
-def _read_list(found: Source) -> Trace:
+def _read_list(found: TraceFile) -> Trace:
     rows = read_rows(found.path, ["job_id", "user", "group"], ["submit_time", "num_gpu", "duration", "wait_time"])
     names = {"submit_time": "submit_s", "num_gpu": "gpus", "duration": "duration_s", "wait_time": "wait_s"}
     frame = rows.frame.rename(columns=names)
@@ -116,7 +116,7 @@ def _rows(folder: Path, name: str, text: Sequence[str], number: Sequence[str]) -
     path = _table(folder, name)
     if path is None:
         raise InputError(f"{folder}: no pai_{name}_table.csv; the job and the task table are needed")
-    titled = source(path).titles[:2] == TABLES[name][:2]
+    titled = open_trace_file(path).titles[:2] == TABLES[name][:2]
     try:
         return read_rows(path, text, number, () if titled else TABLES[name])
     except InputError as error:

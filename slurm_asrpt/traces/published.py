@@ -13,7 +13,7 @@ from typing import Any
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.files import Rows, Source, lines, read_rows, source
+from slurm_asrpt.traces.files import Rows, TraceFile, lines, open_trace_file, read_rows
 from slurm_asrpt.traces.parsing import instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import DAY_S, ROUNDED, Trace, clean, numbers
@@ -23,13 +23,13 @@ _SHARED_TEXT = ("job_id", "user", "group", "status")
 _SHARED_NUMBERS = ("submit_s", "num_gpus", "duration_s")
 
 
-def has_shared_columns(found: Source, *titles: str) -> bool:
+def has_shared_columns(found: TraceFile, *titles: str) -> bool:
     """Whether the file has these columns and the titles that tell one origin from the others."""
     return found.has(*SHARED, *titles)
 
 
 def read_shared_columns(
-    found: Source, text: Mapping[str, str] | None = None, number: Mapping[str, str] | None = None
+    found: TraceFile, text: Mapping[str, str] | None = None, number: Mapping[str, str] | None = None
 ) -> Rows:
     """Columns of ours; text, number: further ones, column of ours -> the file's."""
     text, number = (
@@ -41,7 +41,7 @@ def read_shared_columns(
     return Rows(rows.frame.rename(columns=names), rows.faults)
 
 
-def shared_columns_trace(found: Source, queue: str) -> Trace:
+def shared_columns_trace(found: TraceFile, queue: str) -> Trace:
     """A trace that needs nothing but the queue besides the shared columns."""
     rows = read_shared_columns(found, {"queue": queue})
     return clean(found.name, rows.frame, left_out=rows.faults)
@@ -50,12 +50,12 @@ def shared_columns_trace(found: Source, queue: str) -> Trace:
 _OPENB = ("name", "num_gpu", "gpu_milli", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
 
 
-def _is_openb(found: Source) -> bool:
+def _is_openb(found: TraceFile) -> bool:
     return has_shared_columns(found, "gpu_milli") or found.has(*_OPENB)
 
 
 @register("openb", "Alibaba openb 2023 (FGD): openb_pod_list*.csv, or the list with gpu_milli", _is_openb)
-def read_openb(found: Source, options: ReadOptions) -> Trace:
+def read_openb(found: TraceFile, options: ReadOptions) -> Trace:
     """A pod with less than 1000 gpu_milli uses a part of one GPU, which is rounded up. Raises InputError."""
     if has_shared_columns(found, "gpu_milli"):
         rows = read_shared_columns(found, number={"gpu_milli": "gpu_milli"})
@@ -81,11 +81,11 @@ MOST_JSON = 512 << 20
 """Characters of ``cluster_job_log``, which is read in one piece; the published one has about 100 million."""
 
 
-def _is_philly(found: Source) -> bool:
+def _is_philly(found: TraceFile) -> bool:
     return has_shared_columns(found, "vc", "submit_local") or _is_json(found)
 
 
-def _is_json(found: Source) -> bool:
+def _is_json(found: TraceFile) -> bool:
     begin = "".join(found.head).lstrip()
     return begin.startswith("[") and '"jobid"' in begin and '"attempts"' in begin
 
@@ -93,12 +93,12 @@ def _is_json(found: Source) -> bool:
 @register(
     "philly", "Microsoft Philly 2017: cluster_job_log (JSON), or the job list with vc and submit_local", _is_philly
 )
-def read_philly(found: Source, options: ReadOptions) -> Trace:
+def read_philly(found: TraceFile, options: ReadOptions) -> Trace:
     """The queue is the virtual cluster. Raises InputError."""
     return _read_json(found) if _is_json(found) else _read_list(found)
 
 
-def _read_list(found: Source) -> Trace:
+def _read_list(found: TraceFile) -> Trace:
     rows = read_shared_columns(found, {"queue": "vc", "local": "submit_local"})
     local, _ = instants(rows.frame["local"])
     # both clocks tick alike: shifting by whole days keeps the list's figures and gives the hour of the day
@@ -108,7 +108,7 @@ def _read_list(found: Source) -> Trace:
     return clean(found.name, rows.frame, left_out=rows.faults, midnights=told)
 
 
-def _read_json(found: Source) -> Trace:
+def _read_json(found: TraceFile) -> Trace:
     """One job an object: it runs in its attempts, and the GPUs are those of the last one that has any.
 
     The run time is the sum over the attempts, the wait ends when the first one starts.
@@ -180,18 +180,18 @@ def _word(value: Any) -> str:
 _HELIOS = ("user", "vc", "gpu_num", "state", "submit_time", "duration")
 
 
-def _is_helios(found: Source) -> bool:
+def _is_helios(found: TraceFile) -> bool:
     return has_shared_columns(found, "vc", "num_nodes") or (found.has(*_HELIOS) and _id_title(found) != "")
 
 
-def _id_title(found: Source) -> str:
+def _id_title(found: TraceFile) -> str:
     return next((title for title in ("job_id", "jobname") if found.has(title)), "")
 
 
 @register(
     "helios", "SenseTime Helios 2020 (cluster_log.csv), Lucid's variants, or the list with vc, num_nodes", _is_helios
 )
-def read_helios(found: Source, options: ReadOptions) -> Trace:
+def read_helios(found: TraceFile, options: ReadOptions) -> Trace:
     """The queue is the virtual cluster; the file's ``queue`` is the wait in seconds. Lucid's job names make the groups.
 
     Jobs of the CPU cluster use no GPUs and are left out. Raises InputError.
@@ -216,10 +216,10 @@ def read_helios(found: Source, options: ReadOptions) -> Trace:
 _ITP = ("job_id", "submission_time", "duration", "num_gpu")
 
 
-def _is_itp(found: Source) -> bool:
+def _is_itp(found: TraceFile) -> bool:
     if found.path.is_dir():
         files = _clusters(found.path)
-        return bool(files) and source(files[0]).has(*_ITP)
+        return bool(files) and open_trace_file(files[0]).has(*_ITP)
     return has_shared_columns(found, "cluster") or found.has(*_ITP)
 
 
@@ -228,7 +228,7 @@ def _clusters(folder: Path) -> list[Path]:
 
 
 @register("itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their folder, or the list with cluster", _is_itp)
-def read_itp(found: Source, options: ReadOptions) -> Trace:
+def read_itp(found: TraceFile, options: ReadOptions) -> Trace:
     """The queue is the cluster. The source tells no user and no recurrence. Raises InputError."""
     if has_shared_columns(found, "cluster"):
         return shared_columns_trace(found, "cluster")

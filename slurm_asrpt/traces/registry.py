@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.traces.files import Source, source
+from slurm_asrpt.traces.files import TraceFile, open_trace_file
 from slurm_asrpt.traces.trace import Trace
 
 AUTO = "auto"
@@ -21,20 +21,20 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
-Reader = Callable[[Source, ReadOptions], Trace]
+Reader = Callable[[TraceFile, ReadOptions], Trace]
 
 
 @dataclass(frozen=True)
 class _Format:
     about: str
-    matches: Callable[[Source], bool]
+    matches: Callable[[TraceFile], bool]
     read: Reader
 
 
 _FORMATS: dict[str, _Format] = {}
 
 
-def register(name: str, about: str, matches: Callable[[Source], bool]) -> Callable[[Reader], Reader]:
+def register(name: str, about: str, matches: Callable[[TraceFile], bool]) -> Callable[[Reader], Reader]:
     """Make a reader known. Formats are tried in the order of their registration: the narrow ones come first."""
 
     def add(read: Reader) -> Reader:
@@ -59,7 +59,7 @@ def read_trace(
     what is no trace; rows that make no sense are left out and counted.
     """
     fmt = check_format(fmt, columns)
-    found = source(path)
+    found = open_trace_file(path)
     kind = _FORMATS[fmt] if fmt != AUTO else _detect(found)
     try:
         return kind.read(found, ReadOptions(processors_as_gpus, columns or {}))
@@ -80,7 +80,7 @@ def check_format(fmt: str, columns: Mapping[str, str] | None = None) -> str:
     return fmt
 
 
-def _detect(found: Source) -> _Format:
+def _detect(found: TraceFile) -> _Format:
     for kind in _FORMATS.values():
         if kind.matches(found):
             return kind

@@ -30,7 +30,7 @@ from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.slurm.parse import gpu_count
-from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines
+from slurm_asrpt.traces.files import LineFormat, Rows, TraceFile, lines, read_columns
 from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
 from slurm_asrpt.traces.trace import Trace, clean, numbers
@@ -42,7 +42,7 @@ SACCT_FIELDS = (
 """What to ask sacct for; JobName is last on purpose."""
 
 STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earlier run of a requeued job"
-NEVER, UNENDED = "never started", "not ended yet"
+NEVER_STARTED, NOT_ENDED = "never started", "not ended yet"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
 NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
@@ -55,13 +55,13 @@ _STEP = r"^[0-9_+\[\]%,\-]+\."
 _JOB = re.compile(r"[0-9]{1,12}(?:_(?:[0-9]{1,12}|\[.*)|\+[0-9]{1,9})?")
 
 
-def _is_sacct(found: Source) -> bool:
+def _is_sacct(found: TraceFile) -> bool:
     titles = _titles(found.head[0], "|") if found.head else []
     return bool({"jobid", "jobidraw"} & set(titles)) and {"state", "submit"} <= set(titles)
 
 
 @register("sacct", "what `sacct --parsable2` prints, with its line of titles", _is_sacct)
-def read(found: Source, options: ReadOptions) -> Trace:
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError for a column that is missing."""
     with lines(found.path) as opened:
         return parse_sacct(opened, found.name)
@@ -94,7 +94,7 @@ def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
     tail = titles[-1] in _FREE_TEXT
     there = [name for name in _COLUMNS if name in titles]
     lines_of_text = (line.rstrip("\r\n") + "\n" for line in opened)
-    rows = gather(lines_of_text, Layout(titles, separator, quotes=False, tail=tail), there, [])
+    rows = read_columns(lines_of_text, LineFormat(titles, separator, quotes=False, tail=tail), there, [])
     for name in _COLUMNS:
         if name not in rows.frame:
             rows.frame[name] = ""
@@ -107,7 +107,7 @@ def _jobs(raw: pd.DataFrame) -> tuple[pd.DataFrame, Counter[str], Counter[str]]:
     merged, left_out = Counter({STEP: steps}), Counter({"no job id": strange})
     frame = columns_of(_last(raw, merged))
     unended, never = frame["unended"], ~frame["begun"]
-    left_out += Counter({UNENDED: int(unended.sum()), NEVER: int(never.sum())})
+    left_out += Counter({NOT_ENDED: int(unended.sum()), NEVER_STARTED: int(never.sum())})
     kept = frame[~unended & ~never].reset_index(drop=True)
     kept.attrs["midnights"] = frame.attrs["midnights"]
     return kept, merged, left_out

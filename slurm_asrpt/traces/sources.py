@@ -61,7 +61,7 @@ def load_trace(
     try:
         path.stat()
     except OSError as error:
-        raise absent(path, error) from None
+        raise missing_trace(path, error) from None
     return read_trace(path, fmt, processors_as_gpus=processors_as_gpus, columns=columns)
 
 
@@ -93,9 +93,9 @@ def fingerprint(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise absent(path, error) from None
+        raise missing_trace(path, error) from None
 
 
-def absent(path: Path, error: OSError) -> InputError:
+def missing_trace(path: Path, error: OSError) -> InputError:
     """What to say of a trace that is not there."""
     return InputError(f"{path}: no trace there ({error.strerror}); name {KNOWN}")

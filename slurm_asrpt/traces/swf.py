@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines, read_rows
+from slurm_asrpt.traces.files import LineFormat, Rows, TraceFile, lines, read_columns, read_rows
 from slurm_asrpt.traces.published import has_shared_columns, read_shared_columns
 from slurm_asrpt.traces.registry import PROCESSORS, ReadOptions, refuse_processors, register
 from slurm_asrpt.traces.trace import DAY_S, Trace, all_of, clean
@@ -27,7 +27,7 @@ PARTIAL = "part of a job that was interrupted"
 """What ``merged`` says of lines for the parts between checkpoints: the job has a line of its own."""
 
 
-def _is_swf(found: Source) -> bool:
+def _is_swf(found: TraceFile) -> bool:
     if has_shared_columns(found, "user_class") or has_shared_columns(found, "req_procs"):
         return True
     figures = [line.split() for line in found.head if line.strip() and not line.lstrip().startswith(";")]
@@ -38,7 +38,7 @@ def _is_swf(found: Source) -> bool:
 
 
 @register("swf", "Standard Workload Format (Parallel Workloads Archive); needs --processors-as-gpus", _is_swf)
-def read(found: Source, options: ReadOptions) -> Trace:
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Processors allocated (asked for, where that is unknown) count as GPUs. The group is user and executable.
 
     Raises InputError, also unless options.processors_as_gpus.
@@ -51,12 +51,12 @@ def read(found: Source, options: ReadOptions) -> Trace:
         return clean(found.name, rows.frame, {PROCESSORS: all_of(rows.frame)}, rows.faults)
     with lines(found.path) as opened:
         figures = _Lines(opened)
-        rows = gather(figures, Layout(FIELDS, quotes=False), ["job_id"], FIELDS[1:])
+        rows = read_columns(figures, LineFormat(FIELDS, quotes=False), ["job_id"], FIELDS[1:])
         midnight = figures.midnight
     return _trace(found, rows, midnight)
 
 
-def _trace(found: Source, rows: Rows, midnight: float | None) -> Trace:
+def _trace(found: TraceFile, rows: Rows, midnight: float | None) -> Trace:
     frame = rows.frame
     partial = frame["status"].isin(_PARTIAL)
     frame = frame[~partial].reset_index(drop=True)
@@ -119,7 +119,7 @@ class _Lines:
         return None if self.start is None else (self.start + self.zone) % DAY_S
 
 
-def _archive_list(found: Source) -> Trace:
+def _archive_list(found: TraceFile) -> Trace:
     extra = ["req_procs", "req_time_s", "orig_wait_s"]
     text = ["job_id", "user", "group", "status", "queue"]
     rows = read_rows(found.path, text, ["submit_s", "num_gpus", "duration_s", *extra])

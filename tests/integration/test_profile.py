@@ -36,10 +36,10 @@ def _one_thread() -> None:
 
 
 def measured(make: Any, **how: Any) -> UncutFile:
-    from slurm_asrpt.profile.block_timing import How
+    from slurm_asrpt.profile.block_timing import MeasureOptions
     from slurm_asrpt.profile.measure import measure
 
-    return measure(make, "m", "a test", How(warm_up=1, repeats=3, **how), lambda *_: None)
+    return measure(make, "m", "a test", MeasureOptions(warm_up=1, repeats=3, **how), lambda *_: None)
 
 
 def small() -> Any:
@@ -180,14 +180,14 @@ def test_what_the_loss_keeps_counts() -> None:
 
 
 def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
-    from slurm_asrpt.profile.block_timing import How
+    from slurm_asrpt.profile.block_timing import MeasureOptions
     from slurm_asrpt.profile.measure import _materialised
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()
         pieces, _ = trace(module, tokens)
-    words = _materialised(pieces[0], How()).calls[0][0][0]
+    words = _materialised(pieces[0], MeasureOptions()).calls[0][0][0]
     assert 0 <= words.min() < words.max() < 50
 
 

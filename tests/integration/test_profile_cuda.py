@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra profile: make test-
 
 from benchmarks import accuracy, small_models  # noqa: E402
 from slurm_asrpt.profile import block_timing, collective, device_clock  # noqa: E402
-from slurm_asrpt.profile.block_timing import How  # noqa: E402
+from slurm_asrpt.profile.block_timing import MeasureOptions  # noqa: E402
 from slurm_asrpt.profile.measure import measure, measure_both  # noqa: E402
 from tests.integration.fake_cuda import NAME, TICK_MS, FakeGpu, gpu  # noqa: E402
 
@@ -33,8 +33,8 @@ def transformer() -> Any:
     return small_models.transformer(**SIZE)
 
 
-def how(**options: Any) -> How:
-    return How(**{"device": "cuda", "warm_up": 1, "repeats": 3} | options)
+def how(**options: Any) -> MeasureOptions:
+    return MeasureOptions(**{"device": "cuda", "warm_up": 1, "repeats": 3} | options)
 
 
 def silent(*_: object) -> None:
@@ -157,7 +157,7 @@ def test_from_a_standstill_means_that_the_gpu_is_waited_for(gpu: FakeGpu) -> Non
 
 def test_a_gpu_is_woken(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_clock, "WAKE_S", 0.01)
-    device_clock.wake("cuda")
+    device_clock.warm_clock("cuda")
     assert gpu.waits > 0
 
 

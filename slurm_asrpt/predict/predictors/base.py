@@ -20,7 +20,7 @@ Features = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class Example:
     """What one run teaches."""
 
     chain: Chain

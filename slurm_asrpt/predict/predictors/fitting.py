@@ -4,54 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slurm_asrpt.history.store import TEACHING, Sample
+from slurm_asrpt.history.store import TRAINING_STATES, Sample
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Entry
 from slurm_asrpt.predict.forest import Progress, fit_columns, fit_rows, silent
-from slurm_asrpt.predict.predictors.base import Chain, Lesson, make_predictor
+from slurm_asrpt.predict.predictors.base import Chain, Example, make_predictor
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 
 FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
 
 
-def fit(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress = silent) -> dict[str, Entry]:
-    """The entries of all keys that the predictor ``name`` answers under; same lessons and seed, same entries.
+def fit(name: str, examples: Sequence[Example], trees: int, seed: int, progress: Progress = silent) -> dict[str, Entry]:
+    """The entries of all keys that the predictor ``name`` answers under; same examples and seed, same entries.
 
-    lessons: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.
+    examples: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.
     Raises ValueError for an unknown predictor.
     """
     if name in FORESTS:
-        entries = _forest(name, lessons, trees, seed, progress)
+        entries = _forest(name, examples, trees, seed, progress)
     else:
-        entries = _others(name, lessons, trees, progress)
-    return with_intervals(entries, lessons)
+        entries = _others(name, examples, trees, progress)
+    return with_intervals(entries, examples)
 
 
-def _forest(name: str, lessons: Sequence[Lesson], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
+def _forest(name: str, examples: Sequence[Example], trees: int, seed: int, progress: Progress) -> dict[str, Entry]:
     """The paper's forest with its bootstraps, on group and user."""
-    keys = [dict(lesson.chain) for lesson in lessons]
+    keys = [dict(example.chain) for example in examples]
     groups, users = [key["group"] for key in keys], [key["user"] for key in keys]
-    table = FORESTS[name](groups, users, [lesson.iterations for lesson in lessons], trees, seed, progress)
+    table = FORESTS[name](groups, users, [example.iterations for example in examples], trees, seed, progress)
     return {group: Entry.plain(iterations) for group, iterations in table.items()}
 
 
-def _others(name: str, lessons: Sequence[Lesson], steps: int, progress: Progress) -> dict[str, Entry]:
+def _others(name: str, examples: Sequence[Example], steps: int, progress: Progress) -> dict[str, Entry]:
     predictor = make_predictor(name)
-    for place, lesson in enumerate(lessons, start=1):
-        predictor.learn(lesson.chain, lesson.iterations, lesson.features)
-        if place * steps // len(lessons) > (place - 1) * steps // len(lessons):
-            progress(place * steps // len(lessons))
+    for place, example in enumerate(examples, start=1):
+        predictor.learn(example.chain, example.iterations, example.features)
+        if place * steps // len(examples) > (place - 1) * steps // len(examples):
+            progress(place * steps // len(examples))
     return predictor.entries()
 
 
-def teaching(samples: Sequence[Sample]) -> list[Sample]:
+def training_samples(samples: Sequence[Sample]) -> list[Sample]:
     """Those that something can be learned from: not the cancelled, preempted, requeued, or killed with their node."""
-    return [sample for sample in samples if sample.state in TEACHING]
+    return [sample for sample in samples if sample.state in TRAINING_STATES]
 
 
-def lessons_of(samples: Sequence[Sample]) -> list[Lesson]:
+def examples_of(samples: Sequence[Sample]) -> list[Example]:
     """What runs teach, each under its keys."""
-    return [Lesson(chain, s.iterations, s.features) for chain, s in zip(_chains(samples), samples, strict=True)]
+    return [Example(chain, s.iterations, s.features) for chain, s in zip(_chains(samples), samples, strict=True)]
 
 
 def _chains(samples: Sequence[Sample]) -> Iterator[Chain]:

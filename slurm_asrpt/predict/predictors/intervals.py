@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from slurm_asrpt.core.conformal import quantile
 from slurm_asrpt.hook.table import Entry, unit_factor
-from slurm_asrpt.predict.predictors.base import Lesson
+from slurm_asrpt.predict.predictors.base import Example
 
 LOW, HIGH = 0.1, 0.9
 WINDOW = 64
 TAIL, MOST = 0.25, 20_000
-"""Which of the lessons the intervals are judged by: this share, the latest, and no more than so many."""
+"""Which of the examples the intervals are judged by: this share, the latest, and no more than so many."""
 STALE = 0.2
 """They are judged in parts, this share of them each, by what was known before the part: predictions are of some age."""
-ENOUGH = 50
+MIN_SCORES = 50
 """With fewer judged runs a kind takes the margins of all."""
 
 Margins = tuple[float, float]
@@ -31,22 +31,22 @@ Kind = tuple[str, int]
 """Level, and 1 for keys with one run, 2 for those with 2-3, 3 for 4-7, and so on."""
 
 
-def with_intervals(entries: Mapping[str, Entry], lessons: Sequence[Lesson]) -> dict[str, Entry]:
-    """The entries with their intervals. lessons: what they were learned from, in the order of the runs' ends."""
-    ranges = _Ranges(entries)
-    judged = min(math.ceil(TAIL * len(lessons)), MOST)
+def with_intervals(entries: Mapping[str, Entry], examples: Sequence[Example]) -> dict[str, Entry]:
+    """The entries with their intervals. examples: what they were learned from, in the order of the runs' ends."""
+    ranges = _ConformalRanges(entries)
+    judged = min(math.ceil(TAIL * len(examples)), MOST)
     part = math.ceil(STALE * judged)
-    for lesson in lessons[: len(lessons) - judged]:
-        ranges.learn(lesson)
-    for first in range(len(lessons) - judged, len(lessons), max(part, 1)):
-        for lesson in lessons[first : first + part]:
-            ranges.judge(lesson)
-        for lesson in lessons[first : first + part]:
-            ranges.learn(lesson)
-    return {key: ranges.around(key, entry) for key, entry in entries.items()}
+    for example in examples[: len(examples) - judged]:
+        ranges.learn(example)
+    for first in range(len(examples) - judged, len(examples), max(part, 1)):
+        for example in examples[first : first + part]:
+            ranges.judge(example)
+        for example in examples[first : first + part]:
+            ranges.learn(example)
+    return {key: ranges.adjusted(key, entry) for key, entry in entries.items()}
 
 
-class _Ranges:
+class _ConformalRanges:
     """The last runs of every key, and by how much their ranges have missed what came next."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
@@ -56,31 +56,31 @@ class _Ranges:
         self._margins: dict[Kind, Margins] = {}
         self._level: dict[str, str] = {}
 
-    def learn(self, lesson: Lesson) -> None:
-        for level, key in lesson.chain:
-            value = self._value(key, lesson)
+    def learn(self, example: Example) -> None:
+        for level, key in example.chain:
+            value = self._value(key, example)
             if value > 0:
                 self._level[key] = level
                 self._runs.setdefault(key, deque(maxlen=WINDOW)).append(value)
 
-    def judge(self, lesson: Lesson) -> None:
+    def judge(self, example: Example) -> None:
         """By how much the range of the key that would have answered misses this run, below and above."""
-        for _, key in lesson.chain:
-            runs, value = self._runs.get(key), self._value(key, lesson)
+        for _, key in example.chain:
+            runs, value = self._runs.get(key), self._value(key, example)
             if runs and value > 0:
                 low, high = _range(runs)
                 self._misses[self._kind(key)].append((math.log(low / value), math.log(value / high)))
                 return
 
-    def _value(self, key: str, lesson: Lesson) -> float:
+    def _value(self, key: str, example: Example) -> float:
         """The run in the unit of the key's entry; 0 where the key has none."""
         unit = self._units.get(key)
         if unit is None:
             return 0.0
-        factor = unit_factor(unit, lesson.features)
-        return lesson.iterations / factor if factor > 0 else 0.0
+        factor = unit_factor(unit, example.features)
+        return example.iterations / factor if factor > 0 else 0.0
 
-    def around(self, key: str, entry: Entry) -> Entry:
+    def adjusted(self, key: str, entry: Entry) -> Entry:
         runs = self._runs[key]
         below, above = self._margin(self._kind(key))
         low, high = _range(runs)
@@ -93,7 +93,7 @@ class _Ranges:
     def _margin(self, kind: Kind) -> Margins:
         if kind not in self._margins:
             misses = self._misses[kind]
-            if len(misses) < ENOUGH:
+            if len(misses) < MIN_SCORES:
                 misses = [miss for some in self._misses.values() for miss in some]
             below, above = zip(*misses, strict=True) if misses else ((0.0,), (0.0,))
             self._margins[kind] = quantile(sorted(below), HIGH), quantile(sorted(above), HIGH)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.profile.block_timing import How
+from slurm_asrpt.profile.block_timing import MeasureOptions
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
 from slurm_asrpt.profile.device_clock import device_name
 from slurm_asrpt.profile.library_tools import torch_models
@@ -82,7 +82,7 @@ def measured(model: Model, device: str, repeats: int, small: bool = False) -> Un
     plan = PLANS[model.key]
     sizes = {"batch": 2} | plan.small if small else {"batch": model.batch // plan.parts}
     images = model.kind is Kind.CONVOLUTIONS
-    how = How(
+    how = MeasureOptions(
         device=device,
         dtype="float32" if images else "bfloat16",
         optimiser="sgd" if images else "adamw",
