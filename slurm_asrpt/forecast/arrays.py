@@ -1,4 +1,5 @@
-"""Tasks of job arrays that are no jobs yet: in a forecast, too, they become jobs as those before them start or end."""
+"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs as earlier tasks start or
+end."""
 
 from __future__ import annotations
 
@@ -11,17 +12,20 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.forecast.sampling import Quantiles
 
 MAX_TASKS = 2000
-"""So many of them, of all arrays, become jobs in one future: it ends where more would, as at the horizon."""
+"""Limit of tasks, over all arrays, that become jobs in one simulated future. The future ends at this limit, as it does
+at the horizon."""
 Task = tuple[Job, float]
-"""And the iterations that it will run."""
+"""A job and the iterations that it will run."""
 
 
 @dataclass(frozen=True)
 class PendingTasks:
-    """Tasks of an array that wait in one record. job, span: of each; the job's id is the array's.
+    """The pending tasks of an array that Slurm keeps in one record. The field names are keys in forecast.json.
 
-    tasks: their numbers in order, as the arguments of ranges, at least one. waiting, running: those of the array that
-    are jobs already. most: so many may run at once, 0 without a bound.
+    job: a template; its id is the array's. span: iterations of each task.
+    tasks: task numbers in order, as arguments of ``range``; at least one.
+    waiting, running: number of the array's tasks that are jobs already.
+    most: limit of tasks that run at the same time; 0 for no limit.
     """
 
     job: Job
@@ -37,9 +41,10 @@ class PendingTasks:
 
     @property
     def asked(self) -> dict[JobId, JobId]:
-        """Tasks whose starts are told, by the names under which they are.
+        """The tasks whose start is reported: the ID to report it under, and the task's own ID.
 
-        The next one under the array's id. The last one under its own, unless no future goes so far.
+        The next task is reported under the array's ID. The last task is reported under its own ID, unless it is
+        beyond MAX_TASKS.
         """
         last = self.task_id(range(*self.tasks[-1])[-1])
         return {self.job.id: self.task_id(self.tasks[0][0])} | ({last: last} if self.count <= MAX_TASKS else {})
@@ -49,14 +54,15 @@ class PendingTasks:
 
 
 class TaskFeed:
-    """Those that are still to come in one future. lengths: the iterations of one task of a rest after the other.
+    """Releases the pending tasks of one simulated future. lengths: for an array, an iterator over the iterations of
+    its tasks.
 
-    over: more would have come than are played.
+    over: whether the limit MAX_TASKS was reached.
     """
 
     def __init__(self, rests: Iterable[PendingTasks], lengths: Callable[[PendingTasks], Iterator[float]]) -> None:
         self._arrays = {str(rest.job.id): _Array(rest, lengths(rest)) for rest in rests}
-        self._changed = list(self._arrays.values())  # of which a task has started or ended since the last ones came
+        self._changed = list(self._arrays.values())  # arrays with a start or an end since the last release
         self._room = MAX_TASKS
         self.over = False
 
@@ -71,11 +77,11 @@ class TaskFeed:
             self._changed.append(array)
 
     def ready(self) -> bool:
-        """Whether some could come, and might start at once: none of those before them waits."""
+        """Whether a task could be released and start now: no earlier task of its array waits."""
         return any(array.room and not array.waiting for array in self._changed)
 
     def release(self) -> Iterator[Task]:
-        """Those that are jobs from now on."""
+        """The tasks that become jobs now."""
         moved, self._changed = self._changed, []
         for array in moved:
             for task in array.release():
@@ -90,7 +96,7 @@ class TaskFeed:
 
 
 class _Array:
-    """waiting, known: its tasks that are jobs, as in ``room``."""
+    """waiting, known: number of its tasks that are jobs, as in ``room``."""
 
     def __init__(self, rest: PendingTasks, lengths: Iterator[float]) -> None:
         self.waiting, self.known = rest.waiting, rest.waiting + rest.running

@@ -1,21 +1,22 @@
-"""Intervals of starts, moved by how those of the latest starts have missed.
+"""Conformal intervals of start times: simulated intervals, adjusted by the errors of recent ones.
 
-Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So every start leaves behind by
-what factor its wait missed each end of what the simulation had said, and an end is moved by a quantile of the latest
-of these misses (split conformal prediction on quantiles: Romano et al. 2019), of those whose simulated wait was the
-most like. Which quantile is itself learned from what was shown: a start beyond an end moves that end's level outwards,
-the others move it a little inwards, so that one in ten lies beyond (adaptive conformal inference: Gibbs and Candès
-2021, equation 2). After KEPT starts older predictions are forgotten.
+Simulated futures are too similar: they do not contain tomorrow's rush. Therefore each start yields a conformity score
+per end of its interval: the logarithm of the actual over the simulated wait. An end is adjusted by a quantile of the
+latest scores (split conformal prediction on quantiles: Romano et al. 2019), taken from those with the most similar
+simulated wait. The level of the quantile is learned from the published intervals: a start beyond an end moves that
+level outwards, any other start moves it slightly inwards, so that one in ten starts lies beyond (adaptive conformal
+inference: Gibbs and Candès 2021, equation 2). Only the last KEPT starts count.
 
-Those who wait long are known last, and the others alone would teach that all start soon. So a job that still waits
-counts, too: it misses by no less than by what it has waited. The quantile is that of Kaplan and Meier (1958); where
-too many still wait beyond what was said of them there is none, and nobody knows an upper end.
+Long waits are observed last; without correction, completed waits alone would suggest that every job starts soon.
+Therefore a job that still waits counts as a censored observation: its score is at least that of its wait so far. The
+quantile is that of Kaplan and Meier (1958). If too many jobs still wait beyond their interval, the quantile does not
+exist and there is no upper end.
 
-The simulation knows who is there and not who comes: starts come later than it says, and seldom earlier. So at first its
-lower end stands, and there is no upper one: of fewer than nine starts it is more than one in ten that the next comes
-later than all of them.
+The simulation knows the jobs that are present, not those to come, so starts are later than simulated and seldom
+earlier. At first, the lower end is the simulated one and there is no upper end: with fewer than nine starts, the chance
+that the next is later than all of them exceeds one in ten.
 
-An interval without an upper end cannot be wrong there: to count it as one that held would make others too narrow.
+An interval without an upper end cannot miss there. Counting it as a success would make other intervals too narrow.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from slurm_asrpt.core.conformal import PSEUDO_OUTCOMES, STEP, TAIL, next_level
 from slurm_asrpt.forecast.survival import kaplan_meier_quantile
 
 KEPT = 100
-"""So many starts are remembered."""
+"""Number of starts that are remembered."""
 NEIGHBORS = 40
-"""So many of them, and of those that wait, say by how much an end is moved."""
+"""Number of scores, of starts and of waiting jobs, that determine an adjustment."""
 MIN_STARTS = math.ceil(1 / TAIL) - 1
-"""So many starts must be known before an upper end is said."""
+"""Number of starts required before an upper end is given."""
 SHORTEST_S = 1.0
-"""Of a wait: Slurm's starts are whole seconds."""
+"""Shortest wait that is distinguished: Slurm's starts are whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartInterval:
-    """When a job starts, seconds; inf beyond the horizon. With 10, 50 and 90% by then."""
+    """Start time of a job, seconds: quantiles at 10, 50 and 90%; inf beyond the horizon."""
 
     earliest: float
     median: float
@@ -48,9 +49,11 @@ class StartInterval:
 
 @dataclass(frozen=True, slots=True)
 class ConformityScore:
-    """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open.
+    """Logarithms of the actual over the simulated wait, for the 10, 50 and 90% quantiles; None if that quantile was
+    infinite. The field names are keys in saved files.
 
-    simulated: the logarithm of the simulated wait itself, in seconds, with 10%. waits: it goes on.
+    simulated: logarithm of the simulated wait in seconds, at 10%. waits: whether the job still waits (a censored
+    score).
     """
 
     earliest: float
@@ -62,9 +65,11 @@ class ConformityScore:
 
 @dataclass(frozen=True, slots=True)
 class StartConformal:
-    """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end.
+    """The adjustment of simulated start times. The field names are keys in saved files.
 
-    waiting: the misses so far of those that have not started.
+    misses: the latest conformity scores, in the order of the starts.
+    low, high: level of the quantile that adjusts either end.
+    waiting: the scores so far of the jobs that still wait.
     """
 
     misses: tuple[ConformityScore, ...] = ()
@@ -73,11 +78,11 @@ class StartConformal:
     waiting: tuple[ConformityScore, ...] = ()
 
     def with_waiting(self, now: float, told: Iterable[tuple[StartInterval, float]]) -> StartConformal:
-        """With those that still wait: what was simulated of them, and when."""
+        """Add the jobs that still wait. told: for each, the simulated interval and when it was simulated."""
         return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in told))
 
     def adjusted(self, start: StartInterval, made: float) -> StartInterval:
-        """What the simulation says at ``made`` seconds, with all three moved, and in order."""
+        """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order."""
         size = _log(start.earliest - made)
         like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:NEIGHBORS]
         earliest = _adjusted(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
@@ -88,7 +93,8 @@ class StartConformal:
         return StartInterval(*sorted((earliest, median, latest)))
 
     def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
-        """After a start at ``began``, of which ``simulated`` was found at ``made`` and ``shown`` was said."""
+        """Learn from a start at ``began``. simulated: the interval simulated at ``made``; shown: the interval
+        that was published."""
         closed = shown.latest < math.inf
         return StartConformal(
             (*self.misses, _score(simulated, made, began))[-KEPT:],
@@ -110,7 +116,7 @@ def _score(simulated: StartInterval, made: float, began: float, waits: bool = Fa
         for time in (simulated.earliest, simulated.median, simulated.latest)
     )
     size = _log(simulated.earliest - made)
-    return ConformityScore(earliest or 0.0, median, latest, size, waits)  # without an earliest there is no estimate
+    return ConformityScore(earliest or 0.0, median, latest, size, waits)  # every estimate has a finite earliest start
 
 
 def _log(wait_s: float) -> float:

@@ -1,7 +1,7 @@
-"""Start times of waiting jobs as 10-90% intervals: quantiles over many possible futures.
+"""Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
 
-In each future every job runs for a length drawn from its interval, and jobs go on coming as they have come lately:
-under a policy that lets short jobs pass, those who come later decide when a long one starts.
+In each future, run times are drawn from the jobs' intervals, and jobs keep arriving as they have lately. Arrivals
+matter: under a policy that lets short jobs overtake, later jobs decide when a long one starts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
 STEP = 10
 SAMPLES, MIN_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
-"""Of 10 k - 1 samples the k-th, 5 k-th and 9 k-th part what comes in 10, 50 and 90%: no interpolation is needed."""
+"""With 10 k - 1 samples, the k-th, 5 k-th and 9 k-th are the 10, 50 and 90% quantiles; no interpolation is needed."""
 HORIZON_S = 86400.0
 BATCH = 100
-"""So many tasks of an array are drawn at a time."""
+"""Number of tasks of an array that are drawn at a time."""
 FIRST_NUMBER = 10**15
-"""Job ids of those to come: after all real ones, which is what ties go by."""
+"""First job ID of simulated arrivals: larger than all real ones, since ties are broken by ID."""
 
 
 def forecast(
@@ -41,14 +41,14 @@ def forecast(
     new_job: Waiting | None = None,
     progress: Callable[[int], object] = lambda drawn: None,
 ) -> dict[JobId, StartInterval]:
-    """An estimate for each waiting job, and of each array's rest for the task that comes next, by the array's id, and
-    for the one that comes last, by its own. None for those that start in too few futures.
+    """Estimate the start of each waiting job, and of pending array tasks: the next one under the array's ID, the
+    last one under its own. Jobs that start in too few futures get no estimate.
 
-    The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` end it before all
-    samples are drawn. The first ones share them: where more come than can ever run no future ends before the horizon,
-    and those who start soon are progress although nobody sees the end of the queue.
-    samples: at least LEAST_SAMPLES.
-    new_job: a job that is submitted at the snapshot's time, and then the only one asked for.
+    The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` run out before all
+    samples are drawn. The first MIN_SAMPLES samples share the budget. This matters on an overloaded cluster, where
+    no future ends before the horizon: jobs at the head of the queue still get an estimate.
+    samples: at least MIN_SAMPLES.
+    new_job: a job that is submitted at the snapshot's time; only its start is estimated then.
     progress: called with the number of samples drawn.
     """
     futures, deadline = _Futures(snapshot, horizon_s, new_job), clock() + budget_s
@@ -93,7 +93,7 @@ class _Futures:
         self._recent = LogNormals([each.span for each in snapshot.recent])
 
     def _all_asked(self) -> dict[JobId, JobId]:
-        """Whose starts count, by the names under which they are progress."""
+        """The jobs whose start is reported: the ID to report it under, and the job's own ID."""
         asked = dict(zip(self._ids, self._ids, strict=True))
         for rest in self._snapshot.arrays:
             asked |= rest.asked
@@ -101,11 +101,11 @@ class _Futures:
 
     @property
     def asked(self) -> Iterable[JobId]:
-        """What is asked for, in the order of what ``play`` returns."""
+        """The IDs to report, in the order of what ``play`` returns."""
         return self._asked.keys()
 
     def play(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
-        """When each job that is asked for starts in one future, inf where it does not."""
+        """Simulate one future: start time of each requested job, inf if it does not start."""
         sampler, running = Sampler(rng), self._snapshot.running
         left_s = [
             min(remaining_length(run.span, run.ran_s, chance), run.limit_s)
@@ -124,7 +124,7 @@ class _Futures:
         return [starts.get(job_id, np.inf) for job_id in asked]
 
     def _arrivals(self, rng: np.random.Generator) -> Iterator[Arrival]:
-        """The recent past over and over, from an instant of it by lot: bursts and mixture stay as they were."""
+        """Repeat the recent arrivals from a random instant on: this preserves bursts and the mix of jobs."""
         recent, window, now = self._snapshot.recent, self._snapshot.window_s, self._snapshot.now
         if not recent or window <= 0:
             return

@@ -1,4 +1,4 @@
-"""One possible future: the policy decides, jobs end and arrive, until those that wait now have started."""
+"""One simulated future: the policy decides, jobs end and arrive, until all requested jobs have started."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ Arrival = tuple[Job, float]
 
 
 class Replay:
-    """One run of it.
+    """The simulation of one future.
 
-    left_s: how long each running job still holds its GPUs, seconds; iterations: what each waiting job will run.
-    arrivals: in the order of their submit times; may never end. asked: whose starts count; None: of all that wait.
-    following: the tasks of arrays that are to come.
+    left_s: remaining run time of each running job, seconds. iterations: of each waiting job.
+    arrivals: in the order of submit times; may be infinite. asked: jobs whose starts count; None for all waiting
+    jobs.
+    following: the feed of pending array tasks.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class Replay:
         heapq.heapify(self._running)
 
     def until(self, horizon: float, keep_going: Callable[[], bool] = lambda: True) -> dict[JobId, float]:
-        """Starts of the jobs asked for, seconds, as far as they come before ``horizon``; fewer if it may not go on."""
+        """Start times (seconds) of the requested jobs that start before ``horizon``. Stops early when
+        ``keep_going`` is false."""
         while len(self.started) < len(self.asked) and (now := self._next_event()) <= horizon and keep_going():
             self.now = now
             self._ends(now)

@@ -1,4 +1,4 @@
-"""What would become of a job that was submitted now: at once, or when, and why not before."""
+"""What would happen to a job that is submitted now: whether and where it would start, or when, and why not earlier."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
 WHAT_IF_ID = JobId(str(FIRST_NUMBER - 1))
-"""Of the new_job: after all real jobs, before those to come."""
+"""ID of the submitted job: after all real jobs, before simulated arrivals."""
 
 
 @dataclass(frozen=True)
 class WhatIfResult:
-    """placement: where it would start at once, else None with the reason and its place in the line.
+    """placement: where the job would start at once; else None, with the reason and its position in the queue.
 
-    alpha_min: seconds per iteration in the best placement, None if the nodes can never hold it.
-    start: 10, 50 and 90%, seconds since the epoch, inf beyond the horizon; None where nothing comes out.
+    alpha_min: seconds per iteration in the best placement; None if no set of nodes can hold the job.
+    start: 10, 50 and 90% quantiles, seconds since the epoch, inf beyond the horizon; None if there is no estimate.
     """
 
     placement: Placement | None
@@ -42,9 +42,9 @@ def simulate_submission(
     budget_s: float = math.inf,
     progress: Callable[[int], object] = lambda drawn: None,
 ) -> WhatIfResult:
-    """Let the policy decide about the job as if it came at the snapshot's time.
+    """Let the policy decide about the job as if it was submitted at the snapshot's time.
 
-    span_for: its iterations, given the seconds of one (of an unseen job a usual time is taken).
+    span_for: iterations of the job, given the seconds of one (a job without a prediction gets a typical run time).
     """
     job = replace(job, id=WHAT_IF_ID, submit_time=snapshot.now)
     best = best_alpha(job, snapshot.nodes, snapshot.fabric) if fits(job, snapshot.nodes) else None
@@ -58,7 +58,7 @@ def simulate_submission(
 
 
 def _decided(snapshot: Snapshot, job: Job) -> tuple[Placement | None, Reason | None, int | None]:
-    """Where it starts now; or why it does not, and its place in the line."""
+    """The placement if the job starts now; else the reason and its position in the queue."""
     policy = snapshot.make_policy()
     policy.submitted(job, snapshot.now)
     for decision in policy.decide(snapshot.view(), snapshot.now):

@@ -1,4 +1,4 @@
-"""How good predictions are, told in the order of time: what is judged was never learned from."""
+"""Evaluation of predictors in the order of time: no prediction uses a run that had not ended by then."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.predictors import Example, fit
 
 NEAR = 0.1
-"""A prediction is near if it is off by at most this share of the truth."""
+"""A prediction counts as near if its relative error is at most this share."""
 
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """One run, when it was submitted and when it ended, seconds on one clock. trains: else it is only judged."""
+    """One run, its submission and its end, seconds on one clock. trains: whether predictors learn from it, or it is
+    only evaluated."""
 
     example: Example
     submit: float
@@ -31,11 +32,12 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class Score:
-    """jobs: how many were judged. mae: mean absolute error, iterations; an unseen job counts as predicted 0.
+    """jobs: number evaluated. mae: mean absolute error, iterations; a job without a prediction counts as predicted
+    0.
 
-    near, unseen: shares of the jobs. inside: share of the predicted jobs within their 10-90% interval as asrptd tells
-    it when they are submitted; width: the median of upper over lower end. table_inside, table_width: of the intervals
-    in the table, from which these follow. All four nan for no predicted job.
+    near, unseen: shares of the jobs. inside: share of the predicted jobs within the 10-90% interval that asrptd
+    shows at submission; width: median ratio of upper to lower end. table_inside, table_width: the same for the
+    unadjusted intervals of the table. All four are nan if no job has a prediction.
     """
 
     jobs: int
@@ -49,7 +51,8 @@ class Score:
 
 
 def evaluation_runs(runs: Sequence[Run], teaching: Collection[str]) -> list[EvaluationRun]:
-    """The history's runs with a group and iterations, in the order of their submission. teaching: states."""
+    """The history's runs with a group and iterations, in the order of submission. teaching: states of runs to learn
+    from."""
     cases = [
         EvaluationRun(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
         for run in runs
@@ -71,9 +74,10 @@ def evaluate_predictor(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Score:
-    """Predict ``cases[first:]`` from what had ended before, and compare.
+    """Predict ``cases[first:]`` from the runs that had ended before, and compare.
 
-    cases: in the order of submission. every_s: learn anew so often, seconds; None: once, before the first of them.
+    cases: in the order of submission. every_s: interval between fits, seconds; None: fit once, before the first of
+    them.
     progress: called with the number of jobs predicted.
     """
     by_end = sorted(cases, key=lambda case: case.end)
@@ -93,13 +97,13 @@ def evaluate_predictor(
 
 
 class _OnlineIntervals:
-    """What asrptd would have told of each job, with the misses of those that had ended by then."""
+    """The intervals that asrptd would have shown for each job, adjusted by the runs that had ended by then."""
 
     def __init__(self) -> None:
         self._misses = RunConformal()
         self._under_way: list[
             tuple[float, int, EvaluationRun, Answer]
-        ] = []  # a heap: the number keeps ties from comparing cases
+        ] = []  # a heap; the number breaks ties, so that runs are never compared
         self._count = 0
 
     def told(self, case: EvaluationRun, given: Answer) -> Answer:
@@ -125,9 +129,9 @@ def _ended(by_end: Sequence[EvaluationRun], now: float) -> int:
 
 
 def score(answers: Sequence[Answer], told: Sequence[Answer], truth: Sequence[float]) -> Score:
-    """told: the answers with the intervals that asrptd tells. Raises ValueError for no jobs."""
+    """told: the answers with the adjusted intervals. Raises ValueError if there are no jobs."""
     if not truth:
-        raise ValueError("no job is left to judge predictions by")
+        raise ValueError("no job is left to evaluate predictions with")
     pairs = list(zip(answers, truth, strict=True))
     seen = sum(given.iterations > 0 for given in answers)
     (inside, width), (table_inside, table_width) = (_intervals(each, truth) for each in (told, answers))
@@ -144,7 +148,7 @@ def score(answers: Sequence[Answer], told: Sequence[Answer], truth: Sequence[flo
 
 
 def _intervals(answers: Sequence[Answer], truth: Sequence[float]) -> tuple[float, float]:
-    """Share of the predicted jobs that lie inside, and the median of upper over lower end; nan without any."""
+    """Share of the predicted jobs inside the interval, and median ratio of its ends; nan if no job has a prediction."""
     seen = [(given, true) for given, true in zip(answers, truth, strict=True) if given.iterations]
     if not seen:
         return math.nan, math.nan

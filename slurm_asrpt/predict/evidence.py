@@ -1,4 +1,4 @@
-"""What a prediction rests on: each key of the chain, what the table knows under it, and the past runs behind that."""
+"""The evidence for a prediction: each key of the chain, its entry in the table, and the past runs behind it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """What is predicted for: the fields of ``predict.keys.keys_of``."""
+    """What a prediction is made for: the fields of ``hook.keys.keys_of``."""
 
     group: str
     program: str
@@ -31,7 +31,7 @@ class PredictionInput:
 
 @dataclass(frozen=True)
 class Level:
-    """One key of the chain. entry: what the table holds under it, None for nothing. runs: past ones of that key."""
+    """One key of the chain. entry: its entry in the table, or None. runs: number of past runs with that key."""
 
     name: str
     key: str
@@ -42,9 +42,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Evidence:
-    """runs: the latest that the answering level (without one: the group) learns from, MOST_RUNS at most.
+    """runs: the latest runs that the answering level (or the group, if no level answers) learns from; at most
+    MAX_RUNS.
 
-    adjusted: the interval that asrptd goes by, of the answer's; 0 and 0 where there is none.
+    adjusted: the answer's interval as asrptd uses it; (0, 0) if there is none.
     """
 
     answer: Answer
@@ -56,7 +57,7 @@ class Evidence:
 def evidence(
     subject: PredictionInput, entries: Mapping[str, Entry], history: History, conformal: RunConformal
 ) -> Evidence:
-    """Why this is predicted. entries: of the active model. conformal: of the same history. Raises HistoryError."""
+    """Explain a prediction. entries: of the active model. conformal: of the same history. Raises HistoryError."""
     found = answer(subject.keys, subject.features, entries.get)
     levels = tuple(
         Level(name, key, entries.get(key), history.count(*_sharing(subject, name)), name == found.level)
@@ -72,7 +73,7 @@ def evidence(
 
 
 def _sharing(subject: PredictionInput, level: str) -> tuple[str, tuple[str | int, ...]]:
-    """The condition, and its values, of the runs that teach something under the key of this level."""
+    """SQL condition and values that select the runs that this level's key learns from."""
     user = ("uid = ?", subject.uid)
     group = ("group_id = ?", subject.group)
     exact = (user, group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))

@@ -1,4 +1,4 @@
-"""Predictors by name, and the one that fits them to a history."""
+"""Predictors by name, and the function that fits them to a history."""
 
 from slurm_asrpt.history.store import TRAINING_STATES
 from slurm_asrpt.predict.predictors import backoff, by_group  # noqa: F401  (imported to register themselves)

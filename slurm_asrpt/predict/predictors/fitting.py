@@ -15,10 +15,11 @@ FORESTS = {"forest": fit_columns, "forest-sklearn": fit_rows}
 
 
 def fit(name: str, examples: Sequence[Example], trees: int, seed: int, progress: Progress = silent) -> dict[str, Entry]:
-    """The entries of all keys that the predictor ``name`` answers under; same examples and seed, same entries.
+    """Entries of all keys that the predictor ``name`` answers under; the same examples and seed give the same
+    entries.
 
-    examples: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in all.
-    Raises ValueError for an unknown predictor.
+    examples: in the order of the runs' ends. progress: called with the steps done, of ``trees`` in total. Raises
+    ValueError for an unknown predictor.
     """
     if name in FORESTS:
         entries = _forest(name, examples, trees, seed, progress)
@@ -45,17 +46,17 @@ def _others(name: str, examples: Sequence[Example], steps: int, progress: Progre
 
 
 def training_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """Those that something can be learned from: not the cancelled, preempted, requeued, or killed with their node."""
+    """The samples to learn from: not those canceled, preempted, requeued, or killed with their node."""
     return [sample for sample in samples if sample.state in TRAINING_STATES]
 
 
 def examples_of(samples: Sequence[Sample]) -> list[Example]:
-    """What runs teach, each under its keys."""
+    """The training examples of these runs, with their keys."""
     return [Example(chain, s.iterations, s.features) for chain, s in zip(_chains(samples), samples, strict=True)]
 
 
 def _chains(samples: Sequence[Sample]) -> Iterator[Chain]:
-    """The keys of each run. Most are their group's same again, and making keys costs more than remembering them."""
+    """The keys of each run. Most runs repeat their group, and a lookup is cheaper than computing keys."""
     known: dict[tuple[object, ...], Chain] = {}
     for s in samples:
         what = (s.group, s.program, s.user, s.gpus, *s.features.items())

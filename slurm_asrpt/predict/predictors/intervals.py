@@ -1,9 +1,10 @@
-"""The 10-90% interval of every entry: as wide as what its runs and its likes have really done.
+"""The 10-90% interval of each entry, calibrated on what its runs and similar runs actually did.
 
-A key's own interval is that of its last WINDOW runs. With few runs it is too narrow, and groups drift; so it is moved
-on either side by what would have caught nine in ten of the latest runs, each judged by what had been known for a while
-(split conformal prediction: Vovk et al. 2005, section 4.2; on quantiles: Romano et al. 2019), separately for every
-level, and for keys with few and with many runs. All in logarithms: a run is wrong by a factor, not by a number.
+A key's own interval comes from its last WINDOW runs. With few runs it is too narrow, and groups drift. Therefore each
+end is moved by the margin that would have covered nine in ten of the latest runs, each scored with what was known some
+time before (split conformal prediction: Vovk et al. 2005, section 4.2; on quantiles: Romano et al. 2019). Margins are
+computed per level, and separately for keys with few and with many runs. All in logarithms: the error of a prediction is
+a factor, not a difference.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from slurm_asrpt.predict.predictors.base import Example
 LOW, HIGH = 0.1, 0.9
 WINDOW = 64
 TAIL, MOST = 0.25, 20_000
-"""Which of the examples the intervals are judged by: this share, the latest, and no more than so many."""
+"""The calibration set: this share of the examples, the latest, and at most MOST of them."""
 STALE = 0.2
-"""They are judged in parts, this share of them each, by what was known before the part: predictions are of some age."""
+"""Calibration goes in parts of this share, each scored with what was known before it: real predictions are of some age.
+"""
 MIN_SCORES = 50
-"""With fewer judged runs a kind takes the margins of all."""
+"""A kind with fewer scores gets the margins of all."""
 
 Margins = tuple[float, float]
 Kind = tuple[str, int]
@@ -40,14 +42,14 @@ def with_intervals(entries: Mapping[str, Entry], examples: Sequence[Example]) ->
         ranges.learn(example)
     for first in range(len(examples) - judged, len(examples), max(part, 1)):
         for example in examples[first : first + part]:
-            ranges.judge(example)
+            ranges.score(example)
         for example in examples[first : first + part]:
             ranges.learn(example)
     return {key: ranges.adjusted(key, entry) for key, entry in entries.items()}
 
 
 class _ConformalRanges:
-    """The last runs of every key, and by how much their ranges have missed what came next."""
+    """The last runs of every key, and the conformity scores of their ranges."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._units = {key: entry.unit for key, entry in entries.items()}
@@ -63,8 +65,8 @@ class _ConformalRanges:
                 self._level[key] = level
                 self._runs.setdefault(key, deque(maxlen=WINDOW)).append(value)
 
-    def judge(self, example: Example) -> None:
-        """By how much the range of the key that would have answered misses this run, below and above."""
+    def score(self, example: Example) -> None:
+        """Score this run, below and above, against the range of the key that would have answered."""
         for _, key in example.chain:
             runs, value = self._runs.get(key), self._value(key, example)
             if runs and value > 0:
@@ -73,7 +75,7 @@ class _ConformalRanges:
                 return
 
     def _value(self, key: str, example: Example) -> float:
-        """The run in the unit of the key's entry; 0 where the key has none."""
+        """The run in the unit of the key's entry; 0 if the key has none."""
         unit = self._units.get(key)
         if unit is None:
             return 0.0
