@@ -84,12 +84,12 @@ class StartConformal:
     def adjusted(self, start: StartInterval, made: float) -> StartInterval:
         """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order."""
         size = _log(start.earliest - made)
-        like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:NEIGHBORS]
-        earliest = _adjusted(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
-        median = _adjusted(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
+        like = sorted((*self.misses, *self.waiting), key=lambda score: abs(score.simulated - size))[:NEIGHBORS]
+        earliest = _adjusted(start.earliest, made, ((score.earliest, score.waits) for score in like), self.low)
+        median = _adjusted(start.median, made, ((score.median, score.waits) for score in like), 0.5)
         latest = math.inf
         if len(self.misses) >= MIN_STARTS:
-            latest = _adjusted(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
+            latest = _adjusted(start.latest, made, ((score.latest, score.waits) for score in like), self.high)
         return StartInterval(*sorted((earliest, median, latest)))
 
     def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
@@ -103,8 +103,8 @@ class StartConformal:
         )
 
 
-def _adjusted(time: float, made: float, misses: Iterable[tuple[float | None, bool]], level: float) -> float:
-    known = [(miss, waits) for miss, waits in misses if miss is not None]
+def _adjusted(time: float, made: float, scores: Iterable[tuple[float | None, bool]], level: float) -> float:
+    known = [(score, waits) for score, waits in scores if score is not None]
     by = kaplan_meier_quantile(sorted([*known, *PSEUDO_OUTCOMES * [(0.0, False)]]), level)
     return made + (time - made) * math.exp(by) if by < math.inf else math.inf
 

@@ -1,10 +1,10 @@
-"""Runs from elsewhere into the history: sacct's, and those of the simulator's traces.
+"""Import of runs into the history: from sacct, and from traces that the simulator reads.
 
-Rows are taken in batches, each wholly or not at all, so that an interrupted import keeps what it has done, and one
-that is run again adds nothing. What asrptd has recorded itself is never overwritten.
+Rows are imported in batches, each completely or not at all. An interrupted import keeps the batches so far, and it is
+safe to run an import repeatedly. Runs that asrptd recorded itself are never overwritten.
 
-Without a profile iterations are seconds, as for asrptd's own runs (decision 2). A job with a profile teaches nothing
-here: how long its iterations took depends on its placement, which sacct does not tell by GPU.
+Without a profile, iterations are seconds, as for asrptd's own runs (decision 2). A job with a profile teaches nothing
+here: the duration of its iterations depends on its placement, and sacct does not report placement by GPU.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ from slurm_asrpt.traces.trace import numbers
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S
-"""What sacct is asked for at a time: its answer is held in memory."""
+"""Time span of one sacct query: its answer is held in memory."""
 OVERLAP_S = DAY_S
-"""How far a later import looks back behind the last one: slurmdbd may hear of an end late."""
+"""How far a later import looks back behind the last one: slurmdbd may learn of an end late."""
 FIRST_S = 365 * DAY_S
 FIELDS = ("JobID", "UID", "ExitCode", *SACCT_FIELDS[1:])
-"""What to ask sacct for; JobName stays last."""
+"""Fields to query from sacct; JobName stays last."""
 TOO_OLD = "older than predict.keep_days"
 FUTURE = "ends in the future"
 TOLERATED_S = 300
-"""By so much a clock of the cluster may be ahead of ours."""
+"""How far the cluster's clocks may be ahead of ours."""
 
 
 @dataclass
 class Counts:
-    """What became of the rows. there: nothing new in them. skipped: by reason."""
+    """Number of rows by outcome. there: nothing new in them. skipped: by reason. The field names are keys of
+    ``--json``."""
 
     read: int = 0
     added: int = 0
@@ -67,7 +68,7 @@ class Counts:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def include(self, other: Counts) -> None:
-        """Add those of another."""
+        """Add the counts of another batch."""
         self.read += other.read
         self.added += other.added
         self.updated += other.updated
@@ -76,10 +77,10 @@ class Counts:
 
 
 class Importer:
-    """Takes rows into a history and counts. oldest: runs that ended before it are skipped (``oldest_kept``).
+    """Imports rows into a history and counts them. oldest: runs that ended earlier are skipped (``oldest_kept``).
 
-    now: so are those that end after it, which would stay the latest for long; None: none are.
-    history: None for one that is not there yet. write: False only counts.
+    history: None if it does not exist yet. write: False only counts.
+    now: runs that end after it are skipped, since they would stay the latest for long; None: none are.
     """
 
     def __init__(self, history: History | None, oldest: int = 0, write: bool = True, now: float | None = None) -> None:
@@ -89,7 +90,7 @@ class Importer:
         self._unwritten: dict[Key, Run] = {}
 
     def add_batch(self, rows: Sequence[Row]) -> None:
-        """One batch. Raises HistoryError."""
+        """Import one batch. Raises HistoryError."""
         counts = Counts(read=len(rows))
         runs = [run for row in rows if (run := self._wanted(row, counts))]
         before = self._before({run.key for run in runs})
@@ -102,7 +103,7 @@ class Importer:
             self.history.add(fresh.values())
         else:
             self._unwritten |= fresh
-        self.counts.include(counts)  # not before: of a batch that is interrupted nothing is kept
+        self.counts.include(counts)  # only now: an interrupted batch leaves nothing behind
 
     def _before(self, keys: set[Key]) -> dict[Key, Run]:
         stored = self.history.find(keys) if self.history else {}
@@ -121,7 +122,7 @@ class Importer:
 
 
 def _is_new(run: Run, known: Run | None, counts: Counts) -> bool:
-    """Whether there is anything in a run to write."""
+    """Whether the run has something new to write; counts it."""
     if known is None:
         counts.added += 1
     elif known.origin is Origin.ASRPTD or row_of(known) == row_of(run):
@@ -133,7 +134,7 @@ def _is_new(run: Run, known: Run | None, counts: Counts) -> bool:
 
 
 def import_rows(rows: Iterable[Row], into: Importer, progress: Callable[[int], None] = lambda read: None) -> None:
-    """Take rows in batches; ``progress`` hears after each how many were read."""
+    """Import rows in batches; ``progress`` is called after each with the number of rows read."""
     remaining = iter(rows)
     while batch := list(islice(remaining, BATCH)):
         into.add_batch(batch)
@@ -147,10 +148,12 @@ def import_sacct(
     now: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Ask sacct window by window; a mark in the history says up to when that is done. Raises SlurmError, HistoryError.
+    """Query sacct window by window; a mark in the history records how far the import got. Raises SlurmError,
+    HistoryError.
 
-    partitions: separated by commas. since: where to begin, else a little before the mark, a year ago without one.
-    progress: hears how many windows of how many are done.
+    partitions: separated by commas. since: where to begin; default: a little before the mark, or a year ago without
+    one.
+    progress: called with the number of windows done and the total.
     """
     mark = f"sacct {partitions}"
     reached = into.history.mark(mark) if into.history else 0
@@ -168,12 +171,12 @@ def import_sacct(
 
 
 def _local(instant: int) -> str:
-    """As sacct takes times: local ones, without a zone."""
+    """A time as sacct reads it: local, without a zone."""
     return datetime.fromtimestamp(instant).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def sacct_file_rows(path: Path) -> Iterator[Row]:
-    """The runs in a file of what sacct printed. Raises InputError."""
+    """The runs in a file of sacct output. Raises InputError."""
     text = accounting.read_text(path)
     try:
         yield from sacct_rows(text.rstrip("\n").split("\n"))
@@ -187,7 +190,7 @@ def trace_file_rows(path: Path, fmt: str, processors_as_gpus: bool, begin: int) 
 
 
 def sacct_rows(text: Iterable[str], separator: str = "|") -> Iterator[Row]:
-    """The runs in what sacct printed, titles first. Raises InputError for missing columns."""
+    """The runs in sacct output, header line first. Raises InputError for missing columns."""
     rows = read_raw(text, separator)
     for reason, count in rows.faults.items():
         yield from [Skipped(reason)] * count
@@ -207,7 +210,7 @@ def sacct_rows(text: Iterable[str], separator: str = "|") -> Iterator[Row]:
 
 
 def _of_sacct(row: Any) -> Row:
-    """A run of the columns of ``columns_of`` and those of ``sacct_rows``."""
+    """A run from the columns of ``columns_of`` and of ``sacct_rows``."""
     why = _unusable(row)
     if why:
         return Skipped(why)
@@ -233,13 +236,13 @@ def _of_sacct(row: Any) -> Row:
     )
     if tag is None:
         return run
-    if tag.profile:  # seconds are no iterations of a job with a profile
+    if tag.profile:  # seconds are not iterations of a job with a profile
         run = replace(run, iterations=0, iterations_source=Source.NONE)
     return with_tag(run, tag)
 
 
 def _unusable(row: Any) -> str:
-    """Why a row of sacct is no run that we could learn from; empty if it is one."""
+    """Why a row of sacct is not a run to learn from; empty if it is one."""
     if "+" in row.job_id:
         return COMPONENT
     if not row.begun:
@@ -252,7 +255,7 @@ def _unusable(row: Any) -> str:
 
 
 def _exit_code(text: str) -> int:
-    """Of ``CODE:SIGNAL``."""
+    """The exit code in ``CODE:SIGNAL``."""
     code = text.partition(":")[0]
     return int(code) if code.isascii() and code.isdigit() and len(code) < 10 else 0
 
@@ -265,10 +268,10 @@ _STATES = {
 
 
 def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
-    """The jobs of a trace. begin: when its first job was submitted, seconds since the epoch.
+    """The jobs of a trace. begin: submission of its first job, seconds since the epoch.
 
-    Job ids get the trace's name in front, users a number of their own (``foreign_uid``); a status that a trace does not
-    tell counts as completed.
+    Job IDs get the trace's name as a prefix, users a foreign user ID (``foreign_uid``). A missing status counts as
+    completed.
     """
     for reason, count in (*trace.left_out.items(), *trace.merged.items()):
         yield from [Skipped(reason)] * count

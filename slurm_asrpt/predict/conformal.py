@@ -40,20 +40,20 @@ REMEMBERED, REMEMBERED_S = 5000, 30 * 86400
 
 @dataclass
 class _AdaptiveScores:
-    """misses: conformity scores (lower, upper end) of the last runs. low, high: quantile level that adjusts each
+    """scores: conformity scores (lower, upper end) of the last runs. low, high: quantile level that adjusts each
     end."""
 
-    misses: deque[Offsets] = field(default_factory=lambda: deque(maxlen=KEPT))
+    scores: deque[Offsets] = field(default_factory=lambda: deque(maxlen=KEPT))
     low: float = TAIL
     high: float = 1 - TAIL
 
     def offsets(self, doubt: Offsets) -> Offsets:
-        below, above = zip(*self.misses, *PSEUDO_OUTCOMES * [doubt], strict=True)
+        below, above = zip(*self.scores, *PSEUDO_OUTCOMES * [doubt], strict=True)
         return quantile(sorted(below), self.low), quantile(sorted(above), self.high)
 
-    def learn(self, miss: Offsets, beyond: tuple[bool, bool]) -> None:
+    def learn(self, score: Offsets, beyond: tuple[bool, bool]) -> None:
         """beyond: whether the run was below, or above, the interval that would have been shown just before it ended."""
-        self.misses.append(miss)
+        self.scores.append(score)
         self.low = next_level(self.low, -STEP * (beyond[0] - TAIL))
         self.high = next_level(self.high, STEP * (beyond[1] - TAIL))
 
@@ -70,10 +70,10 @@ class RunConformal:
     def of_history(cls, history: History, now: float) -> RunConformal:
         """Learn from the latest runs that asrptd recorded itself. Raises HistoryError."""
         known = "end_time >= ? AND origin = ? AND predicted_high > 0"
-        misses = cls()
+        learned = cls()
         for run in reversed(history.runs_where(known, (now - REMEMBERED_S, Origin.ASRPTD.value), REMEMBERED)):
-            misses.learn_run(run)
-        return misses
+            learned.learn_run(run)
+        return learned
 
     def adjusted(self, user: Hashable, low: float, middle: float, high: float) -> tuple[float, float]:
         """The interval to show, given that of a table entry or tag. It always contains the middle."""
@@ -92,12 +92,12 @@ class RunConformal:
         """Learn from a run that ended after ``truth`` iterations; the other values are its prediction in a
         table or tag."""
         low = min(max(low, 1.0), middle)
-        miss = math.log(truth / low), math.log(truth / max(high, middle))
+        score = math.log(truth / low), math.log(truth / max(high, middle))
         told = (self._of(offsets_of) for offsets_of in (None, user))
         everybody, own = (_beyond(truth, *with_offsets(offsets, low, middle, high)) for offsets in told)
-        self._everybody.learn(miss, everybody)
+        self._everybody.learn(score, everybody)
         followed = self._users.pop(user, None) or _AdaptiveScores()
-        followed.learn(miss, own)
+        followed.learn(score, own)
         self._users[user] = followed
         if len(self._users) > MAX_USERS:
             del self._users[next(iter(self._users))]

@@ -100,7 +100,7 @@ class _OnlineIntervals:
     """The intervals that asrptd would have shown for each job, adjusted by the runs that had ended by then."""
 
     def __init__(self) -> None:
-        self._misses = RunConformal()
+        self._conformal = RunConformal()
         self._under_way: list[
             tuple[float, int, EvaluationRun, Answer]
         ] = []  # a heap; the number breaks ties, so that runs are never compared
@@ -109,13 +109,13 @@ class _OnlineIntervals:
     def told(self, case: EvaluationRun, given: Answer) -> Answer:
         while self._under_way and self._under_way[0][0] <= case.submit:
             _, _, ended, said = heapq.heappop(self._under_way)
-            self._misses.learn(_user(ended), said.low, said.iterations, said.high, ended.example.iterations)
+            self._conformal.learn(_user(ended), said.low, said.iterations, said.high, ended.example.iterations)
         if not given.iterations:
             return given
         if case.trains:
             self._count += 1
             heapq.heappush(self._under_way, (case.end, self._count, case, given))
-        low, high = self._misses.adjusted(_user(case), given.low, given.iterations, given.high)
+        low, high = self._conformal.adjusted(_user(case), given.low, given.iterations, given.high)
         return replace(given, low=math.floor(low), high=math.ceil(high))
 
 

@@ -1,9 +1,9 @@
-"""Times the blocks of a torch model on this machine. Needs torch: the extra ``profile``.
+"""Time the blocks of a torch model on this machine. Needs torch: the extra ``profile``.
 
-A forward pass of the model shows each block's inputs. Then, round after round (rounds.py), each block runs by itself on
-those inputs in the model's order, forward and backward, then the optimiser's step for all; and once a round a whole
-iteration runs, so that both see the same machine. Medians count. The batch is on the device from the beginning: what a
-data loader takes does not count. The code for GPUs has not been run on one yet.
+A forward pass of the model records each block's inputs. Then, round after round (block_timing.py), each block runs by
+itself on those inputs in the model's order, forward and backward, followed by the optimizer's step for all; and once
+per round a whole iteration runs, so that both see the same conditions. Results are medians. The batch stays on the
+device: the time of a data loader does not count.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class ProgressCallback(Protocol):
-    """Called with what is done, a word on where it stands, and the total."""
+    """Called with the work done, a note on its position, and the total."""
 
     def __call__(self, done: float, note: str = "", of: float | None = None, /) -> None: ...
 
 
 def training_setup(made: Any) -> TrainingSetup:
-    """What a factory returned: (module, batch) or (module, batch, loss function of the output). Raises InputError."""
+    """Check what a factory returned: (module, batch) or (module, batch, loss function of the output). Raises
+    InputError."""
     if not isinstance(made, (tuple, list)) or len(made) not in (2, 3) or not isinstance(made[0], torch.nn.Module):
         raise InputError("the factory must return (module, batch) or (module, batch, loss), a torch module first")
     if len(made) == 3 and not callable(made[2]):
-        raise InputError("the factory's third must be a function: the loss of the model's output")
+        raise InputError("the factory's third value must be a function: the loss of the model's output")
     loss = made[2] if len(made) == 3 else lambda output: sum(t.float().mean() for t in tensors(output))
     return TrainingSetup(made[0], made[1], loss)
 
@@ -54,7 +55,7 @@ def training_setup(made: Any) -> TrainingSetup:
 def measure(
     make: Callable[[], Any], name: str, origin: str, options: MeasureOptions, tell: ProgressCallback
 ) -> UncutFile:
-    """The blocks of the model that ``make`` builds. Raises InputError."""
+    """Measure the blocks of the model that ``make`` builds. Raises InputError."""
     if not options.layers:
         return measure_both(make, name, origin, options, tell)[0]
     _check(options)
@@ -67,7 +68,7 @@ def measure(
 def measure_both(
     make: Callable[[], Any], name: str, origin: str, options: MeasureOptions, tell: ProgressCallback
 ) -> tuple[UncutFile, IterationTimes]:
-    """All blocks, and whole iterations between them. Raises InputError."""
+    """Measure all blocks, interleaved with whole iterations. Raises InputError."""
     _check(options)
     with _memory(options):
         return _measure_all(placed(training_setup(make()), options.device, options), name, origin, options, tell)
@@ -75,21 +76,21 @@ def measure_both(
 
 def _check(options: MeasureOptions) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch sees no GPU here; run inside of a job that has one, or --device cpu")
+        raise InputError("--device cuda: torch sees no GPU here; run it in a job with a GPU, or use --device cpu")
 
 
 @contextmanager
 def _memory(options: MeasureOptions) -> Iterator[None]:
-    """What a GPU has no memory for is told so."""
+    """Turn a GPU's out-of-memory error into an InputError with a remedy."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
         smaller = "a smaller --batch" if options.layers else "a smaller --batch, or --layers K/N"
-        raise InputError(f"the GPU's memory is too small for it; try --dtype bfloat16, {smaller}") from None
+        raise InputError(f"the GPU's memory is too small for the model; try --dtype bfloat16, {smaller}") from None
 
 
 def placed(found: TrainingSetup, device: str, options: MeasureOptions) -> TrainingSetup:
-    """With module and batch on the device, in the dtype."""
+    """Move module and batch to the device, in the dtype."""
     dtype = DTYPES[options.dtype]
 
     def place(tensor: Any) -> Any:
@@ -120,18 +121,19 @@ def _measure_all(
 
 
 def _check_training(model: TrainingSetup, output: Any) -> None:
-    """Raises InputError where nothing can be trained."""
+    """Raises InputError if nothing can be trained."""
     if not any(parameter.requires_grad for parameter in model.module.parameters()):
-        raise InputError("no parameter of the model wants a gradient: nothing of it is trained; leave some unfrozen")
+        raise InputError("no parameter of the model requires a gradient: nothing is trained; unfreeze some")
     loss = model.loss(output)
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise InputError("the loss must be a tensor of one number with a gradient; return such a function third")
+        raise InputError("the loss must be a scalar tensor with a gradient; return such a function as the third value")
 
 
 def _measure_some(
     model: TrainingSetup, name: str, origin: str, options: MeasureOptions, tell: ProgressCallback
 ) -> UncutFile:
-    """K of the N like layers, one at a time, and all that is like no other; the rest of the N gets their medians."""
+    """Measure K of the N like layers, one at a time, and every other block; the rest of the N layers get the
+    medians."""
     assert options.layers is not None  # noqa: S101
     pieces, _ = trace(model.module, model.inputs)
     like = _like_layers(pieces, options.layers[1])
@@ -151,7 +153,7 @@ def _measure_some(
 
 
 def _by_itself(piece: TracedBlock, options: MeasureOptions) -> Block:
-    """A piece of the meta device, with memory that is free again afterwards."""
+    """Measure a piece of the meta device; its memory is freed afterwards."""
     made = _materialised(piece, options)
     made.kept_bytes = kept_bytes(made)
     alone = BlockTimer([made], options)
@@ -161,20 +163,20 @@ def _by_itself(piece: TracedBlock, options: MeasureOptions) -> Block:
 
 
 def _like_layers(pieces: Sequence[TracedBlock], count: int) -> list[int]:
-    """Which pieces are the ``count`` like ones. Raises InputError."""
+    """The positions of the ``count`` like layers. Raises InputError."""
     shapes = [piece.shape for piece in pieces]
     found = sorted({shapes.count(shape) for shape in shapes if shapes.count(shape) > 1}, reverse=True)
     for shape in shapes:
         if shapes.count(shape) == count:
             return [number for number, other in enumerate(shapes) if other == shape]
     if not found:
-        raise InputError("--layers: no two layers of the model are alike; leave it out")
+        raise InputError("--layers: no two layers of the model are alike; omit the option")
     known = " and ".join(map(str, found))
     raise InputError(f"--layers: the model has {known} like layers, not {count}; write K/{found[0]}")
 
 
 def _materialised(piece: TracedBlock, options: MeasureOptions) -> TracedBlock:
-    """A piece of the meta device with memory and values of its own; whole numbers are rows of its embeddings."""
+    """A piece of the meta device with memory and random values; integers are rows of its embeddings."""
     rows = min((m.num_embeddings for m in piece.module.modules() if isinstance(m, torch.nn.Embedding)), default=1)
     module = copy.deepcopy(piece.module).to_empty(device=options.device)
     with torch.no_grad():

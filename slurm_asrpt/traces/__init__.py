@@ -1,6 +1,6 @@
-"""Traces of jobs: what ran where, as clean columns, whatever file it came from.
+"""Traces of jobs as clean columns, whatever file they come from.
 
-Importing this registers every format; the order of the imports is the order in which a file is tried.
+Importing this package registers every format; the order of the imports is the order in which formats are tried.
 """
 
 from slurm_asrpt.traces import canonical, pai, published, swf, sacct, csv_columns  # noqa: F401, I001

@@ -1,6 +1,7 @@
-"""Our own kind of file: what ``asrpt-sim import`` writes and reads back without loss, with what was left out.
+"""The native trace format: ``asrpt-sim import`` writes it, and it is read back without loss, including what was left
+out.
 
-A CSV file with the columns of ``base.COLUMNS``; before the titles stands one line, ``# asrpt-trace 1 {JSON}``, with the
+A CSV file with the columns of ``trace.COLUMNS``. The line before the header, ``# asrpt-trace 1 {JSON}``, holds the
 trace's name, the time of day of its first job, and how many rows of the source were left out, merged or changed.
 """
 
@@ -29,7 +30,7 @@ def _is_ours(found: TraceFile) -> bool:
 
 @register("asrpt", "what `asrpt-sim import` writes", _is_ours)
 def read(found: TraceFile, options: ReadOptions) -> Trace:
-    """A trace as it was written; without the line before the titles, as clean rows of unknown origin."""
+    """A trace as it was written; without the first line, clean rows of unknown origin."""
     with lines(found.path) as opened:
         first = next(opened, "")
         known = _known(first) if first.startswith(MARK) else {}
@@ -56,22 +57,22 @@ def _known(line: str) -> Mapping[str, Any]:
 
 
 def _counts(found: Any) -> dict[str, int]:
-    """Counts by words; whatever else may stand there is not taken."""
+    """Counts by text; ignores anything else."""
     pairs = found.items() if isinstance(found, dict) else ()
     return {str(k): v for k, v in pairs if isinstance(v, int) and not isinstance(v, bool) and 0 < v < 10**12}
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write the trace as CSV, gzipped if the name ends in .gz; the file is there whole or not at all.
+    """Write the trace as CSV, gzipped if the name ends in .gz. The file is written atomically.
 
-    Raises InputError where it cannot be written.
+    Raises InputError if it cannot be written.
     """
     about = {"name": trace.name, "rows": trace.rows, "first_s": trace.first_s}
     about |= {what: dict(getattr(trace, what)) for what in _COUNTS}
     text = f"{MARK}{json.dumps(about)}\n" + trace.jobs[list(COLUMNS)].to_csv(index=False, lineterminator="\n")
     data = text.encode("utf-8", "replace")
     try:
-        # no time stamp inside: the same trace gives the same bytes
+        # no time stamp inside: the same trace always gives the same bytes
         replace_file(path, gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data, mode=None)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+        raise InputError(f"{path}: cannot be written ({error.strerror or error}); specify another file") from None

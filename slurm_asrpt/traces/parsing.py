@@ -1,4 +1,10 @@
-"""Points in time and durations, as job logs write them."""
+"""Parsing of columns of job logs: times, durations, and job names.
+
+Job names serve logs that have no recurrence key. The group is ``user/name`` without a counter at the end of the name:
+digits after a separator, or four and more digits without one (``train_17`` and ``train_18``, ``sweep 3-12``,
+``job20240131`` have counters; ``resnet50`` and ``resnet101`` are names of models and stay apart). Jobs without a name
+belong to no group.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +20,11 @@ _ZONE = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
 
 
 def instants(texts: pd.Series) -> tuple[pd.Series, bool]:
-    """Seconds of numbers (as they are) or dates, nan for neither; and whether multiples of 86400 are local midnights.
+    """Seconds from numbers (unchanged) or dates, nan for neither; and whether multiples of 86400 are local
+    midnights.
 
-    Dates are ISO 8601, with a blank or a T; those without a zone are taken as local time, in which an hour is
-    missing or there twice when clocks change. Numbers, and dates with a zone, do not tell where midnight was.
+    Dates are ISO 8601, with a blank or a T. Dates without a zone are read as local time, which skips or repeats an
+    hour when clocks change. Numbers, and dates with a zone, do not tell where midnight was.
     """
     seconds = numbers(texts)
     dates = texts[seconds.isna() & (texts != "")]
@@ -35,7 +42,7 @@ def _epoch(dates: pd.Series) -> pd.Series:
 
 
 def durations(texts: pd.Series) -> pd.Series:
-    """Seconds of numbers (as they are) or ``[D-][HH:]MM:SS``, nan for neither."""
+    """Seconds from numbers (unchanged) or ``[D-][HH:]MM:SS``, nan for neither."""
     seconds = numbers(texts)
     left = texts[seconds.isna() & (texts != "")]
     if len(left):
@@ -65,7 +72,7 @@ def normal_name(name: str) -> str:
 
 
 def recurrent_names(user: pd.Series, name: pd.Series) -> pd.Series:
-    """The group of each job, empty for one without a name; both of the same index, text."""
+    """The group of each job, empty if it has no name. user, name: text, with the same index."""
     codes, kinds = pd.factorize(name)
     plain = np.array([normal_name(str(kind)) for kind in kinds], dtype=object)[codes]
     joined = user.astype(str).to_numpy(dtype=object) + "/" + plain

@@ -1,6 +1,7 @@
-"""The columns that several published traces have been brought into, and which trace a file of them is.
+"""Readers of published GPU traces: Alibaba openb, Microsoft Philly, SenseTime Helios, Microsoft ITP.
 
-job_id, submit_s, user, group, num_gpus, gpu_type, duration_s, status, and more by origin.
+Each reader accepts the files as published, and a list in shared columns: job_id, submit_s, user, group, num_gpus,
+gpu_type, duration_s, status, and further columns that tell the traces apart. Alibaba's PAI tables are in pai.py.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _SHARED_NUMBERS = ("submit_s", "num_gpus", "duration_s")
 
 
 def has_shared_columns(found: TraceFile, *titles: str) -> bool:
-    """Whether the file has these columns and the titles that tell one origin from the others."""
+    """Whether the file has the shared columns and the titles that tell one trace from the others."""
     return found.has(*SHARED, *titles)
 
 
 def read_shared_columns(
     found: TraceFile, text: Mapping[str, str] | None = None, number: Mapping[str, str] | None = None
 ) -> Rows:
-    """Columns of ours; text, number: further ones, column of ours -> the file's."""
+    """Read the shared columns. text, number: further columns, our column -> the file's title."""
     text, number = (
         {**{name: name for name in _SHARED_TEXT}, **(text or {})},
         {**{n: n for n in _SHARED_NUMBERS}, **(number or {})},
@@ -42,7 +43,7 @@ def read_shared_columns(
 
 
 def shared_columns_trace(found: TraceFile, queue: str) -> Trace:
-    """A trace that needs nothing but the queue besides the shared columns."""
+    """A trace that needs only the queue in addition to the shared columns."""
     rows = read_shared_columns(found, {"queue": queue})
     return clean(found.name, rows.frame, left_out=rows.faults)
 
@@ -56,7 +57,10 @@ def _is_openb(found: TraceFile) -> bool:
 
 @register("openb", "Alibaba openb 2023 (FGD): openb_pod_list*.csv, or the list with gpu_milli", _is_openb)
 def read_openb(found: TraceFile, options: ReadOptions) -> Trace:
-    """A pod with less than 1000 gpu_milli uses a part of one GPU, which is rounded up. Raises InputError."""
+    """Alibaba openb (2023, published with FGD): pods, some of which use a part of a GPU.
+
+    A pod with less than 1000 gpu_milli uses a part of one GPU, which is rounded up. Raises InputError.
+    """
     if has_shared_columns(found, "gpu_milli"):
         rows = read_shared_columns(found, number={"gpu_milli": "gpu_milli"})
         frame = rows.frame
@@ -70,7 +74,7 @@ def read_openb(found: TraceFile, options: ReadOptions) -> Trace:
 
 
 def _openb_times(frame: pd.DataFrame) -> None:
-    """A pod runs from its scheduling, or its creation where that is not told, to its deletion."""
+    """A pod runs from its scheduling (or its creation, if that is missing) to its deletion."""
     start = frame["scheduled_time"].fillna(frame["creation_time"])
     frame["submit_s"] = frame["creation_time"]
     frame["duration_s"] = frame["deletion_time"] - start
@@ -94,14 +98,17 @@ def _is_json(found: TraceFile) -> bool:
     "philly", "Microsoft Philly 2017: cluster_job_log (JSON), or the job list with vc and submit_local", _is_philly
 )
 def read_philly(found: TraceFile, options: ReadOptions) -> Trace:
-    """The queue is the virtual cluster. Raises InputError."""
+    """Microsoft Philly (2017): the published JSON, and the job list made of it.
+
+    The queue is the virtual cluster. Raises InputError.
+    """
     return _read_json(found) if _is_json(found) else _read_list(found)
 
 
 def _read_list(found: TraceFile) -> Trace:
     rows = read_shared_columns(found, {"queue": "vc", "local": "submit_local"})
     local, _ = instants(rows.frame["local"])
-    # both clocks tick alike: shifting by whole days keeps the list's figures and gives the hour of the day
+    # both clocks run alike: shifting by whole days keeps the list's values and gives the hour of the day
     apart = float((local - rows.frame["submit_s"]).median())
     told = math.isfinite(apart)
     rows.frame["submit_s"] += apart % DAY_S if told else 0.0
@@ -109,9 +116,9 @@ def _read_list(found: TraceFile) -> Trace:
 
 
 def _read_json(found: TraceFile) -> Trace:
-    """One job an object: it runs in its attempts, and the GPUs are those of the last one that has any.
+    """One object per job: it runs in its attempts, and its GPUs are those of the last attempt that has any.
 
-    The run time is the sum over the attempts, the wait ends when the first one starts.
+    The run time is the sum over the attempts; the wait ends when the first attempt starts.
     """
     with lines(found.path) as opened:
         text = "".join(_limited(opened))
@@ -131,7 +138,7 @@ def _read_json(found: TraceFile) -> Trace:
     start, _ = instants(attempts["start"])
     end, _ = instants(attempts["end"])
     by_job = (end - start).groupby(attempts["job"])
-    # an attempt without an end is no run time, rather than one that is too short
+    # an attempt without an end gives no run time, rather than one that is too short
     frame["duration_s"] = by_job.sum(min_count=1).where(by_job.count() == by_job.size()).reindex(frame.index)
     frame["wait_s"] = start.groupby(attempts["job"]).min().reindex(frame.index) - frame["submit_s"]
     strange = len(jobs) - len(sound)
@@ -192,9 +199,10 @@ def _id_title(found: TraceFile) -> str:
     "helios", "SenseTime Helios 2020 (cluster_log.csv), Lucid's variants, or the list with vc, num_nodes", _is_helios
 )
 def read_helios(found: TraceFile, options: ReadOptions) -> Trace:
-    """The queue is the virtual cluster; the file's ``queue`` is the wait in seconds. Lucid's job names make the groups.
+    """SenseTime Helios (2020): as published, as in Lucid's artifact, and as a list in shared columns.
 
-    Jobs of the CPU cluster use no GPUs and are left out. Raises InputError.
+    The queue is the virtual cluster; the file's ``queue`` is the wait in seconds. Lucid's job names make the
+    groups. Jobs of the CPU cluster use no GPUs and are left out. Raises InputError.
     """
     if has_shared_columns(found, "vc", "num_nodes"):
         return shared_columns_trace(found, "vc")
@@ -229,7 +237,11 @@ def _clusters(folder: Path) -> list[Path]:
 
 @register("itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their folder, or the list with cluster", _is_itp)
 def read_itp(found: TraceFile, options: ReadOptions) -> Trace:
-    """The queue is the cluster. The source tells no user and no recurrence. Raises InputError."""
+    """Microsoft ITP (2021, published with ElasticFlow): a file per cluster, their folder, or a list with a cluster
+    column.
+
+    The queue is the cluster. The source has no users and no recurrence. Raises InputError.
+    """
     if has_shared_columns(found, "cluster"):
         return shared_columns_trace(found, "cluster")
     files = _clusters(found.path) if found.path.is_dir() else [found.path]

@@ -1,6 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive, and lists made of its logs. Mostly CPU jobs.
+"""The Standard Workload Format of the Parallel Workloads Archive, and lists made from its logs. Mostly CPU jobs.
 
-18 figures a line, -1 for unknown, comments after a semicolon (D. Feitelson, "The Standard Workload Format", 2.2).
+18 numbers per line, -1 for unknown, comments after a semicolon (D. Feitelson, "The Standard Workload Format", 2.2).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _is_swf(found: TraceFile) -> bool:
 
 @register("swf", "Standard Workload Format (Parallel Workloads Archive); needs --processors-as-gpus", _is_swf)
 def read(found: TraceFile, options: ReadOptions) -> Trace:
-    """Processors allocated (asked for, where that is unknown) count as GPUs. The group is user and executable.
+    """Allocated processors (requested ones, if unknown) count as GPUs. The group is user and executable.
 
     Raises InputError, also unless options.processors_as_gpus.
     """
     refuse_processors(options)
     if has_shared_columns(found, "req_procs"):
         return _archive_list(found)
-    if has_shared_columns(found, "user_class"):  # made of a log that has no waits: submissions are starts
+    if has_shared_columns(found, "user_class"):  # made from a log without waits: submissions are starts
         rows = read_shared_columns(found)
         return clean(found.name, rows.frame, {PROCESSORS: all_of(rows.frame)}, rows.faults)
     with lines(found.path) as opened:
@@ -85,14 +85,14 @@ def _trace(found: TraceFile, rows: Rows, midnight: float | None) -> Trace:
 
 
 def _labels(prefix: str, figures: pd.Series) -> pd.Series:
-    """``u7`` for 7, empty where unknown."""
+    """``u7`` for 7, empty if unknown."""
     codes, kinds = pd.factorize(figures)
     names = np.array([f"{prefix}{kind:.0f}" for kind in kinds] + [""], dtype=object)
     return pd.Series(names[codes], index=figures.index, dtype=object)
 
 
 class _Lines:
-    """Each line with commas between its figures and without comment; and what comments tell of the clock."""
+    """Lines with commas between the numbers and without comments; collects the clock's settings from comments."""
 
     def __init__(self, opened: Iterator[str]) -> None:
         self.opened = opened

@@ -72,10 +72,10 @@ def test_on_a_gpu_what_is_there_is_not_measured_again(
     run("bert-large", *options, monkeypatch=monkeypatch)
     run(*options, monkeypatch=monkeypatch)
     assert {path.name for path in tmp_path.iterdir()} == {"bert-large-h100.toml", "gpt-6.7b-h100.toml"}
-    assert "bert-large: is there already" in capsys.readouterr().out
+    assert "bert-large: exists already" in capsys.readouterr().out
     gpu.memory = 1000
     run("bert-large", *options, monkeypatch=monkeypatch)
-    assert "bert-large: left out: the GPU's memory is too small" in capsys.readouterr().out
+    assert "bert-large: skipped: the GPU's memory is too small" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "vgg19"])

@@ -54,7 +54,7 @@ class _ConformalRanges:
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._units = {key: entry.unit for key, entry in entries.items()}
         self._runs: dict[str, deque[float]] = {}
-        self._misses: defaultdict[Kind, list[Margins]] = defaultdict(list)
+        self._scores: defaultdict[Kind, list[Margins]] = defaultdict(list)
         self._margins: dict[Kind, Margins] = {}
         self._level: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ class _ConformalRanges:
             runs, value = self._runs.get(key), self._value(key, example)
             if runs and value > 0:
                 low, high = _range(runs)
-                self._misses[self._kind(key)].append((math.log(low / value), math.log(value / high)))
+                self._scores[self._kind(key)].append((math.log(low / value), math.log(value / high)))
                 return
 
     def _value(self, key: str, example: Example) -> float:
@@ -94,10 +94,10 @@ class _ConformalRanges:
 
     def _margin(self, kind: Kind) -> Margins:
         if kind not in self._margins:
-            misses = self._misses[kind]
-            if len(misses) < MIN_SCORES:
-                misses = [miss for some in self._misses.values() for miss in some]
-            below, above = zip(*misses, strict=True) if misses else ((0.0,), (0.0,))
+            scores = self._scores[kind]
+            if len(scores) < MIN_SCORES:
+                scores = [score for some in self._scores.values() for score in some]
+            below, above = zip(*scores, strict=True) if scores else ((0.0,), (0.0,))
             self._margins[kind] = quantile(sorted(below), HIGH), quantile(sorted(above), HIGH)
         return self._margins[kind]
 

@@ -1,13 +1,12 @@
-"""Writes the library of uncut models: the nine of Table I and some of today, block by block.
+"""Write the library of uncut models: the nine of Table I and some recent ones, block by block.
 
-Run ``python -m slurm_asrpt.profile.library_tools.analytic`` after a change here, in ``models.py`` or in ``today.py``.
-All figures are analytic, of one GPU that trains the whole mini-batch of b samples alone; P, V, K, A, N of a layer as
-in ``models.py``,
-F and w of ``table1.PRECISIONS``:
+Run ``python -m slurm_asrpt.profile.library_tools.analytic`` after a change here or in ``architectures.py``. All figures
+are analytic, for one GPU that trains the whole mini-batch of b samples alone; P, V, K, A, N of a layer as in
+``architectures.py``, F and w of ``table1.PRECISIONS``:
 
     forward_s = b P / F, backward_s = 2 forward_s
     bytes_out = b V w, kept_bytes = b K w, tensor_bytes = b A w, routed_bytes likewise
-    param_bytes = grad_bytes = N w, optimiser_bytes = what is left of the training state
+    param_bytes = grad_bytes = N w, optimiser_bytes = the rest of the training state
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def uncut(model: Model) -> UncutFile:
 
 
 def _pairs(model: Model) -> Iterator[tuple[Layer, Layer | None]]:
-    """Each layer with the one before it."""
+    """Each layer with the previous one."""
     return zip(model.layers, (None, *model.layers), strict=False)
 
 
@@ -77,7 +76,7 @@ def _provenance(model: Model, precision: Precision) -> Provenance:
 
 
 def write_library(folder: Path) -> int:
-    """Write every model to ``folder``, remove those that are no longer made, and return how many there are."""
+    """Write every model to ``folder``, remove obsolete ones, and return the number written."""
     return write_files(folder, {document.head.name: format_uncut(document, COMMENT) for document in documents()})
 
 

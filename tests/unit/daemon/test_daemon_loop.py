@@ -291,7 +291,7 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
     assert profiles.get("vgg19-dp4", 4).name == "vgg19-dp4"
     for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
         assert profiles.get(name, 4).name == UNPROFILED
-        assert "is no profile name" in profiles.problems[name]
+        assert "is not a valid profile name" in profiles.problems[name]
 
 
 def test_a_clean_stop_ends_the_hooks_leases(make_daemon):

@@ -137,7 +137,7 @@ def test_an_asrptd_that_hangs_is_found_before_its_heartbeat_runs_out(healthy: Se
 def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settings) -> None:
     models_folder(healthy).chmod(0o777)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
-    assert (found.state, found.remedy) == (State.FAILURE, "mend its owner and mode")
+    assert (found.state, found.remedy) == (State.FAILURE, "fix its owner and mode")
     assert "others can write" in found.text
     models_folder(healthy).chmod(0o700)
     assert states(healthy)["model"] is State.OK

@@ -154,7 +154,7 @@ def test_a_forecast_ends_where_nobody_waits_for_it() -> None:
     assert json.loads(told(os.getpid()).stdout)["starts"]
     orphan = told(os.getppid())
     assert (orphan.returncode, orphan.stdout) == (1, b"")
-    assert b"nobody waits" in orphan.stderr
+    assert b"is gone" in orphan.stderr
 
 
 def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:

@@ -164,7 +164,7 @@ def test_a_reader_in_the_way_is_told_of(path: Path) -> None:
         history._db.execute("PRAGMA busy_timeout = 10")
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchone()
-        with pytest.raises(HistoryError, match="run this once more"):
+        with pytest.raises(HistoryError, match="run this again"):
             forget(history, "ann", None)
 
 

@@ -107,5 +107,5 @@ def test_old_models_go(settings: Settings) -> None:
 
 def test_one_retraining_at_a_time(settings: Settings) -> None:
     settings.paths.state.mkdir()
-    with retrain_module._alone(settings), pytest.raises(RetrainError, match="under way"):
+    with retrain_module._alone(settings), pytest.raises(RetrainError, match="in progress"):
         retrain(settings, 1e9)

@@ -147,7 +147,7 @@ def test_describe_prints_draws_and_gives_json(
     [
         (["describe", "absent"], "No such file"),
         (["describe", PHILLY, "--plot", "x.exe"], "must end in .png"),
-        (["describe", PHILLY, "--format", "nope"], "no format is called 'nope'"),
+        (["describe", PHILLY, "--format", "nope"], "unknown format 'nope'"),
         (["describe", PHILLY, "--column", "x"], "write NAME=TITLE"),
         (["generate", "-o", "x.csv", "--jobs", "0"], "--jobs"),
         (["generate", "-o", "/absent/x.csv", "--jobs", "5"], "cannot be written"),
