@@ -54,10 +54,10 @@ def profiled(
 ) -> tuple[UncutFile, Any]:
     """Measure the model's blocks, with whole iterations in between. begin: called in each round."""
     from benchmarks.small_models import MODELS
+    from slurm_asrpt.profile.block_timing import MeasureOptions
     from slurm_asrpt.profile.measure import measure_both
-    from slurm_asrpt.profile.rounds import How
 
-    how = How(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=options.repeats)
+    how = MeasureOptions(device=options.device, dtype=options.dtype, warm_up=WARM_UP, repeats=options.repeats)
     make = MODELS[options.device][name]
     return measure_both(lambda: make(**size), name, f"benchmarks.accuracy {name}", how, lambda *_: begin())
 
@@ -142,10 +142,10 @@ def worker(name: str, options: argparse.Namespace) -> None:
     from torch import distributed
 
     from benchmarks.small_models import MODELS
-    from slurm_asrpt.profile.clock import timed
+    from slurm_asrpt.profile.block_timing import OPTIMISERS, MeasureOptions, robust
     from slurm_asrpt.profile.collective import bytes_per_s, exchange, sample, seconds
-    from slurm_asrpt.profile.measure import placed, subject
-    from slurm_asrpt.profile.rounds import OPTIMISERS, How, robust
+    from slurm_asrpt.profile.device_clock import timed
+    from slurm_asrpt.profile.measure import placed, training_setup
 
     torch.set_num_threads(1)
     cuda = options.device == "cuda"
@@ -154,8 +154,8 @@ def worker(name: str, options: argparse.Namespace) -> None:
         torch.cuda.set_device(place)
     distributed.init_process_group("nccl" if cuda else "gloo")
     make = MODELS[options.device][name]
-    batch = len(subject(make()).inputs) // REPLICAS
-    half = placed(subject(make(batch=batch)), options.device, How(dtype=options.dtype))
+    batch = len(training_setup(make()).inputs) // REPLICAS
+    half = placed(training_setup(make(batch=batch)), options.device, MeasureOptions(dtype=options.dtype))
     optimiser = OPTIMISERS["adamw"](half.module.parameters())
 
     def step() -> None:

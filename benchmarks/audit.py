@@ -7,7 +7,7 @@ decision, in each cycle. ``told_us``: the digest of the inputs and the line of t
 ``start_us``: the facts of a start, including the runner-up. ``share``: these three as a share of a whole busy cycle;
 with a real Slurm, a cycle takes longer because its answers must be read. ``idle_bytes``: bytes written in the idle
 cycles. ``bytes_per_start``: mean length of the line of a start. ``bytes_per_decision``: all bytes written over the
-number of starts. """
+number of starts."""
 
 from __future__ import annotations
 

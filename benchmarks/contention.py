@@ -38,7 +38,7 @@ from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import bounds, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 GATE = "contention-gate"
 POLICIES: Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]] = {

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slurm_asrpt.history.maintenance import DAY_S
-from slurm_asrpt.predict.evaluation import assess
+from slurm_asrpt.predict.evaluation import evaluate_predictor
 from slurm_asrpt.sim.evaluation import cases_of_trace
 from slurm_asrpt.traces.sources import column_titles, load_trace
 
@@ -39,7 +39,7 @@ def main() -> int:
     for cut in CUTS:
         first, last = int(cut * len(cases)), round((cut + PART) * len(cases))
         for learned, every_s in (("once", None), ("rolling", chosen.retrain * DAY_S)):
-            told = asdict(assess(chosen.predictor, cases[:last], first, every_s, 100, 0))
+            told = asdict(evaluate_predictor(chosen.predictor, cases[:last], first, every_s, 100, 0))
             found.append({"train": cut, "learned": learned} | {name: told[name] for name in SAID})
             print(f"{cut} {learned}", file=sys.stderr)
     print(json.dumps({"data": chosen.data, "parts": found}) if chosen.json else "\n".join(map(str, found)))

@@ -34,13 +34,13 @@ from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Decision, Start
-from slurm_asrpt.forecast.conformal import Margins
-from slurm_asrpt.forecast.conformal import Start as Estimate
-from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, forecast
-from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.forecast.conformal import StartInterval as Estimate
+from slurm_asrpt.forecast.estimate import MIN_SAMPLES, forecast
+from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting
 from slurm_asrpt.hook.table import answer
-from slurm_asrpt.predict.predictors.base import Lesson
+from slurm_asrpt.predict.predictors.base import Example
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
@@ -49,7 +49,7 @@ from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.sources import load_trace
 
 DAY_S = 86400.0
-Spans = Mapping[JobId, Span]
+Spans = Mapping[JobId, Quantiles]
 Told = tuple[float, Estimate, float]
 """The time of an estimate, the estimate, and the start."""
 
@@ -101,7 +101,7 @@ class Watched:
                 placement.gpus,
                 job.request,
                 now - began,
-                self.spans[job.id].times(placement.alpha),
+                self.spans[job.id].scaled(placement.alpha),
                 max(0.0, job.time_limit - (now - began)),
             )
             for job, placement, began in self.running.values()
@@ -138,12 +138,12 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
         table = replace(table, submit=submit)
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
-    lessons = [Lesson(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
+    lessons = [Example(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
     entries = with_intervals(taught("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
     spans = {}
     for row, keys in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
         found = answer(keys, {}, entries.get)
-        spans[JobId(str(row))] = Span.around(found.iterations, found.low, found.high)
+        spans[JobId(str(row))] = Quantiles.ordered(found.iterations, found.low, found.high)
     return table, cluster, spans
 
 
@@ -203,16 +203,16 @@ def with_margins(told: Sequence[Told]) -> list[Told]:
     """The estimates as asrptd would have shown them: adjusted by the earlier starts known by then."""
     shown: list[Told] = []
     waiting: list[tuple[float, int]] = []  # pending starts, and their jobs
-    margins = Margins()
+    margins = StartConformal()
     ordered = sorted(told, key=lambda each: each[0])
     for made, found, began in ordered:
         while waiting and waiting[0][0] <= made:
             start, number = heapq.heappop(waiting)
             made_then, simulated, _ = ordered[number]
-            margins = margins.judged(simulated, shown[number][1], made_then, start)
+            margins = margins.updated(simulated, shown[number][1], made_then, start)
         still = [(ordered[number][1], ordered[number][0]) for _, number in waiting]
         heapq.heappush(waiting, (began, len(shown)))
-        shown.append((made, margins.at(made, still).around(found, made), began))
+        shown.append((made, margins.with_waiting(made, still).adjusted(found, made), began))
     return shown
 
 

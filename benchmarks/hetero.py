@@ -33,7 +33,7 @@ from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.engine import PlainRun, Result, Runner, simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 SPEEDS = {"h100": 2.28, "a100": 1.0, "v100": 0.42}
 MIXES: Mapping[str, Mapping[str, int]] = {

@@ -29,8 +29,8 @@ from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, slowdowns, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import read_trace
-from slurm_asrpt.traces.generate import pai_like
 from slurm_asrpt.traces.samples import PHILLY
+from slurm_asrpt.traces.synthetic import pai_like
 
 GATED = "asrpt-gated"
 TAUS = (0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0)

@@ -21,7 +21,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.predict.forest import fit_columns, ranks
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 HELD_OUT = 0.2
 

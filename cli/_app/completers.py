@@ -86,7 +86,7 @@ def profiles() -> Iterable[str]:
 def models() -> Iterable[str]:
     """Those that are stored."""
     from slurm_asrpt.config.settings import load_settings
-    from slurm_asrpt.predict.model import list_models
+    from slurm_asrpt.predict.model_store import list_models
     from slurm_asrpt.predict.retrain import models_folder
 
     return [listed.name for listed in list_models(models_folder(load_settings(None)))]

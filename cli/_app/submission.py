@@ -13,7 +13,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.hook.attachments import attached, read_attachments
 from slurm_asrpt.hook.group import Hints, describe, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
-from slurm_asrpt.predict.evidence import Subject
+from slurm_asrpt.predict.evidence import PredictionInput
 from slurm_asrpt.profile.sizes import Sizes
 
 
@@ -32,7 +32,7 @@ class AsSbatch:
 class Submission:
     """A job script as it would be submitted. profile: that the user names, else one that is attached; "" for none."""
 
-    subject: Subject
+    subject: PredictionInput
     job_name: str
     user: str
     hints: Hints
@@ -49,5 +49,5 @@ def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submissio
     words = [os.fsencode(arg) for arg in given.args]
     job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
     profile, _ = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
-    subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
+    subject = PredictionInput(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
     return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)

@@ -19,8 +19,8 @@ from slurm_asrpt_cli.sim.options import SeldomColumns, SeldomFormat, SeldomProce
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.predict.evaluation import Case, Score, assess, cases_of
-from slurm_asrpt.predict.predictors import TEACHING, predictor_names
+from slurm_asrpt.predict.evaluation import EvaluationRun, Score, evaluate_predictor, evaluation_runs
+from slurm_asrpt.predict.predictors import TRAINING_STATES, predictor_names
 from slurm_asrpt.sim.evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
 from slurm_asrpt.traces import AUTO, Trace
 from slurm_asrpt.traces.sources import KNOWN, column_titles, load_trace, no_jobs
@@ -113,16 +113,16 @@ def evaluate(
         _show(rows)
 
 
-def _history(settings: Settings, states: set[str]) -> tuple[list[Case], Trace]:
+def _history(settings: Settings, states: set[str]) -> tuple[list[EvaluationRun], Trace]:
     with read_history(settings) as history:
-        runs = [run for run in history.runs() if states or run.state in TEACHING]
+        runs = [run for run in history.runs() if states or run.state in TRAINING_STATES]
     _check_states(states, {run.state for run in runs})
-    return cases_of(runs, states or TEACHING), trace_of_runs(runs)
+    return evaluation_runs(runs, states or TRAINING_STATES), trace_of_runs(runs)
 
 
 def _trace(
     data: str, fmt: str, columns: list[str] | None, processors: bool, states: set[str]
-) -> tuple[list[Case], Trace]:
+) -> tuple[list[EvaluationRun], Trace]:
     trace = load_trace(data, fmt=fmt, processors_as_gpus=processors, columns=column_titles(columns or []))
     if not len(trace):
         raise InputError(no_jobs(data, trace))
@@ -165,7 +165,7 @@ def _period(text: str) -> float:
     return seconds
 
 
-def _rows(task: Task, cases: list[Case], trace: Trace) -> list[Row]:
+def _rows(task: Task, cases: list[EvaluationRun], trace: Trace) -> list[Row]:
     judged, simulated = task.last - task.first, min(task.jobs, len(trace) - int(len(trace) * task.train))
     steps = judged * (2 if task.every_s is not None else 1) + len(POLICIES) * simulated
     with progress("evaluating", steps * len(task.names)) as tell:
@@ -180,9 +180,11 @@ def _advance(tell: Told, name: str, before: int, done: int) -> None:
     tell(before + done, name)
 
 
-def _row(name: str, task: Task, cases: list[Case], trace: Trace, judged: int, tell: Callable[[int], None]) -> Row:
+def _row(
+    name: str, task: Task, cases: list[EvaluationRun], trace: Trace, judged: int, tell: Callable[[int], None]
+) -> Row:
     def judge_every(every_s: float | None, before: int) -> Score:
-        return assess(
+        return evaluate_predictor(
             name, cases[: task.last], task.first, every_s, task.trees, task.seed, lambda done: tell(before + done)
         )
 

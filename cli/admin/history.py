@@ -28,8 +28,8 @@ from slurm_asrpt.history import maintenance
 from slurm_asrpt.history.store import FILE_NAME, History, HistoryError, Run
 
 if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
-    from slurm_asrpt.history.exchange import Output, Row
-    from slurm_asrpt.history.importing import Counts, Import
+    from slurm_asrpt.history.csv_json import Output, Row
+    from slurm_asrpt.history.importing import Counts, Importer
 
 app = App(
     help="The history of runs that predictions are learned from.",
@@ -101,7 +101,7 @@ def import_(
       asrpt-admin history import --csv jobs.csv.gz \\
         --column job_id=Id --column elapsed=Seconds
     """
-    from slurm_asrpt.history.importing import Import
+    from slurm_asrpt.history.importing import Importer
 
     settings = of_asrptd(config, trusted=True)
     _one_of(sacct=sacct, dump=dump, csv=csv, jsonl=jsonl, trace=trace)
@@ -111,7 +111,7 @@ def import_(
     rows = _rows(dump, csv, jsonl, trace, _columns(column or []), fmt, processors_as_gpus, _instant(begin))
     now, interrupted = time.time(), False
     with _target(settings, dry_run) as history:
-        into = Import(history, maintenance.oldest_kept(settings.predict.keep_days, now), not dry_run, now)
+        into = Importer(history, maintenance.oldest_kept(settings.predict.keep_days, now), not dry_run, now)
         try:
             if sacct:
                 _from_sacct(into, settings, since, partition, now)
@@ -135,16 +135,16 @@ def _rows(
     begin: int,
 ) -> Iterable[Row]:
     """The rows of the file that was named; it is opened when they are taken."""
-    from slurm_asrpt.history import exchange, importing
+    from slurm_asrpt.history import csv_json, importing
     from slurm_asrpt.traces.sources import path_of
 
     if dump:
-        return importing.dumped_rows(dump)
+        return importing.sacct_file_rows(dump)
     if csv:
-        return exchange.read_csv(csv, columns)
+        return csv_json.read_csv(csv, columns)
     if jsonl:
-        return exchange.read_json_lines(jsonl)
-    return importing.traced_rows(path_of(trace), fmt, processors_as_gpus, begin) if trace else ()
+        return csv_json.read_json_lines(jsonl)
+    return importing.trace_file_rows(path_of(trace), fmt, processors_as_gpus, begin) if trace else ()
 
 
 def _one_of(**sources: Any) -> None:
@@ -170,7 +170,7 @@ def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
         yield history
 
 
-def _from_sacct(into: Import, settings: Settings, since: str, partition: str, now: float) -> None:
+def _from_sacct(into: Importer, settings: Settings, since: str, partition: str, now: float) -> None:
     from slurm_asrpt.history.importing import import_sacct
     from slurm_asrpt.traces.accounting import partition_argument, since_time
 
@@ -180,11 +180,11 @@ def _from_sacct(into: Import, settings: Settings, since: str, partition: str, no
         import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
 
 
-def _take(into: Import, rows: Iterable[Row]) -> None:
-    from slurm_asrpt.history.importing import take_all
+def _take(into: Importer, rows: Iterable[Row]) -> None:
+    from slurm_asrpt.history.importing import import_rows
 
     with progress("reading runs") as bar:
-        take_all(rows, into, lambda read: bar(read, f"({read:,})"))
+        import_rows(rows, into, lambda read: bar(read, f"({read:,})"))
 
 
 def _columns(words: list[str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ def export(
       asrpt-admin history export -o runs.csv
       asrpt-admin history export --format jsonl | head -3
     """
-    from slurm_asrpt.history.exchange import write_csv, write_json_lines
+    from slurm_asrpt.history.csv_json import write_csv, write_json_lines
 
     write = write_csv if form is Form.CSV else write_json_lines
     with read_history(of_asrptd(config)) as history, _output(output) as file:

@@ -17,7 +17,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, sh
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.predict.model import Listed, Model, ModelInfo, list_models
+from slurm_asrpt.predict.model_store import ListedModel, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
 from slurm_asrpt.predict.retrain import retrain as learn
 
@@ -93,7 +93,7 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
         show_table(_columns(found))
 
 
-def _columns(found: Sequence[Listed]) -> list[Column]:
+def _columns(found: Sequence[ListedModel]) -> list[Column]:
     infos = [listed.info for listed in found]
     return [
         Column("MODEL", [safe(listed.name) for listed in found]),
@@ -110,7 +110,7 @@ def _error(info: ModelInfo | None) -> str:
     return UNKNOWN if info is None or info.error is None else f"{info.error:.0%}"
 
 
-def _state(listed: Listed) -> str:
+def _state(listed: ListedModel) -> str:
     if listed.info is None:
         return "unusable"
     return "active" if listed.active else "refused" if listed.info.refused else "kept"

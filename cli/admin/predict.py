@@ -34,9 +34,9 @@ from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.features import render_features
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
-from slurm_asrpt.predict.evidence import Evidence, Subject, evidence
+from slurm_asrpt.predict.evidence import Evidence, PredictionInput, evidence
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.spool import read_losses, read_progress
@@ -198,7 +198,7 @@ def explain_command(
         _note_misplaced(given)
     entries = _entries(settings)
     with read_history(settings) as history:
-        found = evidence(subject, entries, history, Misses.of_history(history, time.time()))
+        found = evidence(subject, entries, history, RunConformal.of_history(history, time.time()))
     loss = _reported(settings, job, found)
     if plot is not None:
         from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to come
@@ -262,20 +262,20 @@ def _entries(settings: Settings) -> dict[str, table.Entry]:
         raise AsrptError(f"no table to explain from ({why}); asrpt-admin retrain makes one") from None
 
 
-def _of_job(settings: Settings, job_id: str) -> Subject:
+def _of_job(settings: Settings, job_id: str) -> PredictionInput:
     """Raises InputError for a job that neither the history nor Slurm knows, or that the hook did not tag."""
     runs: list[Run] = []
     if history_path(settings).exists():
         with read_history(settings) as history:
             runs = history.runs_where("job_id = ?", (job_id,), 1)
     if runs:
-        return Subject(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
+        return PredictionInput(runs[0].group_id, runs[0].program, runs[0].uid, runs[0].gpus, runs[0].features)
     record = _record(settings, job_id)
     tag = parse_tag(record.admin_comment) if record else None
     if record is None or tag is None:
         why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
         raise InputError(f"job {job_id}: {why}; name its script instead")
-    return Subject(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
+    return PredictionInput(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
 
 
 def _record(settings: Settings, job_id: str) -> JobRecord | None:
@@ -283,12 +283,12 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
         return next((record for record in slurm.jobs() if record.job_id == job_id), None)
 
 
-def _show_evidence(subject: Subject, found: Evidence) -> None:
+def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
     print(f"predicted iterations: {_iterations(found.answer.iterations)}")
     if found.answer.mean:
         print(f"expected, for order:  {found.answer.mean}")
     if found.answer.high:
-        print(f"10-90% interval:      {_interval(*found.told)}{_moved_from(found)}")
+        print(f"10-90% interval:      {_interval(*found.adjusted)}{_moved_from(found)}")
     if subject.features:
         print(f"features:             {printable(render_features(subject.features))}")
     print()
@@ -311,7 +311,9 @@ def _show_evidence(subject: Subject, found: Evidence) -> None:
 def _moved_from(found: Evidence) -> str:
     """What the table has, where that is another."""
     before = found.answer.low, found.answer.high
-    return "" if found.told == before else f"; the table's {_interval(*before)}, moved by what the latest runs missed"
+    return (
+        "" if found.adjusted == before else f"; the table's {_interval(*before)}, moved by what the latest runs missed"
+    )
 
 
 def _entry(entry: table.Entry | None) -> str:

@@ -13,7 +13,7 @@ from slurm_asrpt_cli.admin.common import show_table
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.profile.head import Head
+from slurm_asrpt.profile.header import Head
 
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name that list shows.")]
 

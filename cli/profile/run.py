@@ -24,7 +24,7 @@ from slurm_asrpt_cli.profile.files import show
 from slurm_asrpt.errors import AsrptError, InputError, MachineError
 from slurm_asrpt.profile.blocks import UncutFile, format_uncut
 from slurm_asrpt.profile.documents import to_values
-from slurm_asrpt.profile.head import NAME_PATTERN
+from slurm_asrpt.profile.header import NAME_PATTERN
 
 _LAYERS = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 

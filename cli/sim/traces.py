@@ -20,9 +20,9 @@ from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import AUTO, Trace, write_trace
 from slurm_asrpt.traces import formats as known
-from slurm_asrpt.traces.describe import size_label, statistics
-from slurm_asrpt.traces.generate import DAYS, pai_like
 from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
+from slurm_asrpt.traces.statistics import size_label, statistics
+from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="What to write; .gz packs it.")]
 

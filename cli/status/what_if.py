@@ -26,12 +26,12 @@ from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
-from slurm_asrpt.forecast.sampling import Span
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, from_json
-from slurm_asrpt.forecast.what_if import Newcomer, submitted_now
+from slurm_asrpt.forecast.sampling import Quantiles
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, from_json
+from slurm_asrpt.forecast.what_if import WhatIfResult, simulate_submission
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.predict.conformal import whole_ends
+from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
@@ -128,13 +128,15 @@ def _outlook(settings: Settings, script: Path, submission: Submission, record: J
     if held:
         return WhatIf(**known, trouble=held)
     with progress("simulating", SAMPLES) as told:
-        newcomer = submitted_now(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
+        newcomer = simulate_submission(snapshot, job, lambda alpha: _span(tag, alpha, snapshot.unknown), BUDGET_S, told)
     return _with(WhatIf(**known, as_of=snapshot.now), newcomer)
 
 
 def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
     """The interval that asrptd would go by, of the table's; 0 and 0 where there is none."""
-    return whole_ends(*snapshot.moves.around(uid, found.low, found.iterations, found.high)) if found.high else (0, 0)
+    if not found.high:
+        return 0, 0
+    return rounded_interval(*snapshot.moves.adjusted(uid, found.low, found.iterations, found.high))
 
 
 def _note(settings: Settings, trouble: str) -> str:
@@ -144,7 +146,7 @@ def _note(settings: Settings, trouble: str) -> str:
     return f"{trouble}, so it counts as unseen" if trouble else ""
 
 
-def _span(tag: Tag, alpha: float, unknown: Span) -> Span:
+def _span(tag: Tag, alpha: float, unknown: Quantiles) -> Quantiles:
     return span_of(tag.iterations, tag.low, tag.high, alpha, unknown)
 
 
@@ -172,7 +174,7 @@ def _published(settings: Settings) -> tuple[Status, Snapshot]:
 def _same_queue(status: Status, snapshot: Snapshot) -> bool:
     """Whether the same jobs hold GPUs and wait in both; a snapshot has the first in line only."""
     holding = {job.job_id for job in status.jobs if job.state in (Phase.RUNNING, Phase.STARTING)}
-    first = {job.job_id for job in status.jobs if job.rank is not None and job.rank <= MOST_JOBS}
+    first = {job.job_id for job in status.jobs if job.rank is not None and job.rank <= MAX_JOBS}
     return holding == {str(run.job_id) for run in snapshot.running} and first == {
         str(each.job.id) for each in snapshot.waiting
     }
@@ -193,7 +195,7 @@ def _waits_for_slurm(record: JobRecord) -> str:
     return "it waits for its dependency first (--dependency)" if record.dependency else ""
 
 
-def _with(known: WhatIf, found: Newcomer) -> WhatIf:
+def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
     """Both together."""
     start, facts = found.start, vars(known) | {"alpha_min": found.alpha_min, "rank": found.rank}
     if found.placement is not None:

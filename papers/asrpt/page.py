@@ -74,7 +74,7 @@ Made by `{command}`; verdicts are computed from the figures.{small}
 
 250 servers of 8 GPUs, 300 GB/s inside a server, a NIC of 10 Gbit/s unless said otherwise (section V-B). Three things
 are not the paper's. *Jobs*: its trace is not available to us, so {TRACE_JOBS:,} jobs in 60 days are generated to what
-is published of it (`traces/generate.py`); the first {100 * HISTORY:.0f}% are learned from, those that follow simulated,
+is published of it (`traces/synthetic.py`); the first {100 * HISTORY:.0f}% are learned from, the rest is simulated,
 {load}. *Models*: those of Table I, but with our profiles (`slurm_asrpt/profile/library`). *Settings*: the paper
 does not say its τ, nor whether a delayed job blocks the queue. "A-SRPT" is the best of τ = {taus} with
 either kind of delay, chosen by hindsight, which favours it; "A-SRPT, τ = 1" is one fixed choice (the delay blocks).

@@ -22,7 +22,7 @@ from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import Trace
-from slurm_asrpt.traces.generate import DAYS, pai_like
+from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 TRACE_JOBS = 758_223
 HISTORY = 0.8

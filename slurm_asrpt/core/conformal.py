@@ -1,44 +1,58 @@
-"""Adaptive conformal intervals: what those of predicted runs and those of start times share.
+"""Adaptive conformal intervals: what the intervals of predicted runs and of start times share.
 
-An interval is moved by quantiles of what the latest ones missed; which quantile is learned from how often they held
-(Gibbs and Candès 2021, equation 2). predict/conformal.py does so for runs, forecast/conformal.py for starts.
+Each end of an interval is adjusted by a quantile of the most recent conformity scores. The level of that quantile is
+learned from how often the interval held (Gibbs and Candès 2021, equation 2). predict/conformal.py does this for runs,
+forecast/conformal.py for start times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 TAIL = 0.1
-"""The share of what happens that should lie beyond each end."""
+"""Target share of outcomes beyond each end."""
 STEP = 0.02
-"""Of a level after an outcome, times how far the outcome is from TAIL. Half or twice as much does as well."""
-DOUBTS = 2
-"""So many outcomes are added that missed nothing: one alone says little."""
+"""Learning rate: a level changes by STEP times the distance of an outcome from TAIL. Half or twice as much works as
+well."""
+PSEUDO_OUTCOMES = 2
+"""Outcomes with a score of zero that are added to the observed ones: a single outcome says little."""
 
 Offsets = tuple[float, float]
-"""What is added to the logarithms of the lower and of the upper end."""
+"""Added to the logarithms of the lower and of the upper end."""
 
 
 @dataclass(frozen=True)
-class Moves:
-    """As they are now. users: by id; who is new gets what everybody's runs say."""
+class IntervalOffsets:
+    """Current offsets of all users. users: by user ID; a new user gets everybody's offsets."""
 
     everybody: Offsets = (0.0, 0.0)
     users: Mapping[int, Offsets] = field(default_factory=dict)
 
-    def around(self, uid: int, low: float, middle: float, high: float) -> tuple[float, float]:
-        """The interval that is told of a job of the user, of one that a table has."""
-        return moved(self.users.get(uid, self.everybody), low, middle, high)
+    def adjusted(self, uid: int, low: float, middle: float, high: float) -> tuple[float, float]:
+        """The interval that asrptd shows for a job of this user, given the interval of a table entry."""
+        return with_offsets(self.users.get(uid, self.everybody), low, middle, high)
 
 
-def moved(offsets: Offsets, low: float, middle: float, high: float) -> tuple[float, float]:
-    """An interval, moved; it always holds the middle."""
+def with_offsets(offsets: Offsets, low: float, middle: float, high: float) -> tuple[float, float]:
+    """Apply the offsets to an interval. The result always contains the middle."""
     below, above = offsets
     return min(low * math.exp(below), middle), max(high * math.exp(above), middle)
 
 
-def stepped(level: float, by: float) -> float:
-    """A level after what was seen, within [0, 1]."""
+def next_level(level: float, by: float) -> float:
+    """The quantile level after an outcome, clipped to [0, 1]."""
     return min(max(level + by, 0.0), 1.0)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear interpolation between the two order statistics nearest to ``share``. ordered: sorted, at least one
+    value.
+
+    For few values; numpy takes many times as long.
+    """
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.daemon.lengths import span_of
 from slurm_asrpt.daemon.rests import Rests
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 from slurm_asrpt.forecast.snapshot import Waiting
-from slurm_asrpt.forecast.survival import usual
+from slurm_asrpt.forecast.survival import typical_run_time
 from slurm_asrpt.history.store import Run
 
 WINDOW_S = 86400.0
@@ -30,11 +30,11 @@ class _Came:
     """span: its iterations, None where nothing is predicted; each takes alpha seconds in the best placement."""
 
     job: Job
-    span: Span | None
+    span: Quantiles | None
     alpha: float
 
-    def waiting(self, unknown: Span) -> Waiting:
-        return Waiting(self.job, self.span or unknown.times(1 / self.alpha))
+    def waiting(self, unknown: Quantiles) -> Waiting:
+        return Waiting(self.job, self.span or unknown.scaled(1 / self.alpha))
 
 
 class Arrivals:
@@ -53,7 +53,7 @@ class Arrivals:
         for run in sorted(known, key=lambda run: run.end_time):
             self._ran(run)
 
-    def came(self, job: Job, span: Span | None, alpha: float, now: float) -> None:
+    def came(self, job: Job, span: Quantiles | None, alpha: float, now: float) -> None:
         """Eligible at ``now``, a task with its array; span and alpha as in _Came."""
         self._jobs.append(_Came(replace(job, submit_time=now), span, alpha))
         self._since = min(self._since, now)
@@ -67,11 +67,13 @@ class Arrivals:
         if run.start_time:
             self._ended.append(float(run.end_time - run.start_time))
 
-    def usual(self, going_s: Sequence[float]) -> Span:
+    def usual(self, going_s: Sequence[float]) -> Quantiles:
         """Seconds that jobs run; going_s: how long those have run that do now."""
-        return usual(self._ended, going_s)
+        return typical_run_time(self._ended, going_s)
 
-    def recent(self, now: float, unknown: Span = UNKNOWN_S, least_s: float = 0.0) -> tuple[Sequence[Waiting], float]:
+    def recent(
+        self, now: float, unknown: Quantiles = UNKNOWN_S, least_s: float = 0.0
+    ) -> tuple[Sequence[Waiting], float]:
         """They, and how long a time they came in, seconds: a part of them in the like part of the time.
 
         unknown: seconds that one lasts of which nothing is predicted. least_s: the time is never taken to be shorter.
@@ -93,7 +95,7 @@ def _lately(run: Run) -> _Came:
     """A run of the history as a job. Its profile and shape are not known any more: only its length counts here."""
     job = Job(JobId(run.job_id), run.user, run.gpus, unprofiled(run.gpus), submit_time=float(run.submit_time))
     alpha = run.alpha or 1.0
-    span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).times(alpha)
+    span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).scaled(alpha)
     known = run.predicted_iterations > 0
     order = (run.predicted_mean or run.predicted_iterations) * alpha
     return _Came(replace(job, predicted_iterations=order), span if known else None, 1.0)

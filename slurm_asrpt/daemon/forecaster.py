@@ -25,10 +25,10 @@ from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Forecast, Place, Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.forecast.arrays import Rest
-from slurm_asrpt.forecast.conformal import Margins, Start
+from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.conformal import StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import HORIZON_S
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Waiting, to_json
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
 from slurm_asrpt.slurm.array_tasks import read_tasks
 from slurm_asrpt.status.document import publish, withdrawn_after
 from slurm_asrpt.throttle import Seldom
@@ -40,7 +40,7 @@ LATE = 10
 """After so many times ``forecast_s`` a process is given up: the machine has no time for it."""
 
 
-_Named = TypeVar("_Named", Waiting, Rest)
+_Named = TypeVar("_Named", Waiting, PendingTasks)
 
 
 class Computation(Protocol):
@@ -145,7 +145,7 @@ class Forecaster:
             waiting=_nameless(snapshot.waiting),
             recent=_nameless(snapshot.recent),
             arrays=_nameless(snapshot.arrays),
-            moves=scheduler.parts.misses.moves(),
+            moves=scheduler.parts.misses.offsets(),
         )
         run, private = scheduler.settings.paths.run, scheduler.parts.slurm.private_jobs
         publish(run, PUBLISHED, to_json(nameless), private=private)
@@ -202,10 +202,10 @@ class Forecaster:
                 scheduler.parts.arrivals.rests.started(each.record.start_time - each.pin.at)
         self._pinned = {each.record.job_id for each in tracked if each.place is Place.PINNED}
 
-    def _margins(self, scheduler: Scheduler, now: float) -> Margins:
+    def _margins(self, scheduler: Scheduler, now: float) -> StartConformal:
         """With what those teach that still wait."""
         waiting = ((_start(each.simulated), each.made) for each in self._waits.values() if each.simulated)
-        return scheduler.parts.margins.at(now, waiting)
+        return scheduler.parts.margins.with_waiting(now, waiting)
 
     def current(self, tracked: Tracked, now: float) -> Forecast | None:
         """The estimate of a job that waits, unless it is old or the job was another one when it was made.
@@ -235,7 +235,7 @@ class Forecaster:
             return why
         if tracked.record.job_id in self._without:
             return f"not within {HORIZON_S / 3600:g} hours, or too many jobs, or tasks of arrays, to tell"
-        return f"none yet; the first {MOST_JOBS} in line get one"
+        return f"none yet; the first {MAX_JOBS} in line get one"
 
     def close(self) -> None:
         if self._asked is not None:
@@ -258,9 +258,9 @@ def _nameless(jobs: Sequence[_Named]) -> tuple[_Named, ...]:
     return tuple(replace(each, job=replace(each.job, user="", group="")) for each in jobs)
 
 
-def _shown(times: Sequence[float | None], made: float, margins: Margins) -> Forecast:
+def _shown(times: Sequence[float | None], made: float, margins: StartConformal) -> Forecast:
     """What a computation has found, with the margins."""
-    start = margins.around(_start(times), made)
+    start = margins.adjusted(_start(times), made)
     return Forecast(made, start.earliest, _known(start.median), _known(start.latest), tuple(times))
 
 
@@ -268,11 +268,11 @@ def _known(time: float) -> float | None:
     return time if math.isfinite(time) else None
 
 
-def _judged(margins: Margins, forecast: Forecast, began: float) -> Margins:
+def _judged(margins: StartConformal, forecast: Forecast, began: float) -> StartConformal:
     shown = (forecast.earliest, forecast.median, forecast.latest)
-    return margins.judged(_start(forecast.simulated or shown), _start(shown), forecast.made, began)
+    return margins.updated(_start(forecast.simulated or shown), _start(shown), forecast.made, began)
 
 
-def _start(times: Sequence[float | None]) -> Start:
+def _start(times: Sequence[float | None]) -> StartInterval:
     earliest, median, latest = (math.inf if time is None else time for time in times)
-    return Start(earliest, median, latest)
+    return StartInterval(earliest, median, latest)

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.tracked import Tracked
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
-from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
+from slurm_asrpt.predict.conformal import RunConformal
 
 
-def span_of(iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
+def span_of(
+    iterations: float, low: float, high: float, alpha: float = 1.0, unknown: Quantiles = UNKNOWN_S
+) -> Quantiles:
     """Iterations from a prediction and its interval. Without one, so many as take ``unknown`` at alpha seconds each."""
-    return Span.around(iterations, low, high) if iterations > 0 else unknown.times(1 / alpha)
+    return Quantiles.ordered(iterations, low, high) if iterations > 0 else unknown.scaled(1 / alpha)
 
 
-def told(tracked: Tracked, misses: Misses) -> tuple[float, float]:
+def told(tracked: Tracked, misses: RunConformal) -> tuple[float, float]:
     """The interval of a job's iterations as the misses move the tag's; 0 and 0 where there is none."""
     tag = tracked.tag
     if tag is None or not tag.iterations or not tag.high:
         return 0.0, 0.0
-    return misses.around(tracked.record.uid, tag.low, tag.iterations, tag.high)
+    return misses.adjusted(tracked.record.uid, tag.low, tag.iterations, tag.high)
 
 
-def iterations_of(tracked: Tracked, misses: Misses, alpha: float = 1.0, unknown: Span = UNKNOWN_S) -> Span:
+def iterations_of(
+    tracked: Tracked, misses: RunConformal, alpha: float = 1.0, unknown: Quantiles = UNKNOWN_S
+) -> Quantiles:
     return span_of(tracked.tag.iterations if tracked.tag else 0, *told(tracked, misses), alpha, unknown)
 
 
 def run_of(
     tracked: Tracked,
-    misses: Misses,
+    misses: RunConformal,
     observed: Observed | None,
     best: float | None,
     ran_s: float,
-    unknown: Span = UNKNOWN_S,
-) -> tuple[Span, float]:
+    unknown: Quantiles = UNKNOWN_S,
+) -> tuple[Quantiles, float]:
     """The whole run of a running job in seconds, and how much of it is over.
 
     best: α̃_min, for one whose placement is not known. unknown: seconds that a job lasts of which nothing is predicted.
@@ -41,9 +45,9 @@ def run_of(
     alpha = (tracked.real.alpha if tracked.real else None) or best or 1.0
     span = iterations_of(tracked, misses, alpha, unknown)
     if observed is None or tracked.job is None or not tracked.job.profiled:  # others count seconds, not iterations
-        return span.times(alpha), ran_s
+        return span.scaled(alpha), ran_s
     progress, pace = observed.progress, observed.alpha or alpha
     left = progress.total - progress.done
     if left > 0:
-        return Span(left * pace, left * pace, left * pace), 0.0
-    return span.times(pace), (progress.done - progress.start) * pace
+        return Quantiles(left * pace, left * pace, left * pace), 0.0
+    return span.scaled(pace), (progress.done - progress.start) * pace

@@ -36,12 +36,12 @@ from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, pri
 from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
 from slurm_asrpt.forecast.calibration import calibration
 from slurm_asrpt.forecast.snapshot import PUBLISHED
-from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, tend
+from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.history.store import History, HistoryError
 from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
-from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.slurm import pyslurm
 from slurm_asrpt.slurm.cli import CliClient
@@ -138,13 +138,13 @@ class Daemon:
             LOG.error("%s", one_line(error))
             return Arrivals(since=now)
 
-    def _misses(self, now: float) -> Misses:
+    def _misses(self, now: float) -> RunConformal:
         """By how much the latest predictions have missed, as ``_arrivals``."""
         try:
-            return Misses.of_history(self.recorder.reach(), now)
+            return RunConformal.of_history(self.recorder.reach(), now)
         except HistoryError as error:
             LOG.error("%s", one_line(error))
-            return Misses()
+            return RunConformal()
 
     def _quickest_client(self, config: SlurmConfig) -> SlurmClient:
         """pyslurm where it may be used and can be, else the one that has just answered."""
@@ -294,7 +294,7 @@ class Daemon:
         self._tended = now
         keep_days = self.settings.predict.keep_days
         try:
-            dropped = tend(self.recorder.reach(), keep_days, now)
+            dropped = prune(self.recorder.reach(), keep_days, now)
         except HistoryError as error:
             LOG.error("%s; trying again tomorrow", one_line(error))
             return

@@ -15,9 +15,9 @@ from slurm_asrpt.daemon.placing import held
 from slurm_asrpt.daemon.progresswatch import Observed
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.forecast.arrays import Rest
-from slurm_asrpt.forecast.sampling import Span
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, Running, Snapshot, Waiting
+from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.sampling import Quantiles
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
 from slurm_asrpt.slurm.array_tasks import read_tasks
 
 LEAST_PERIODS = 10
@@ -33,7 +33,7 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     running = with_room(
         [_running(t, scheduler, seen.get(str(t.record.number)), unknown, now) for t in holding], world.view.nodes
     )
-    first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MOST_JOBS]]
+    first = [world.tracked[job_id] for job_id, _ in scheduler.policy.queue(now)[:MAX_JOBS]]
     lengths = [(t.job, _iterations(t, t.job, scheduler, unknown)) for t in first if t.job]
     recent, window_s = scheduler.parts.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
     view = world.view
@@ -58,11 +58,11 @@ def make_snapshot(scheduler: Scheduler, now: float) -> Snapshot:
     )
 
 
-def _iterations(tracked: Tracked, job: Job, scheduler: Scheduler, unknown: Span) -> Span:
+def _iterations(tracked: Tracked, job: Job, scheduler: Scheduler, unknown: Quantiles) -> Quantiles:
     return iterations_of(tracked, scheduler.parts.misses, scheduler.world.best_alpha(job) or 1.0, unknown)
 
 
-def _rests(scheduler: Scheduler, first: Sequence[Tracked], unknown: Span) -> Iterator[Rest]:
+def _rests(scheduler: Scheduler, first: Sequence[Tracked], unknown: Quantiles) -> Iterator[PendingTasks]:
     """Of the arrays whose tasks wait among the ``first`` in line, or of which none waits."""
     everybody = scheduler.world.tracked.values()
     rests = [t for t in everybody if is_rest(t)]
@@ -74,7 +74,7 @@ def _rests(scheduler: Scheduler, first: Sequence[Tracked], unknown: Span) -> Ite
         record, array = rest.record, rest.record.job_id
         if rest.job is None or array in behind:
             continue
-        yield Rest(
+        yield PendingTasks(
             rest.job,
             _iterations(rest, rest.job, scheduler, unknown),
             tuple((tasks.start, tasks.stop, tasks.step) for tasks in read_tasks(record.array_tasks)),
@@ -106,7 +106,9 @@ def with_room(running: Sequence[Running], nodes: Sequence[Node]) -> list[Running
     return kept
 
 
-def _running(tracked: Tracked, scheduler: Scheduler, observed: Observed | None, unknown: Span, now: float) -> Running:
+def _running(
+    tracked: Tracked, scheduler: Scheduler, observed: Observed | None, unknown: Quantiles, now: float
+) -> Running:
     """A job that runs, or one that Slurm is about to start."""
     record, pin, world = tracked.record, tracked.pin, scheduler.world
     begun = tracked.place is Place.RUNNING

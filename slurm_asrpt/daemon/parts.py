@@ -14,8 +14,8 @@ from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.progresswatch import ProgressWatch
 from slurm_asrpt.daemon.recorder import Recorder
 from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.forecast.conformal import Margins
-from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
 
 
@@ -36,8 +36,8 @@ class Parts:
     recorder: Recorder
     watch: ProgressWatch
     arrivals: Arrivals = field(default_factory=Arrivals)
-    margins: Margins = field(default_factory=Margins)
-    misses: Misses = field(default_factory=Misses)
+    margins: StartConformal = field(default_factory=StartConformal)
+    misses: RunConformal = field(default_factory=RunConformal)
     clock: Any = field(default=time)
     disabled: bool = False
 

@@ -13,7 +13,7 @@ from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
-from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, tagged
+from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, with_tag
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
 
@@ -142,7 +142,7 @@ class Recorder:
             forecast_high=latest,
         )
         profile = self._profile(tracked)
-        return replace(tagged(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
+        return replace(with_tag(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
 
     def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.

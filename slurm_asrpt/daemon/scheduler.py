@@ -27,10 +27,10 @@ from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.daemon.tracked import Pin, Place, Tracked
 from slurm_asrpt.daemon.world import World
 from slurm_asrpt.daemon.writer import Writer
-from slurm_asrpt.forecast.conformal import Margins
+from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.slurm import writeback
 
-_MARGINS = TypeAdapter(Margins)
+_MARGINS = TypeAdapter(StartConformal)
 
 
 class Scheduler:
@@ -224,9 +224,9 @@ class Scheduler:
         )
 
 
-def _margins(saved: Any) -> Margins:
+def _margins(saved: Any) -> StartConformal:
     """Those of the daemon before us; none where it had none, or what stands there is nothing."""
     try:
         return _MARGINS.validate_python(saved)
     except ValueError:
-        return Margins()
+        return StartConformal()

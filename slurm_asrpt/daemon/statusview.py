@@ -16,8 +16,8 @@ from slurm_asrpt.daemon.progresswatch import Observed, remaining, whole
 from slurm_asrpt.daemon.scheduler import Scheduler
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.daemon.world import World
-from slurm_asrpt.forecast.sampling import left
-from slurm_asrpt.predict.conformal import Misses, whole_ends
+from slurm_asrpt.forecast.sampling import remaining_length
+from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
@@ -149,9 +149,9 @@ def _on_offer(world: World, tracked: Tracked, why: Reason) -> Placement | None:
     return place(world.view, tracked.job, Strategy.MOST_FREE, world.fabric)
 
 
-def _interval(tracked: Tracked, misses: Misses) -> tuple[int | None, int | None]:
+def _interval(tracked: Tracked, misses: RunConformal) -> tuple[int | None, int | None]:
     low, high = told(tracked, misses)
-    return whole_ends(low, high) if high else (None, None)
+    return rounded_interval(low, high) if high else (None, None)
 
 
 def _add_service(row: JobStatus, tracked: Tracked, policy: Interrupts, now: float) -> None:
@@ -161,7 +161,9 @@ def _add_service(row: JobStatus, tracked: Tracked, policy: Interrupts, now: floa
     row.interruptions = tracked.service.interruptions
 
 
-def _add_progress(row: JobStatus, tracked: Tracked, misses: Misses, observed: Observed | None, now: float) -> None:
+def _add_progress(
+    row: JobStatus, tracked: Tracked, misses: RunConformal, observed: Observed | None, now: float
+) -> None:
     """How far a running job is."""
     profiled = tracked.job is not None and tracked.job.profiled  # others' predictions are seconds, not iterations
     total = whole(observed, row.predicted_iterations if profiled else 0)
@@ -185,7 +187,7 @@ def _unused_profile(scheduler: Scheduler, tracked: Tracked) -> dict[str, str]:
 
 
 def _remaining_interval(
-    row: JobStatus, tracked: Tracked, misses: Misses, observed: Observed | None, ran_s: float
+    row: JobStatus, tracked: Tracked, misses: RunConformal, observed: Observed | None, ran_s: float
 ) -> tuple[float | None, float | None]:
     """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
 
@@ -195,7 +197,7 @@ def _remaining_interval(
         return None, None
     span, over_s = run_of(tracked, misses, observed, row.alpha_min, ran_s)
     limit = max(0.0, tracked.record.time_limit - ran_s) if tracked.record.time_limit else math.inf
-    return min(left(span, over_s, 0.9), limit), min(left(span, over_s, 0.1), limit)
+    return min(remaining_length(span, over_s, 0.9), limit), min(remaining_length(span, over_s, 0.1), limit)
 
 
 def _add_start(row: JobStatus, tracked: Tracked, forecaster: Forecaster, now: float) -> None:

@@ -222,7 +222,7 @@ class World:
         run = self.parts.recorder.record(tracked)
         if run is not None:
             self.parts.arrivals.ended(run, now)
-            self.parts.misses.ended(run)
+            self.parts.misses.learn_run(run)
             self.parts.audit.record(now, "ended", record.job_id, **self._end_of(tracked, run))
         elif known is not None:  # nothing to learn from
             self.parts.audit.record(now, "gone", record.job_id, **facts.gone_facts(tracked))

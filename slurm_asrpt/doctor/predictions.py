@@ -11,8 +11,8 @@ from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.predict.model import ModelError, active_name, load_model
-from slurm_asrpt.predict.predictors import TEACHING
+from slurm_asrpt.predict.model_store import ModelError, active_name, load_model
+from slurm_asrpt.predict.predictors import TRAINING_STATES
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.predict.validation import Drift, drift
 
@@ -112,7 +112,7 @@ def recent_drift(settings: Settings) -> Drift:
         return drift([], expected)
     with History(path, read_only=True) as history:
         runs = history.runs(limit=RECENT_RUNS)
-    known = [run for run in runs if run.state in TEACHING and run.iterations > 0 and run.origin == "asrptd"]
+    known = [run for run in runs if run.state in TRAINING_STATES and run.iterations > 0 and run.origin == "asrptd"]
     return drift(known, expected)
 
 

@@ -1,1 +1,1 @@
-"""When waiting jobs will start: the policy itself, played forward over what is predicted. Pure, but for __main__."""
+"""Start times of waiting jobs: the policy itself, simulated into the future. Pure, except for __main__."""

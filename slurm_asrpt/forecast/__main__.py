@@ -1,8 +1,8 @@
-"""A forecast in a process of its own: a snapshot comes on stdin, estimates go to stdout; nothing else is touched.
+"""Run a forecast in a process of its own: read a snapshot from stdin, write estimates to stdout, touch nothing else.
 
-``python -m slurm_asrpt.forecast BUDGET_S SHARE ASKER``: the CPU seconds that it may take, and of one core how much at a
-time, so that whoever works on the controller does not notice when it begins. It says how many seconds it has taken.
-ASKER is the process that waits for the answer: where that is gone, killed say, nothing goes on.
+``python -m slurm_asrpt.forecast BUDGET_S SHARE PARENT``: BUDGET_S is the limit in CPU seconds. SHARE is the fraction of
+one core to use at a time, so that other work on the controller is not disturbed. PARENT is the ID of the process that
+waits for the answer; the forecast ends when that process is gone. The output includes the CPU seconds used.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from slurm_asrpt.forecast.snapshot import from_json
 
 NICE = 10
 SLICE_S = 0.1
-"""Shorter rests are not worth a wake-up."""
+"""Shorter pauses are not worth a wake-up."""
 GRACE_S = 10
-"""For the start of Python and a policy that takes its time over one decision."""
+"""Additional CPU seconds for the start of Python and for one slow decision of a policy."""
 
 
 def main() -> None:
     budget_s, share, asker = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    with suppress(PermissionError):  # under systemd, whose unit forbids the call and has its own weight
-        os.nice(NICE)  # the daemon comes first
+    with suppress(PermissionError):  # the systemd unit forbids the call and sets its own weight
+        os.nice(NICE)  # the daemon has priority
     most = int(budget_s) + GRACE_S
     resource.setrlimit(resource.RLIMIT_CPU, (most, most))
     data = sys.stdin.buffer.read()
     snapshot = from_json(data)
     gc.freeze()
-    gc.disable()  # a replay makes next to no cyclic garbage
-    clock = paced(share, partial(spent_for, asker))
+    gc.disable()  # a replay creates almost no cyclic garbage
+    clock = paced(share, partial(cpu_seconds, asker))
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
     starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
 
 
-def spent_for(asker: int) -> float:
-    """CPU seconds so far. Ends this process, by SystemExit, where its parent is no longer who asked."""
+def cpu_seconds(asker: int) -> float:
+    """CPU seconds used so far. Exits (SystemExit) if ``asker`` is no longer the parent process."""
     if os.getppid() != asker:
-        sys.exit("nobody waits for this forecast any more")
+        sys.exit("the process that asked for this forecast is gone")
     return time.process_time()
 
 
@@ -59,7 +59,8 @@ def paced(
     passed: Callable[[], float] = time.monotonic,
     rest: Callable[[float], object] = time.sleep,
 ) -> Callable[[], float]:
-    """A clock of CPU seconds for who asks it often: where more than its share is spent, it rests before it answers."""
+    """A clock of CPU seconds that limits the pace: if more than ``share`` has been used, it sleeps before it
+    answers."""
     before, began = spent(), passed()
 
     def clock() -> float:
@@ -73,7 +74,7 @@ def paced(
 
 
 def _known(time: float) -> float | None:
-    """JSON has no infinity."""
+    """None for infinity, which JSON cannot represent."""
     return time if math.isfinite(time) else None
 
 

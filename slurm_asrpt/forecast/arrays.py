@@ -1,4 +1,5 @@
-"""Tasks of job arrays that are no jobs yet: in a forecast, too, they become jobs as those before them start or end."""
+"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs as earlier tasks start or
+end."""
 
 from __future__ import annotations
 
@@ -8,24 +9,27 @@ from itertools import chain, islice
 
 from slurm_asrpt.core.arrays import room
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.sampling import Quantiles
 
-MOST_TASKS = 2000
-"""So many of them, of all arrays, become jobs in one future: it ends where more would, as at the horizon."""
+MAX_TASKS = 2000
+"""Limit of tasks, over all arrays, that become jobs in one simulated future. The future ends at this limit, as it does
+at the horizon."""
 Task = tuple[Job, float]
-"""And the iterations that it will run."""
+"""A job and the iterations that it will run."""
 
 
 @dataclass(frozen=True)
-class Rest:
-    """Tasks of an array that wait in one record. job, span: of each; the job's id is the array's.
+class PendingTasks:
+    """The pending tasks of an array that Slurm keeps in one record. The field names are keys in forecast.json.
 
-    tasks: their numbers in order, as the arguments of ranges, at least one. waiting, running: those of the array that
-    are jobs already. most: so many may run at once, 0 without a bound.
+    job: a template; its id is the array's. span: iterations of each task.
+    tasks: task numbers in order, as arguments of ``range``; at least one.
+    waiting, running: number of the array's tasks that are jobs already.
+    most: limit of tasks that run at the same time; 0 for no limit.
     """
 
     job: Job
-    span: Span
+    span: Quantiles
     tasks: tuple[tuple[int, int, int], ...]
     waiting: int = 0
     running: int = 0
@@ -37,48 +41,50 @@ class Rest:
 
     @property
     def asked(self) -> dict[JobId, JobId]:
-        """Tasks whose starts are told, by the names under which they are.
+        """The tasks whose start is reported: the ID to report it under, and the task's own ID.
 
-        The next one under the array's id. The last one under its own, unless no future goes so far.
+        The next task is reported under the array's ID. The last task is reported under its own ID, unless it is
+        beyond MAX_TASKS.
         """
-        last = self.named(range(*self.tasks[-1])[-1])
-        return {self.job.id: self.named(self.tasks[0][0])} | ({last: last} if self.count <= MOST_TASKS else {})
+        last = self.task_id(range(*self.tasks[-1])[-1])
+        return {self.job.id: self.task_id(self.tasks[0][0])} | ({last: last} if self.count <= MAX_TASKS else {})
 
-    def named(self, number: int) -> JobId:
+    def task_id(self, number: int) -> JobId:
         return JobId(f"{self.job.id}_{number}")
 
 
-class Following:
-    """Those that are still to come in one future. lengths: the iterations of one task of a rest after the other.
+class TaskFeed:
+    """Releases the pending tasks of one simulated future. lengths: for an array, an iterator over the iterations of
+    its tasks.
 
-    over: more would have come than are played.
+    over: whether the limit MAX_TASKS was reached.
     """
 
-    def __init__(self, rests: Iterable[Rest], lengths: Callable[[Rest], Iterator[float]]) -> None:
+    def __init__(self, rests: Iterable[PendingTasks], lengths: Callable[[PendingTasks], Iterator[float]]) -> None:
         self._arrays = {str(rest.job.id): _Array(rest, lengths(rest)) for rest in rests}
-        self._moved = list(self._arrays.values())  # of which a task has started or ended since the last ones came
-        self._room = MOST_TASKS
+        self._changed = list(self._arrays.values())  # arrays with a start or an end since the last release
+        self._room = MAX_TASKS
         self.over = False
 
     def started(self, job_id: JobId) -> None:
         if array := self._of(job_id):
             array.waiting -= 1
-            self._moved.append(array)
+            self._changed.append(array)
 
     def ended(self, job_id: JobId) -> None:
         if array := self._of(job_id):
             array.known -= 1
-            self._moved.append(array)
+            self._changed.append(array)
 
-    def hungry(self) -> bool:
-        """Whether some could come, and might start at once: none of those before them waits."""
-        return any(array.room and not array.waiting for array in self._moved)
+    def ready(self) -> bool:
+        """Whether a task could be released and start now: no earlier task of its array waits."""
+        return any(array.room and not array.waiting for array in self._changed)
 
-    def come(self) -> Iterator[Task]:
-        """Those that are jobs from now on."""
-        moved, self._moved = self._moved, []
+    def release(self) -> Iterator[Task]:
+        """The tasks that become jobs now."""
+        moved, self._changed = self._changed, []
         for array in moved:
-            for task in array.come():
+            for task in array.release():
                 if not self._room:
                     self.over = True
                     return
@@ -90,9 +96,9 @@ class Following:
 
 
 class _Array:
-    """waiting, known: its tasks that are jobs, as in ``room``."""
+    """waiting, known: number of its tasks that are jobs, as in ``room``."""
 
-    def __init__(self, rest: Rest, lengths: Iterator[float]) -> None:
+    def __init__(self, rest: PendingTasks, lengths: Iterator[float]) -> None:
         self.waiting, self.known = rest.waiting, rest.waiting + rest.running
         self._rest, self._left, self._lengths = rest, rest.count, lengths
         self._numbers = chain.from_iterable(range(*each) for each in rest.tasks)
@@ -101,7 +107,7 @@ class _Array:
     def room(self) -> int:
         return min(self._left, room(self.waiting, self.known, self._rest.most))
 
-    def come(self) -> Iterator[Task]:
+    def release(self) -> Iterator[Task]:
         for number in islice(self._numbers, self.room):
             self.waiting, self.known, self._left = self.waiting + 1, self.known + 1, self._left - 1
-            yield replace(self._rest.job, id=self._rest.named(number)), next(self._lengths)
+            yield replace(self._rest.job, id=self._rest.task_id(number)), next(self._lengths)

@@ -1,4 +1,4 @@
-"""Whether jobs have started when it was said."""
+"""Coverage of published start-time intervals: the share of jobs that started inside them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _LATE = f"{_CLOSED} AND start_time > forecast_high"
 
 @dataclass(frozen=True)
 class Calibration:
-    """jobs: that were given a start time. Shares of them that started inside its interval, before and after; 0 of 0.
+    """jobs: number of jobs with a published start time. inside, early, late: shares that started inside, before and
+    after the interval; 0 if there are no jobs.
 
-    closed: jobs of these that were given a latest time, too: the others cannot be late.
+    closed: jobs whose interval had an upper end; only these can be late.
     """
 
     jobs: int
@@ -27,12 +28,12 @@ class Calibration:
 
     @property
     def closed_late(self) -> float:
-        """Share of them that began after it."""
+        """Share of the jobs with an upper end that started after it."""
         return self.late * self.jobs / max(self.closed, 1)
 
 
 def calibration(history: History, since: int) -> Calibration:
-    """Of the runs that ended at ``since`` or later, seconds since the epoch. Raises HistoryError."""
+    """Coverage over the runs that ended at or after ``since`` (seconds since the epoch). Raises HistoryError."""
     wheres = (_TOLD, *(f"{_TOLD} AND {which}" for which in (_EARLY, _LATE, _CLOSED)))
     jobs, early, late, closed = (history.count(where, (since,)) for where in wheres)
     least = max(jobs, 1)

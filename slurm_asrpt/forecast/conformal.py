@@ -1,21 +1,22 @@
-"""Intervals of starts, moved by how those of the latest starts have missed.
+"""Conformal intervals of start times: simulated intervals, adjusted by the errors of recent ones.
 
-Futures by lot are too much alike: they know nothing of the rush that comes tomorrow. So every start leaves behind by
-what factor its wait missed each end of what the simulation had said, and an end is moved by a quantile of the latest
-of these misses (split conformal prediction on quantiles: Romano et al. 2019), of those whose simulated wait was the
-most like. Which quantile is itself learned from what was shown: a start beyond an end moves that end's level outwards,
-the others move it a little inwards, so that one in ten lies beyond (adaptive conformal inference: Gibbs and Candès
-2021, equation 2). After KEPT starts older predictions are forgotten.
+Simulated futures are too similar: they do not contain tomorrow's rush. Therefore each start yields a conformity score
+per end of its interval: the logarithm of the actual over the simulated wait. An end is adjusted by a quantile of the
+latest scores (split conformal prediction on quantiles: Romano et al. 2019), taken from those with the most similar
+simulated wait. The level of the quantile is learned from the published intervals: a start beyond an end moves that
+level outwards, any other start moves it slightly inwards, so that one in ten starts lies beyond (adaptive conformal
+inference: Gibbs and Candès 2021, equation 2). Only the last KEPT starts count.
 
-Those who wait long are known last, and the others alone would teach that all start soon. So a job that still waits
-counts, too: it misses by no less than by what it has waited. The quantile is that of Kaplan and Meier (1958); where
-too many still wait beyond what was said of them there is none, and nobody knows an upper end.
+Long waits are observed last; without correction, completed waits alone would suggest that every job starts soon.
+Therefore a job that still waits counts as a censored observation: its score is at least that of its wait so far. The
+quantile is that of Kaplan and Meier (1958). If too many jobs still wait beyond their interval, the quantile does not
+exist and there is no upper end.
 
-The simulation knows who is there and not who comes: starts come later than it says, and seldom earlier. So at first its
-lower end stands, and there is no upper one: of fewer than nine starts it is more than one in ten that the next comes
-later than all of them.
+The simulation knows the jobs that are present, not those to come, so starts are later than simulated and seldom
+earlier. At first, the lower end is the simulated one and there is no upper end: with fewer than nine starts, the chance
+that the next is later than all of them exceeds one in ten.
 
-An interval without an upper end cannot be wrong there: to count it as one that held would make others too narrow.
+An interval without an upper end cannot miss there. Counting it as a success would make other intervals too narrow.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from slurm_asrpt.core.conformal import DOUBTS, STEP, TAIL, stepped
-from slurm_asrpt.forecast.survival import lasts
+from slurm_asrpt.core.conformal import PSEUDO_OUTCOMES, STEP, TAIL, next_level
+from slurm_asrpt.forecast.survival import kaplan_meier_quantile
 
 KEPT = 100
-"""So many starts are remembered."""
-LIKE = 40
-"""So many of them, and of those that wait, say by how much an end is moved."""
-PROOF = math.ceil(1 / TAIL) - 1
-"""So many starts must be known before an upper end is said."""
+"""Number of starts that are remembered."""
+NEIGHBORS = 40
+"""Number of scores, of starts and of waiting jobs, that determine an adjustment."""
+MIN_STARTS = math.ceil(1 / TAIL) - 1
+"""Number of starts required before an upper end is given."""
 SHORTEST_S = 1.0
-"""Of a wait: Slurm's starts are whole seconds."""
+"""Shortest wait that is distinguished: Slurm's starts are whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """When a job starts, seconds; inf beyond the horizon. With 10, 50 and 90% by then."""
+class StartInterval:
+    """Start time of a job, seconds: quantiles at 10, 50 and 90%; inf beyond the horizon."""
 
     earliest: float
     median: float
@@ -47,10 +48,12 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """Logarithms of a wait over what had been simulated, with 10, 50 and 90%; None where that was open.
+class ConformityScore:
+    """Logarithms of the actual over the simulated wait, for the 10, 50 and 90% quantiles; None if that quantile was
+    infinite. The field names are keys in saved files.
 
-    simulated: the logarithm of the simulated wait itself, in seconds, with 10%. waits: it goes on.
+    simulated: logarithm of the simulated wait in seconds, at 10%. waits: whether the job still waits (a censored
+    score).
     """
 
     earliest: float
@@ -61,56 +64,59 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True)
-class Margins:
-    """misses: the latest ones, in the order of the starts. low, high: which quantile of them moves either end.
+class StartConformal:
+    """The adjustment of simulated start times. The field names are keys in saved files.
 
-    waiting: the misses so far of those that have not started.
+    misses: the latest conformity scores, in the order of the starts.
+    low, high: level of the quantile that adjusts either end.
+    waiting: the scores so far of the jobs that still wait.
     """
 
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[ConformityScore, ...] = ()
     low: float = TAIL
     high: float = 1 - TAIL
-    waiting: tuple[Miss, ...] = ()
+    waiting: tuple[ConformityScore, ...] = ()
 
-    def at(self, now: float, told: Iterable[tuple[Start, float]]) -> Margins:
-        """With those that still wait: what was simulated of them, and when."""
-        return replace(self, waiting=tuple(_miss(simulated, made, now, waits=True) for simulated, made in told))
+    def with_waiting(self, now: float, told: Iterable[tuple[StartInterval, float]]) -> StartConformal:
+        """Add the jobs that still wait. told: for each, the simulated interval and when it was simulated."""
+        return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in told))
 
-    def around(self, start: Start, made: float) -> Start:
-        """What the simulation says at ``made`` seconds, with all three moved, and in order."""
+    def adjusted(self, start: StartInterval, made: float) -> StartInterval:
+        """An interval simulated at ``made`` (seconds) with all three quantiles adjusted, in order."""
         size = _log(start.earliest - made)
-        like = sorted((*self.misses, *self.waiting), key=lambda miss: abs(miss.simulated - size))[:LIKE]
-        earliest = _moved(start.earliest, made, ((miss.earliest, miss.waits) for miss in like), self.low)
-        median = _moved(start.median, made, ((miss.median, miss.waits) for miss in like), 0.5)
+        like = sorted((*self.misses, *self.waiting), key=lambda score: abs(score.simulated - size))[:NEIGHBORS]
+        earliest = _adjusted(start.earliest, made, ((score.earliest, score.waits) for score in like), self.low)
+        median = _adjusted(start.median, made, ((score.median, score.waits) for score in like), 0.5)
         latest = math.inf
-        if len(self.misses) >= PROOF:
-            latest = _moved(start.latest, made, ((miss.latest, miss.waits) for miss in like), self.high)
-        return Start(*sorted((earliest, median, latest)))
+        if len(self.misses) >= MIN_STARTS:
+            latest = _adjusted(start.latest, made, ((score.latest, score.waits) for score in like), self.high)
+        return StartInterval(*sorted((earliest, median, latest)))
 
-    def judged(self, simulated: Start, shown: Start, made: float, began: float) -> Margins:
-        """After a start at ``began``, of which ``simulated`` was found at ``made`` and ``shown`` was said."""
+    def updated(self, simulated: StartInterval, shown: StartInterval, made: float, began: float) -> StartConformal:
+        """Learn from a start at ``began``. simulated: the interval simulated at ``made``; shown: the interval
+        that was published."""
         closed = shown.latest < math.inf
-        return Margins(
-            (*self.misses, _miss(simulated, made, began))[-KEPT:],
-            stepped(self.low, -STEP * ((began < shown.earliest) - TAIL)),
-            stepped(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
+        return StartConformal(
+            (*self.misses, _score(simulated, made, began))[-KEPT:],
+            next_level(self.low, -STEP * ((began < shown.earliest) - TAIL)),
+            next_level(self.high, STEP * ((began > shown.latest) - TAIL) if closed else 0.0),
         )
 
 
-def _moved(time: float, made: float, misses: Iterable[tuple[float | None, bool]], level: float) -> float:
-    known = [(miss, waits) for miss, waits in misses if miss is not None]
-    by = lasts(sorted([*known, *DOUBTS * [(0.0, False)]]), level)
+def _adjusted(time: float, made: float, scores: Iterable[tuple[float | None, bool]], level: float) -> float:
+    known = [(score, waits) for score, waits in scores if score is not None]
+    by = kaplan_meier_quantile(sorted([*known, *PSEUDO_OUTCOMES * [(0.0, False)]]), level)
     return made + (time - made) * math.exp(by) if by < math.inf else math.inf
 
 
-def _miss(simulated: Start, made: float, began: float, waits: bool = False) -> Miss:
+def _score(simulated: StartInterval, made: float, began: float, waits: bool = False) -> ConformityScore:
     wait = _log(began - made)
     earliest, median, latest = (
         wait - _log(time - made) if time < math.inf else None
         for time in (simulated.earliest, simulated.median, simulated.latest)
     )
     size = _log(simulated.earliest - made)
-    return Miss(earliest or 0.0, median, latest, size, waits)  # without an earliest there is no estimate
+    return ConformityScore(earliest or 0.0, median, latest, size, waits)  # every estimate has a finite earliest start
 
 
 def _log(wait_s: float) -> float:

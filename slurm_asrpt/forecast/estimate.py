@@ -1,7 +1,7 @@
-"""Start times of waiting jobs as 10-90% intervals: quantiles over many possible futures.
+"""Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
 
-In each future every job runs for a length drawn from its interval, and jobs go on coming as they have come lately:
-under a policy that lets short jobs pass, those who come later decide when a long one starts.
+In each future, run times are drawn from the jobs' intervals, and jobs keep arriving as they have lately. Arrivals
+matter: under a policy that lets short jobs overtake, later jobs decide when a long one starts.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import chain
 import numpy as np
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.forecast.arrays import Following, Rest
-from slurm_asrpt.forecast.conformal import Start
+from slurm_asrpt.forecast.arrays import PendingTasks, TaskFeed
+from slurm_asrpt.forecast.conformal import StartInterval
 from slurm_asrpt.forecast.replay import Arrival, Replay
-from slurm_asrpt.forecast.sampling import Luck, Spans, left, tasks_in
+from slurm_asrpt.forecast.sampling import LogNormals, Sampler, array_tasks, remaining_length
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
 STEP = 10
-SAMPLES, LEAST_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
-"""Of 10 k - 1 samples the k-th, 5 k-th and 9 k-th part what comes in 10, 50 and 90%: no interpolation is needed."""
+SAMPLES, MIN_SAMPLES = 4 * STEP - 1, 2 * STEP - 1
+"""With 10 k - 1 samples, the k-th, 5 k-th and 9 k-th are the 10, 50 and 90% quantiles; no interpolation is needed."""
 HORIZON_S = 86400.0
-MANY = 100
-"""So many tasks of an array are drawn at a time."""
+BATCH = 100
+"""Number of tasks of an array that are drawn at a time."""
 FIRST_NUMBER = 10**15
-"""Job ids of those to come: after all real ones, which is what ties go by."""
+"""First job ID of simulated arrivals: larger than all real ones, since ties are broken by ID."""
 
 
 def forecast(
@@ -38,62 +38,62 @@ def forecast(
     horizon_s: float = HORIZON_S,
     budget_s: float = np.inf,
     clock: Callable[[], float] = time.process_time,
-    newcomer: Waiting | None = None,
-    told: Callable[[int], object] = lambda drawn: None,
-) -> dict[JobId, Start]:
-    """An estimate for each waiting job, and of each array's rest for the task that comes next, by the array's id, and
-    for the one that comes last, by its own. None for those that start in too few futures.
+    new_job: Waiting | None = None,
+    progress: Callable[[int], object] = lambda drawn: None,
+) -> dict[JobId, StartInterval]:
+    """Estimate the start of each waiting job, and of pending array tasks: the next one under the array's ID, the
+    last one under its own. Jobs that start in too few futures get no estimate.
 
-    The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` end it before all
-    samples are drawn. The first ones share them: where more come than can ever run no future ends before the horizon,
-    and those who start soon are told although nobody sees the end of the queue.
-    samples: at least LEAST_SAMPLES.
-    newcomer: a job that is submitted at the snapshot's time, and then the only one asked for.
-    told: called with the number of samples drawn.
+    The same snapshot and seed give the same estimates, unless ``budget_s`` seconds of ``clock`` run out before all
+    samples are drawn. The first MIN_SAMPLES samples share the budget. This matters on an overloaded cluster, where
+    no future ends before the horizon: jobs at the head of the queue still get an estimate.
+    samples: at least MIN_SAMPLES.
+    new_job: a job that is submitted at the snapshot's time; only its start is estimated then.
+    progress: called with the number of samples drawn.
     """
-    futures, deadline = _Futures(snapshot, horizon_s, newcomer), clock() + budget_s
+    futures, deadline = _Futures(snapshot, horizon_s, new_job), clock() + budget_s
     found: list[list[float]] = []
     for number in range(samples):
         begun = clock()
-        until = begun + (deadline - begun) / max(LEAST_SAMPLES - number, 1)
-        starts = futures.play(np.random.default_rng([seed, number]), partial(_before, clock, until))
-        if number >= LEAST_SAMPLES and clock() >= until:
+        until = begun + (deadline - begun) / max(MIN_SAMPLES - number, 1)
+        starts = futures.play(np.random.default_rng([seed, number]), partial(_within_deadline, clock, until))
+        if number >= MIN_SAMPLES and clock() >= until:
             break
         found.append(starts)
-        told(len(found))
+        progress(len(found))
     tenth = (len(found) + 1) // STEP
     ordered = np.sort(np.array(found[: STEP * tenth - 1]), axis=0)
     rows = ordered[[tenth - 1, 5 * tenth - 1, 9 * tenth - 1]].T.tolist()
     ids = futures.asked
-    return {job_id: Start(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
+    return {job_id: StartInterval(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 
 
-def _lengths(luck: Luck, rest: Rest) -> Iterator[float]:
-    count = min(rest.count, MANY)
-    some = Spans([rest.span] * count)
+def _lengths(sampler: Sampler, rest: PendingTasks) -> Iterator[float]:
+    count = min(rest.count, BATCH)
+    some = LogNormals([rest.span] * count)
     while True:
-        yield from some.at(luck.of_tasks(str(rest.job.id), count)).tolist()
+        yield from some.at(sampler.array_normals(str(rest.job.id), count)).tolist()
 
 
-def _before(clock: Callable[[], float], until: float) -> bool:
+def _within_deadline(clock: Callable[[], float], until: float) -> bool:
     return clock() < until
 
 
 class _Futures:
     """What all samples have in common."""
 
-    def __init__(self, snapshot: Snapshot, horizon_s: float, newcomer: Waiting | None) -> None:
-        self._snapshot, self._horizon, self._newcomer = snapshot, snapshot.now + horizon_s, newcomer
-        waiting = [*snapshot.waiting, *([newcomer] if newcomer else [])]
+    def __init__(self, snapshot: Snapshot, horizon_s: float, new_job: Waiting | None) -> None:
+        self._snapshot, self._horizon, self._new_job = snapshot, snapshot.now + horizon_s, new_job
+        waiting = [*snapshot.waiting, *([new_job] if new_job else [])]
         self._ids = [each.job.id for each in waiting]
-        self._waiting = Spans([each.span for each in waiting])
-        self._tasks_waiting = tasks_in(self._ids)
-        self._tasks_running = tasks_in([each.job_id for each in snapshot.running])
-        self._asked = {newcomer.job.id: newcomer.job.id} if newcomer else self._all_asked()
-        self._recent = Spans([each.span for each in snapshot.recent])
+        self._waiting = LogNormals([each.span for each in waiting])
+        self._tasks_waiting = array_tasks(self._ids)
+        self._tasks_running = array_tasks([each.job_id for each in snapshot.running])
+        self._asked = {new_job.job.id: new_job.job.id} if new_job else self._all_asked()
+        self._recent = LogNormals([each.span for each in snapshot.recent])
 
     def _all_asked(self) -> dict[JobId, JobId]:
-        """Whose starts count, by the names under which they are told."""
+        """The jobs whose start is reported: the ID to report it under, and the job's own ID."""
         asked = dict(zip(self._ids, self._ids, strict=True))
         for rest in self._snapshot.arrays:
             asked |= rest.asked
@@ -101,28 +101,30 @@ class _Futures:
 
     @property
     def asked(self) -> Iterable[JobId]:
-        """What is asked for, in the order of what ``play`` returns."""
+        """The IDs to report, in the order of what ``play`` returns."""
         return self._asked.keys()
 
-    def play(self, rng: np.random.Generator, may_go_on: Callable[[], bool]) -> list[float]:
-        """When each job that is asked for starts in one future, inf where it does not."""
-        luck, running = Luck(rng), self._snapshot.running
+    def play(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
+        """Simulate one future: start time of each requested job, inf if it does not start."""
+        sampler, running = Sampler(rng), self._snapshot.running
         left_s = [
-            min(left(run.span, run.ran_s, chance), run.limit_s)
-            for run, chance in zip(running, luck.chances(len(running), self._tasks_running), strict=True)
+            min(remaining_length(run.span, run.ran_s, chance), run.limit_s)
+            for run, chance in zip(
+                running, sampler.survival_probabilities(len(running), self._tasks_running), strict=True
+            )
         ]
-        lengths = self._waiting.at(luck.normals(len(self._ids), self._tasks_waiting))
+        lengths = self._waiting.at(sampler.normals(len(self._ids), self._tasks_waiting))
         iterations = dict(zip(self._ids, lengths.tolist(), strict=True))
         arrivals = self._arrivals(rng)
-        if self._newcomer:
-            arrivals = chain([(self._newcomer.job, iterations[self._newcomer.job.id])], arrivals)
-        following = Following(self._snapshot.arrays, partial(_lengths, luck))
+        if self._new_job:
+            arrivals = chain([(self._new_job.job, iterations[self._new_job.job.id])], arrivals)
+        following = TaskFeed(self._snapshot.arrays, partial(_lengths, sampler))
         asked = self._asked.values()
-        starts = Replay(self._snapshot, left_s, iterations, arrivals, asked, following).until(self._horizon, may_go_on)
+        starts = Replay(self._snapshot, left_s, iterations, arrivals, asked, following).until(self._horizon, keep_going)
         return [starts.get(job_id, np.inf) for job_id in asked]
 
     def _arrivals(self, rng: np.random.Generator) -> Iterator[Arrival]:
-        """The recent past over and over, from an instant of it by lot: bursts and mixture stay as they were."""
+        """Repeat the recent arrivals from a random instant on: this preserves bursts and the mix of jobs."""
         recent, window, now = self._snapshot.recent, self._snapshot.window_s, self._snapshot.now
         if not recent or window <= 0:
             return

@@ -1,4 +1,4 @@
-"""One possible future: the policy decides, jobs end and arrive, until those that wait now have started."""
+"""One simulated future: the policy decides, jobs end and arrive, until all requested jobs have started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.forecast.arrays import Following
+from slurm_asrpt.forecast.arrays import TaskFeed
 from slurm_asrpt.forecast.snapshot import Snapshot
 
 Arrival = tuple[Job, float]
@@ -16,11 +16,12 @@ Arrival = tuple[Job, float]
 
 
 class Replay:
-    """One run of it.
+    """The simulation of one future.
 
-    left_s: how long each running job still holds its GPUs, seconds; iterations: what each waiting job will run.
-    arrivals: in the order of their submit times; may never end. asked: whose starts count; None: of all that wait.
-    following: the tasks of arrays that are to come.
+    left_s: remaining run time of each running job, seconds. iterations: of each waiting job.
+    arrivals: in the order of submit times; may be infinite. asked: jobs whose starts count; None for all waiting
+    jobs.
+    following: the feed of pending array tasks.
     """
 
     def __init__(
@@ -30,13 +31,13 @@ class Replay:
         iterations: dict[JobId, float],
         arrivals: Iterator[Arrival],
         asked: Collection[JobId] | None = None,
-        following: Following | None = None,
+        following: TaskFeed | None = None,
     ) -> None:
         self.view, self.policy, self.now = snapshot.view(), snapshot.make_policy(), snapshot.now
         self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
         self._iterations, self._rest = dict(iterations), snapshot.rest_s
-        self._arrivals, self._following = arrivals, following or Following((), lambda rest: iter(()))
+        self._arrivals, self._following = arrivals, following or TaskFeed((), lambda rest: iter(()))
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [
@@ -45,9 +46,10 @@ class Replay:
         ]
         heapq.heapify(self._running)
 
-    def until(self, horizon: float, may_go_on: Callable[[], bool] = lambda: True) -> dict[JobId, float]:
-        """Starts of the jobs asked for, seconds, as far as they come before ``horizon``; fewer if it may not go on."""
-        while len(self.started) < len(self.asked) and (now := self._next_event()) <= horizon and may_go_on():
+    def until(self, horizon: float, keep_going: Callable[[], bool] = lambda: True) -> dict[JobId, float]:
+        """Start times (seconds) of the requested jobs that start before ``horizon``. Stops early when
+        ``keep_going`` is false."""
+        while len(self.started) < len(self.asked) and (now := self._next_event()) <= horizon and keep_going():
             self.now = now
             self._ends(now)
             self._arrive(now)
@@ -59,7 +61,7 @@ class Replay:
         return self.started
 
     def _next_event(self) -> float:
-        if self._following.hungry():
+        if self._following.ready():
             return self.now
         soonest = min(
             self._running[0][0] if self._running else math.inf,
@@ -79,7 +81,7 @@ class Replay:
         while self._next is not None and self._next[0].submit_time <= now:
             self._submit(*self._next, now)
             self._next = next(self._arrivals, None)
-        for job, iterations in self._following.come():
+        for job, iterations in self._following.release():
             self._submit(job, iterations, now)
 
     def _submit(self, job: Job, iterations: float, now: float) -> None:

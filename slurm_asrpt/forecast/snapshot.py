@@ -1,4 +1,4 @@
-"""What a forecast is made from: the cluster, the policy's state and what runs, waits and has lately arrived."""
+"""Input of a forecast: the cluster, the policy's state, and the running, waiting and recently arrived jobs."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ from dataclasses import dataclass, field
 
 from pydantic import ConfigDict, TypeAdapter
 
-from slurm_asrpt.core.conformal import Moves
+from slurm_asrpt.core.conformal import IntervalOffsets
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import Policy
-from slurm_asrpt.forecast.arrays import Rest
-from slurm_asrpt.forecast.conformal import Margins
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
+from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 
 PUBLISHED = "forecast.json"
-"""In the run folder, for asrpt-status --what-if."""
-MOST_JOBS = 500
-"""So many of the first in line are in it, and get a forecast."""
+"""File in the run folder, for asrpt-status --what-if."""
+MAX_JOBS = 500
+"""Number of jobs at the head of the queue that a snapshot holds; only these get a forecast."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A job that waits, or one that came lately. span: its iterations."""
+    """A waiting job, or one that arrived recently. span: its iterations."""
 
     job: Job
-    span: Span
+    span: Quantiles
 
 
 @dataclass(frozen=True)
 class Running:
-    """A job that holds GPUs. span: of the whole run, seconds; ran_s of it are over. limit_s: what its limit leaves."""
+    """A job that holds GPUs. span: seconds of the whole run, of which ran_s are over. limit_s: seconds left of its
+    time limit."""
 
     job_id: JobId
     gpus: Mapping[str, int]
     request: Request
     ran_s: float
-    span: Span
+    span: Quantiles
     limit_s: float
 
 
 @dataclass(frozen=True)
 class Snapshot(Moment):
-    """Just after a decision of the policy. What is free is so beside all that ``running`` holds.
+    """The state just after a decision of the policy. Free resources exclude all that ``running`` holds. The field
+    names are keys in forecast.json.
 
-    arrays: tasks of arrays that follow those of ``running`` and ``waiting``.
-    recent: the jobs that became eligible in the last ``window_s`` seconds, by their submit times.
-    margins: what estimates are moved by before anybody sees them.
-    unknown: seconds that a job runs of which nothing is predicted.
-    moves: by what the intervals of predictions are moved, of every user; published only.
-    rest_s: seconds from the end of a job to the next start on its GPUs, if somebody waits for them.
+    arrays: pending array tasks that follow those in ``running`` and ``waiting``.
+    recent: jobs that became eligible in the last ``window_s`` seconds, by submit time.
+    margins: the conformal adjustment that is applied before estimates are published.
+    unknown: run time, in seconds, of a job without a prediction.
+    moves: current offsets of the intervals of predictions, of every user; only published.
+    rest_s: seconds from the end of a job to the next start on its GPUs, if a job waits for them.
     """
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
@@ -59,14 +61,14 @@ class Snapshot(Moment):
     waiting: tuple[Waiting, ...]
     recent: tuple[Waiting, ...] = ()
     window_s: float = 0.0
-    margins: Margins = field(default_factory=Margins)
-    unknown: Span = UNKNOWN_S
+    margins: StartConformal = field(default_factory=StartConformal)
+    unknown: Quantiles = UNKNOWN_S
     rest_s: float = 0.0
-    moves: Moves = field(default_factory=Moves)
-    arrays: tuple[Rest, ...] = ()
+    moves: IntervalOffsets = field(default_factory=IntervalOffsets)
+    arrays: tuple[PendingTasks, ...] = ()
 
     def make_policy(self) -> Policy:
-        """Raises ValueError for a state that is none."""
+        """Raises ValueError for an invalid state."""
         return self.policy_with(each.job for each in self.waiting)
 
 
@@ -78,5 +80,5 @@ def to_json(snapshot: Snapshot) -> bytes:
 
 
 def from_json(data: bytes) -> Snapshot:
-    """Raises ValueError for anything else."""
+    """Raises ValueError for invalid input."""
     return _JSON.validate_json(data)

@@ -1,31 +1,35 @@
-"""How long jobs usually run, for those of which nothing is predicted."""
+"""Survival analysis of run times: a default for jobs without a prediction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
 
-LEAST = 10
-"""Of fewer jobs that have ended nothing is usual."""
+MIN_ENDED = 10
+"""Number of ended jobs required for an estimate."""
 
 
-def usual(ended_s: Sequence[float], going_s: Sequence[float]) -> Span:
-    """From jobs that have run so long, seconds, and others that go on: of a young cluster only the short have ended."""
-    if len(ended_s) < LEAST:
+def typical_run_time(ended_s: Sequence[float], going_s: Sequence[float]) -> Quantiles:
+    """Quantiles of run times, seconds. ended_s: run times of ended jobs; going_s: run times so far of running jobs
+    (censored).
+
+    Running jobs count because only short jobs have ended on a young cluster.
+    """
+    if len(ended_s) < MIN_ENDED:
         return UNKNOWN_S
     runs = sorted([(max(run, 1.0), False) for run in ended_s] + [(max(run, 1.0), True) for run in going_s])
-    low, middle, high = (lasts(runs, share) for share in (0.1, 0.5, 0.9))
+    low, middle, high = (kaplan_meier_quantile(runs, share) for share in (0.1, 0.5, 0.9))
     if middle == math.inf:
         return UNKNOWN_S
-    return Span(low, middle, high if high < math.inf else middle * middle / low)
+    return Quantiles(low, middle, high if high < math.inf else middle * middle / low)
 
 
-def lasts(runs: Sequence[tuple[float, bool]], share: float) -> float:
-    """The least length by which that share has ended (Kaplan and Meier 1958), inf where nobody knows.
+def kaplan_meier_quantile(runs: Sequence[tuple[float, bool]], share: float) -> float:
+    """The ``share`` quantile of the Kaplan-Meier estimate (1958); inf if it does not exist.
 
-    runs: lengths in their order, and whether it goes on.
+    runs: in increasing order of length; the flag says that the run goes on (is censored).
     """
     lasting = 1.0
     for left, (run, goes_on) in zip(range(len(runs), 0, -1), runs, strict=True):

@@ -1,4 +1,4 @@
-"""What would become of a job that was submitted now: at once, or when, and why not before."""
+"""What would happen to a job that is submitted now: whether and where it would start, or when, and why not earlier."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha, fits
 from slurm_asrpt.core.policies.base import Reason
 from slurm_asrpt.core.policies.base import Start as Decided
-from slurm_asrpt.forecast.conformal import Start
+from slurm_asrpt.forecast.conformal import StartInterval
 from slurm_asrpt.forecast.estimate import FIRST_NUMBER, SAMPLES, forecast
-from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import Snapshot, Waiting
 
-NAME = JobId(str(FIRST_NUMBER - 1))
-"""Of the newcomer: after all real jobs, before those to come."""
+WHAT_IF_ID = JobId(str(FIRST_NUMBER - 1))
+"""ID of the submitted job: after all real jobs, before simulated arrivals."""
 
 
 @dataclass(frozen=True)
-class Newcomer:
-    """placement: where it would start at once, else None with the reason and its place in the line.
+class WhatIfResult:
+    """placement: where the job would start at once; else None, with the reason and its position in the queue.
 
-    alpha_min: seconds per iteration in the best placement, None if the nodes can never hold it.
-    start: 10, 50 and 90%, seconds since the epoch, inf beyond the horizon; None where nothing comes out.
+    alpha_min: seconds per iteration in the best placement; None if no set of nodes can hold the job.
+    start: 10, 50 and 90% quantiles, seconds since the epoch, inf beyond the horizon; None if there is no estimate.
     """
 
     placement: Placement | None
     reason: Reason | None
     rank: int | None
     alpha_min: float | None
-    start: Start | None
+    start: StartInterval | None
 
 
-def submitted_now(
+def simulate_submission(
     snapshot: Snapshot,
     job: Job,
-    span_for: Callable[[float], Span],
+    span_for: Callable[[float], Quantiles],
     budget_s: float = math.inf,
-    told: Callable[[int], object] = lambda drawn: None,
-) -> Newcomer:
-    """Let the policy decide about the job as if it came at the snapshot's time.
+    progress: Callable[[int], object] = lambda drawn: None,
+) -> WhatIfResult:
+    """Let the policy decide about the job as if it was submitted at the snapshot's time.
 
-    span_for: its iterations, given the seconds of one (of an unseen job a usual time is taken).
+    span_for: iterations of the job, given the seconds of one (a job without a prediction gets a typical run time).
     """
-    job = replace(job, id=NAME, submit_time=snapshot.now)
+    job = replace(job, id=WHAT_IF_ID, submit_time=snapshot.now)
     best = best_alpha(job, snapshot.nodes, snapshot.fabric) if fits(job, snapshot.nodes) else None
     placement, reason, rank = _decided(snapshot, job)
     start = None
     if placement is None and best is not None:
-        newcomer = Waiting(job, span_for(best))
-        found = forecast(snapshot, 0, SAMPLES, budget_s=budget_s, newcomer=newcomer, told=told).get(NAME)
-        start = snapshot.margins.around(found, snapshot.now) if found else None
-    return Newcomer(placement, reason, rank, best, start)
+        new_job = Waiting(job, span_for(best))
+        found = forecast(snapshot, 0, SAMPLES, budget_s=budget_s, new_job=new_job, progress=progress).get(WHAT_IF_ID)
+        start = snapshot.margins.adjusted(found, snapshot.now) if found else None
+    return WhatIfResult(placement, reason, rank, best, start)
 
 
 def _decided(snapshot: Snapshot, job: Job) -> tuple[Placement | None, Reason | None, int | None]:
-    """Where it starts now; or why it does not, and its place in the line."""
+    """The placement if the job starts now; else the reason and its position in the queue."""
     policy = snapshot.make_policy()
     policy.submitted(job, snapshot.now)
     for decision in policy.decide(snapshot.view(), snapshot.now):

@@ -1,10 +1,10 @@
-"""Runs from elsewhere into the history: sacct's, and those of the simulator's traces.
+"""Import of runs into the history: from sacct, and from traces that the simulator reads.
 
-Rows are taken in batches, each wholly or not at all, so that an interrupted import keeps what it has done, and one
-that is run again adds nothing. What asrptd has recorded itself is never overwritten.
+Rows are imported in batches, each completely or not at all. An interrupted import keeps the batches so far, and it is
+safe to run an import repeatedly. Runs that asrptd recorded itself are never overwritten.
 
-Without a profile iterations are seconds, as for asrptd's own runs (decision 2). A job with a profile teaches nothing
-here: how long its iterations took depends on its placement, which sacct does not tell by GPU.
+Without a profile, iterations are seconds, as for asrptd's own runs (decision 2). A job with a profile teaches nothing
+here: the duration of its iterations depends on its placement, and sacct does not report placement by GPU.
 """
 
 from __future__ import annotations
@@ -22,43 +22,44 @@ from typing import Any
 import numpy as np
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.history.exchange import Row, Skipped, named_group, stand_in, stranger, uid_of
+from slurm_asrpt.history.csv_json import Row, Skipped, fallback_group, foreign_uid, named_group, uid_of
 from slurm_asrpt.history.maintenance import DAY_S
-from slurm_asrpt.history.store import COMPLETED, History, Key, Origin, Run, Source, row_of, tagged
+from slurm_asrpt.history.store import COMPLETED, History, Key, Origin, Run, Source, row_of, with_tag
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.traces import Trace, accounting, read_trace
-from slurm_asrpt.traces.base import numbers
+from slurm_asrpt.traces.parsing import instants
 from slurm_asrpt.traces.sacct import (
     COMPONENT,
-    NEVER,
+    NEVER_STARTED,
     NO_END,
+    NOT_ENDED,
     SACCT_FIELDS,
     STEP,
-    UNENDED,
     allocations,
     columns_of,
     read_raw,
 )
-from slurm_asrpt.traces.times import instants
+from slurm_asrpt.traces.trace import numbers
 
 BATCH = 5000
 WINDOW_S = 7 * DAY_S
-"""What sacct is asked for at a time: its answer is held in memory."""
+"""Time span of one sacct query: its answer is held in memory."""
 OVERLAP_S = DAY_S
-"""How far a later import looks back behind the last one: slurmdbd may hear of an end late."""
+"""How far a later import looks back behind the last one: slurmdbd may learn of an end late."""
 FIRST_S = 365 * DAY_S
 FIELDS = ("JobID", "UID", "ExitCode", *SACCT_FIELDS[1:])
-"""What to ask sacct for; JobName stays last."""
+"""Fields to query from sacct; JobName stays last."""
 TOO_OLD = "older than predict.keep_days"
 FUTURE = "ends in the future"
 TOLERATED_S = 300
-"""By so much a clock of the cluster may be ahead of ours."""
+"""How far the cluster's clocks may be ahead of ours."""
 
 
 @dataclass
 class Counts:
-    """What became of the rows. there: nothing new in them. skipped: by reason."""
+    """Number of rows by outcome. there: nothing new in them. skipped: by reason. The field names are keys of
+    ``--json``."""
 
     read: int = 0
     added: int = 0
@@ -67,7 +68,7 @@ class Counts:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def include(self, other: Counts) -> None:
-        """Add those of another."""
+        """Add the counts of another batch."""
         self.read += other.read
         self.added += other.added
         self.updated += other.updated
@@ -75,11 +76,11 @@ class Counts:
         self.skipped += other.skipped
 
 
-class Import:
-    """Takes rows into a history and counts. oldest: runs that ended before it are skipped (``oldest_kept``).
+class Importer:
+    """Imports rows into a history and counts them. oldest: runs that ended earlier are skipped (``oldest_kept``).
 
-    now: so are those that end after it, which would stay the latest for long; None: none are.
-    history: None for one that is not there yet. write: False only counts.
+    history: None if it does not exist yet. write: False only counts.
+    now: runs that end after it are skipped, since they would stay the latest for long; None: none are.
     """
 
     def __init__(self, history: History | None, oldest: int = 0, write: bool = True, now: float | None = None) -> None:
@@ -88,21 +89,21 @@ class Import:
         self.counts = Counts()
         self._unwritten: dict[Key, Run] = {}
 
-    def take(self, rows: Sequence[Row]) -> None:
-        """One batch. Raises HistoryError."""
+    def add_batch(self, rows: Sequence[Row]) -> None:
+        """Import one batch. Raises HistoryError."""
         counts = Counts(read=len(rows))
         runs = [run for row in rows if (run := self._wanted(row, counts))]
         before = self._before({run.key for run in runs})
         fresh: dict[Key, Run] = {}
         for run in runs:
             known = fresh.get(run.key) or before.get(run.key)
-            if _news(run, known, counts):
+            if _is_new(run, known, counts):
                 fresh[run.key] = run
         if self.write and self.history:
             self.history.add(fresh.values())
         else:
             self._unwritten |= fresh
-        self.counts.include(counts)  # not before: of a batch that is interrupted nothing is kept
+        self.counts.include(counts)  # only now: an interrupted batch leaves nothing behind
 
     def _before(self, keys: set[Key]) -> dict[Key, Run]:
         stored = self.history.find(keys) if self.history else {}
@@ -120,8 +121,8 @@ class Import:
         return TOO_OLD if run.end_time < self.oldest else ""
 
 
-def _news(run: Run, known: Run | None, counts: Counts) -> bool:
-    """Whether there is anything in a run to write."""
+def _is_new(run: Run, known: Run | None, counts: Counts) -> bool:
+    """Whether the run has something new to write; counts it."""
     if known is None:
         counts.added += 1
     elif known.origin is Origin.ASRPTD or row_of(known) == row_of(run):
@@ -132,44 +133,50 @@ def _news(run: Run, known: Run | None, counts: Counts) -> bool:
     return True
 
 
-def take_all(rows: Iterable[Row], into: Import, told: Callable[[int], None] = lambda read: None) -> None:
-    """Take rows in batches; ``told`` hears after each how many were read."""
+def import_rows(rows: Iterable[Row], into: Importer, progress: Callable[[int], None] = lambda read: None) -> None:
+    """Import rows in batches; ``progress`` is called after each with the number of rows read."""
     remaining = iter(rows)
     while batch := list(islice(remaining, BATCH)):
-        into.take(batch)
-        told(into.counts.read)
+        into.add_batch(batch)
+        progress(into.counts.read)
 
 
 def import_sacct(
-    into: Import, partitions: str, since: int | None, now: int, told: Callable[[int, int], None] = lambda done, of: None
+    into: Importer,
+    partitions: str,
+    since: int | None,
+    now: int,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Ask sacct window by window; a mark in the history says up to when that is done. Raises SlurmError, HistoryError.
+    """Query sacct window by window; a mark in the history records how far the import got. Raises SlurmError,
+    HistoryError.
 
-    partitions: separated by commas. since: where to begin, else a little before the mark, a year ago without one.
-    told: hears how many windows of how many are done.
+    partitions: separated by commas. since: where to begin; default: a little before the mark, or a year ago without
+    one.
+    progress: called with the number of windows done and the total.
     """
     mark = f"sacct {partitions}"
     reached = into.history.mark(mark) if into.history else 0
     begin = since if since is not None else (reached - OVERLAP_S if reached else now - FIRST_S)
     starts = range(begin, max(now, begin + 1), WINDOW_S)
     for number, start in enumerate(starts):
-        told(number, len(starts))
+        progress(number, len(starts))
         end = min(start + WINDOW_S, now)
         separator = f"|{secrets.token_hex(4)}|"
         text = accounting.ask_sacct(FIELDS, _local(start), partitions, separator, _local(end), every_run=True)
-        take_all(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
+        import_rows(sacct_rows(text.rstrip("\n").split("\n"), separator), into)
         if into.write and into.history:
             into.history.set_mark(mark, end)
-    told(len(starts), len(starts))
+    progress(len(starts), len(starts))
 
 
 def _local(instant: int) -> str:
-    """As sacct takes times: local ones, without a zone."""
+    """A time as sacct reads it: local, without a zone."""
     return datetime.fromtimestamp(instant).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def dumped_rows(path: Path) -> Iterator[Row]:
-    """The runs in a file of what sacct printed. Raises InputError."""
+def sacct_file_rows(path: Path) -> Iterator[Row]:
+    """The runs in a file of sacct output. Raises InputError."""
     text = accounting.read_text(path)
     try:
         yield from sacct_rows(text.rstrip("\n").split("\n"))
@@ -177,13 +184,13 @@ def dumped_rows(path: Path) -> Iterator[Row]:
         raise InputError(f"{path}: {error}") from error
 
 
-def traced_rows(path: Path, fmt: str, processors_as_gpus: bool, begin: int) -> Iterator[Row]:
+def trace_file_rows(path: Path, fmt: str, processors_as_gpus: bool, begin: int) -> Iterator[Row]:
     """The runs in a trace that the simulator reads; as ``trace_rows``. Raises InputError."""
     yield from trace_rows(read_trace(path, fmt, processors_as_gpus=processors_as_gpus), begin)
 
 
 def sacct_rows(text: Iterable[str], separator: str = "|") -> Iterator[Row]:
-    """The runs in what sacct printed, titles first. Raises InputError for missing columns."""
+    """The runs in sacct output, header line first. Raises InputError for missing columns."""
     rows = read_raw(text, separator)
     for reason, count in rows.faults.items():
         yield from [Skipped(reason)] * count
@@ -203,7 +210,7 @@ def sacct_rows(text: Iterable[str], separator: str = "|") -> Iterator[Row]:
 
 
 def _of_sacct(row: Any) -> Row:
-    """A run of the columns of ``columns_of`` and those of ``sacct_rows``."""
+    """A run from the columns of ``columns_of`` and of ``sacct_rows``."""
     why = _unusable(row)
     if why:
         return Skipped(why)
@@ -219,7 +226,7 @@ def _of_sacct(row: Any) -> Row:
         exit_code=_exit_code(row.exit),
         user=row.user,
         uid=uid,
-        group_id=stand_in(uid, row.name, int(row.gpus)),
+        group_id=fallback_group(uid, row.name, int(row.gpus)),
         job_name=row.name,
         partition=row.queue,
         gpus=int(row.gpus),
@@ -229,26 +236,26 @@ def _of_sacct(row: Any) -> Row:
     )
     if tag is None:
         return run
-    if tag.profile:  # seconds are no iterations of a job with a profile
+    if tag.profile:  # seconds are not iterations of a job with a profile
         run = replace(run, iterations=0, iterations_source=Source.NONE)
-    return tagged(run, tag)
+    return with_tag(run, tag)
 
 
 def _unusable(row: Any) -> str:
-    """Why a row of sacct is no run that we could learn from; empty if it is one."""
+    """Why a row of sacct is not a run to learn from; empty if it is one."""
     if "+" in row.job_id:
         return COMPONENT
     if not row.begun:
-        return NEVER
+        return NEVER_STARTED
     if row.unended:
-        return UNENDED
+        return NOT_ENDED
     if not np.isfinite([row.submit_s, row.wait_s, row.duration_s]).all():
         return "no start or end"
     return "no GPUs" if not row.gpus > 0 else ""
 
 
 def _exit_code(text: str) -> int:
-    """Of ``CODE:SIGNAL``."""
+    """The exit code in ``CODE:SIGNAL``."""
     code = text.partition(":")[0]
     return int(code) if code.isascii() and code.isdigit() and len(code) < 10 else 0
 
@@ -261,10 +268,10 @@ _STATES = {
 
 
 def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
-    """The jobs of a trace. begin: when its first job was submitted, seconds since the epoch.
+    """The jobs of a trace. begin: submission of its first job, seconds since the epoch.
 
-    Job ids get the trace's name in front, users a number of their own (``stranger``); a status that a trace does not
-    tell counts as completed.
+    Job IDs get the trace's name as a prefix, users a foreign user ID (``foreign_uid``). A missing status counts as
+    completed.
     """
     for reason, count in (*trace.left_out.items(), *trace.merged.items()):
         yield from [Skipped(reason)] * count
@@ -275,8 +282,8 @@ def trace_rows(trace: Trace, begin: int = 0) -> Iterator[Row]:
 def _of_trace(row: Any, name: str, begin: int) -> Row:
     state = _STATES.get(row.status.casefold(), row.status.upper())
     if state in NO_END:
-        return Skipped(UNENDED)
-    uid, gpus = stranger(row.user), int(row.gpus)
+        return Skipped(NOT_ENDED)
+    uid, gpus = foreign_uid(row.user), int(row.gpus)
     start = begin + row.submit_s + (row.wait_s if np.isfinite(row.wait_s) else 0.0)
     return Run(
         job_id=f"{name}:{row.job_id}",
@@ -286,7 +293,7 @@ def _of_trace(row: Any, name: str, begin: int) -> Row:
         state=state,
         user=row.user,
         uid=uid,
-        group_id=named_group(row.group) or stand_in(uid, "", gpus),
+        group_id=named_group(row.group) or fallback_group(uid, "", gpus),
         partition=row.queue,
         gpus=gpus,
         iterations=max(1, round(row.duration_s)),

@@ -1,4 +1,4 @@
-"""Care for the history: a damaged file is set aside, old runs go, a user is forgotten, and what it holds in figures."""
+"""Maintenance of the history: set a damaged file aside, prune old runs, forget a user, and count what it holds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.files import sync_folder
-from slurm_asrpt.history.store import PARTS, TEACHING, DamagedError, History, HistoryError
+from slurm_asrpt.history.store import PARTS, TRAINING_STATES, DamagedError, History, HistoryError
 
 DAY_S = 86400
 DAMAGED = ".damaged-"
 DAEMON_WAIT_S = 1.0
-"""For a lock of somebody else's: asrptd schedules meanwhile, and writes later."""
+"""How long to wait for a lock: asrptd must schedule meanwhile, and can write later."""
 
 
 def open_or_set_aside(path: Path, now: float) -> tuple[History, str]:
-    """The history, and a line for the log if a damaged file was moved aside for a new one. Raises HistoryError.
+    """Open the history. Also returns a line for the log if a damaged file was replaced by a new one. Raises
+    HistoryError.
 
-    For the daemon, which must go on. Only what SQLite calls damaged is moved: a file that is locked, foreign-owned, on
-    a full disk or of a later release stays where it is.
+    For the daemon, which must go on. Only files that SQLite reports as damaged are moved: a file that is locked,
+    owned by another user, on a full disk or of a later release stays where it is.
     """
     try:
         history = History(path, wait_s=DAEMON_WAIT_S)
@@ -32,13 +33,14 @@ def open_or_set_aside(path: Path, now: float) -> tuple[History, str]:
         return history, ""
     aside = _set_aside(path, now)
     return History(path, wait_s=DAEMON_WAIT_S), (
-        f"{path} is damaged ({'; '.join(problems[:3])}); it was moved to {aside} and a new one begun; predictions stay "
-        f"until the next retrain; sqlite3 {aside} .recover may save runs, asrpt-admin history import takes sacct's"
+        f"{path} is damaged ({'; '.join(problems[:3])}); it was moved to {aside} and a new one was created; "
+        f"predictions stay until the next retrain; sqlite3 {aside} .recover may save runs, asrpt-admin history "
+        "import reads them from sacct"
     )
 
 
 def _checked(history: History) -> list[str]:
-    """What is wrong with it; it is closed unless it is sound."""
+    """The problems of a history; closes it if there are any."""
     try:
         problems = history.problems()
     except BaseException:
@@ -50,7 +52,7 @@ def _checked(history: History) -> list[str]:
 
 
 def _set_aside(path: Path, now: float) -> Path:
-    """Rename the file and its log, which may hold runs that are not in it yet."""
+    """Rename the file and its log; the log may hold runs that are not in the file yet."""
     aside = path.with_name(f"{path.name}{DAMAGED}{now:.0f}")
     try:
         for part in PARTS:
@@ -64,12 +66,13 @@ def _set_aside(path: Path, now: float) -> Path:
 
 
 def oldest_kept(keep_days: int, now: float) -> int:
-    """The end of a run, seconds since the epoch, before which it is dropped; 0 where all are kept."""
+    """The end of the oldest run to keep, seconds since the epoch; 0 if all are kept."""
     return int(now) - keep_days * DAY_S if keep_days else 0
 
 
-def tend(history: History, keep_days: int, now: float) -> int:
-    """Drop runs that ended more than ``keep_days`` ago (0: none) and empty the log; how many were dropped."""
+def prune(history: History, keep_days: int, now: float) -> int:
+    """Delete runs that ended more than ``keep_days`` days ago (0: none) and empty the log. Returns the number
+    deleted."""
     oldest = oldest_kept(keep_days, now)
     dropped = history.remove("end_time < ?", (oldest,)) if oldest else 0
     history.checkpoint()
@@ -77,22 +80,23 @@ def tend(history: History, keep_days: int, now: float) -> int:
 
 
 def forget(history: History, user: str, uid: int | None) -> int:
-    """Drop a user's runs so that nothing of them is left in the file; how many there were. Raises HistoryError.
+    """Delete a user's runs so that nothing of them stays in the file. Returns the number deleted. Raises
+    HistoryError.
 
-    user: the name, empty where only the number is known. uid: None where not known; with a name it counts for runs
-    that have no name, because numbers are given anew.
+    user: the name; empty if only the number is known. uid: None if unknown; together with a name it only selects
+    runs without a name, since numbers are reused.
     """
     gone = history.remove(*_whose(user, uid))
     if not history.compact():
         raise HistoryError(
-            f"{counted(gone, 'run')} dropped, but somebody is reading the history, so traces are left in "
-            f"{history.path}-wal; run this once more"
+            f"{counted(gone, 'run')} deleted, but a process is reading the history, so copies are left in "
+            f"{history.path}-wal; run this again"
         )
     return gone
 
 
 def count_of(history: History, user: str, uid: int | None) -> int:
-    """How many runs ``forget`` would drop."""
+    """How many runs ``forget`` would delete."""
     return history.count(*_whose(user, uid))
 
 
@@ -104,10 +108,9 @@ def _whose(user: str, uid: int | None) -> tuple[str, tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A history in figures. Times: seconds since the epoch, 0 for none.
+    """Figures of a history. Times: seconds since the epoch, 0 for none.
 
-    learnable: runs that predictions are learnt from now: ended of their own, of a group, with known
-    iterations.
+    learnable: runs that predictors learn from: they ended by themselves, and have a group and known iterations.
     recurrent_share: share of the runs of a group that are not its first. bytes: file and log.
     """
 
@@ -131,8 +134,10 @@ def statistics(history: History) -> Statistics:
         "count(DISTINCT CASE WHEN uid >= 0 THEN CAST(uid AS TEXT) ELSE user END), "
         "coalesce(min(end_time), 0), coalesce(max(end_time), 0) FROM runs"
     )[0]
-    states = ", ".join("?" * len(TEACHING))
-    learnable = history.count(f"state IN ({states}) AND iterations > 0 AND length(group_id) = 16", tuple(TEACHING))
+    states = ", ".join("?" * len(TRAINING_STATES))
+    learnable = history.count(
+        f"state IN ({states}) AND iterations > 0 AND length(group_id) = 16", tuple(TRAINING_STATES)
+    )
     return Statistics(
         runs=runs,
         learnable=learnable,
@@ -155,6 +160,6 @@ def size_of(path: Path) -> int:
 
 
 def _counts(history: History, column: str) -> dict[str, int]:
-    """Runs by the values of a column, the commonest first."""
+    """Runs by the values of a column, most frequent first."""
     query = f"SELECT {column}, count(*) FROM runs GROUP BY {column} ORDER BY 2 DESC, 1"  # noqa: S608 a constant
     return dict(history.select(query))

@@ -1,4 +1,4 @@
-"""The tables of the history, and how those of earlier releases are brought up to date."""
+"""The tables of the history, and migrations from earlier releases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _add_mean(connection: sqlite3.Connection) -> None:
 
 _STEPS = (_create, _add_features, _add_marks, _add_forecasts, _add_mean)
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = _STEPS
-"""Step i leads from schema version i to i + 1; a step once released is never changed."""
+"""Step i migrates schema version i to i + 1; a released step is never changed."""
 
 
 def latest_schema() -> int:
@@ -57,16 +57,16 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to date, step by step, each in its own transaction; a later one is left alone."""
+    """Migrate to the latest schema, step by step, each in its own transaction; a later schema is left alone."""
     for step in range(schema_version(connection), latest_schema()):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # another process may have taken this step while we waited for the lock
+            # another process may have done this step while we waited for the lock
             if schema_version(connection) == step:
                 MIGRATIONS[step](connection)
                 connection.execute(f"PRAGMA user_version = {step + 1}")
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # SQLite has rolled back by itself where the disk is full
+            if connection.in_transaction:  # SQLite rolls back by itself when the disk is full
                 connection.execute("ROLLBACK")
             raise

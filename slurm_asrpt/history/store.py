@@ -1,4 +1,4 @@
-"""What ran, in SQLite: one row a run, so that iterations can be learnt from it. asrptd writes, the tools read."""
+"""The history of runs in SQLite: one row per run. asrptd writes it; predictors and tools read it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from slurm_asrpt.hook.tag import Tag
 
 FILE_NAME = "history.sqlite"
 COMPLETED = "COMPLETED"
-TEACHING = frozenset({COMPLETED, "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
-"""Runs that came to an end of their own: the next one is likely to end so as well (docs/decisions/0009)."""
+TRAINING_STATES = frozenset({COMPLETED, "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""States of runs that ended by themselves: the next run is likely to end likewise (docs/decisions/0009)."""
 
 Key = tuple[str, int]
-"""Job id and start time of a run."""
+"""Job ID and start time of a run."""
 
 
 class HistoryError(AsrptError):
@@ -31,15 +31,15 @@ class HistoryError(AsrptError):
 
 
 class DamagedError(HistoryError):
-    """The file is no database, or a damaged one."""
+    """The file is not a database, or it is damaged."""
 
 
 class ReadOnlyError(HistoryError):
-    """The file was opened for reading only, because it could not be written then."""
+    """The file was opened read-only, because it was not writable then."""
 
 
-class LaterError(HistoryError):
-    """The file is of a later release: to start again would not help."""
+class NewerSchemaError(HistoryError):
+    """The file was written by a later release: starting again would not help."""
 
     exit_code = EXIT_BAD_INPUT
 
@@ -53,7 +53,7 @@ class Source(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who told of a run."""
+    """Where a run was recorded."""
 
     ASRPTD = "asrptd"
     SACCT = "sacct"
@@ -63,16 +63,17 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a job. Times are seconds since the epoch, 0 where unknown.
+    """One run of a job. Times are seconds since the epoch, 0 if unknown.
 
-    job_id, start_time: the key; a requeued job runs again under its id, a reinstalled Slurm counts ids afresh.
-    nodes: GPUs by node. alpha: seconds per iteration in the placement that the run really had.
+    job_id, start_time: the key; a requeued job runs again under its ID, and a reinstalled Slurm restarts its IDs.
+    nodes: GPUs by node. alpha: seconds per iteration in the run's real placement.
     program: key of scripts that run the same program. features: numeric hyper-parameters by name.
-    predicted_low, predicted_high: the 10-90% interval of predicted_iterations, which predicted_by (a level) answered.
-    predicted_mean: what the order went by, 0 for predicted_iterations.
-    reported_total: iterations that the job said it would do. origin: who told of the run.
-    forecast_made: when its start was first foretold, 0: never; forecast_low, _median, _high: with 10, 50 and 90% it
-    would have started by then, 0: later than could be foreseen.
+    predicted_low, predicted_high: the 10-90% interval of predicted_iterations, which predicted_by (a level)
+    answered.
+    predicted_mean: what the order was based on, 0 for predicted_iterations.
+    reported_total: total iterations that the job reported. origin: where the run was recorded.
+    forecast_made: when its start was first forecast, 0 for never; forecast_low, _median, _high: the 10, 50 and 90%
+    quantiles of the start, 0 if beyond the horizon.
     """
 
     job_id: str
@@ -111,8 +112,8 @@ class Run:
         return self.job_id, self.start_time
 
 
-def tagged(run: Run, tag: Tag) -> Run:
-    """``run`` with what the hook said of its job."""
+def with_tag(run: Run, tag: Tag) -> Run:
+    """``run`` with the values of the hook's tag."""
     return replace(
         run,
         group_id=tag.group,
@@ -129,9 +130,9 @@ def tagged(run: Run, tag: Tag) -> Run:
 
 @dataclass(frozen=True)
 class Sample:
-    """What predictors learn from: one run whose group and iterations are known. Fields as in ``Run``.
+    """A run with known group and iterations, for predictors to learn from. Fields as in ``Run``.
 
-    told: by Slurm, to asrptd or to sacct; else the run is from somebody's file.
+    from_slurm: reported by Slurm, to asrptd or through sacct; else imported from a file.
     """
 
     group: str
@@ -142,7 +143,7 @@ class Sample:
     features: Mapping[str, float] = field(default_factory=dict)
     end_time: int = 0
     state: str = COMPLETED
-    told: bool = True
+    from_slurm: bool = True
 
 
 _COLUMNS = tuple(f.name for f in fields(Run))
@@ -151,31 +152,32 @@ _UPSERT = (
     "ON CONFLICT (job_id, start_time) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[2:])
 )
 _ADD = _UPSERT + f" WHERE runs.origin <> '{Origin.ASRPTD}'"
-PARTS = ("", "-wal", "-shm")  # what the names of the file and its logs end with
+PARTS = ("", "-wal", "-shm")  # suffixes of the file and its logs
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs "  # noqa: S608 constants
 LARGEST_WAL_BYTES = 16 << 20
-"""To which the write-ahead log is cut after a checkpoint; a long reader may let it grow beyond."""
+"""The write-ahead log is truncated to this size after a checkpoint; a long-running reader may let it grow beyond."""
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours, naming the file and the way out."""
+    """Turn SQLite's errors into ours, with the file's name and a remedy."""
     try:
         yield
     except (sqlite3.OperationalError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         kind = ReadOnlyError if getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY") else HistoryError
-        raise kind(f"{path}: {why}; check the folder's owner, its free space and who holds it") from error
+        raise kind(f"{path}: {why}; check the folder's owner, its free space, and which process locks it") from error
     except sqlite3.DatabaseError as error:
         raise DamagedError(
-            f"{path}: no usable history ({error}); move the file aside, a new one is made, and learning starts afresh"
+            f"{path}: not a usable history ({error}); move the file aside: a new one is created, and learning "
+            "starts over"
         ) from error
 
 
 def _refuse_later_schema(connection: sqlite3.Connection) -> None:
     version, latest = schema_version(connection), latest_schema()
     if version > latest:
-        raise LaterError(f"the history has schema {version}, this release knows {latest}; update it")
+        raise NewerSchemaError(f"the history has schema {version}, this release knows {latest}; update it")
 
 
 def _refuse_other_schema(connection: sqlite3.Connection) -> None:
@@ -186,7 +188,8 @@ def _refuse_other_schema(connection: sqlite3.Connection) -> None:
 
 
 def _make(path: Path) -> None:
-    """An empty file for the owner alone; root makes it in the name of the folder's owner, the daemon's."""
+    """Create an empty file, readable by its owner only. Root creates it for the owner of the folder, the daemon's
+    user."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -200,7 +203,7 @@ def _make(path: Path) -> None:
 
 
 def _refuse_others(path: Path) -> None:
-    """Raises HistoryError for a file, or a log of it, that other users could have written or put there."""
+    """Raises HistoryError if another user could have written the file or its logs."""
     with _named(path):
         owners = rulers(path.parent)
         for part in PARTS:
@@ -213,7 +216,8 @@ class History:
     """The runs in one file. Use as a context manager."""
 
     def __init__(self, path: Path, *, read_only: bool = False, wait_s: float = 10.0) -> None:
-        """Open, and make or migrate unless ``read_only``. wait_s: for others' locks, seconds. Raises HistoryError."""
+        """Open the file; create or migrate it unless ``read_only``. wait_s: timeout for locks, seconds. Raises
+        HistoryError."""
         self.path = path
         _refuse_others(path)
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
@@ -249,7 +253,7 @@ class History:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """All or nothing."""
+        """A transaction."""
         with _named(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -261,13 +265,13 @@ class History:
                 raise
 
     def record(self, runs: Iterable[Run]) -> None:
-        """Keep ``runs``, all or none; a run recorded before is overwritten, so repeats do no harm."""
+        """Store ``runs``, all or none. A run recorded before is overwritten, so this is safe to repeat."""
         rows = [row_of(run) for run in runs]
         with self._writing():
             self._db.executemany(_UPSERT, rows)
 
     def add(self, runs: Iterable[Run]) -> None:
-        """As ``record``, for runs that others tell of: what asrptd has recorded itself stays, it knows more."""
+        """As ``record``, for imported runs: a run that asrptd recorded itself is kept, since it has more detail."""
         rows = [row_of(run) for run in runs]
         with self._writing():
             self._db.executemany(_ADD, rows)
@@ -279,74 +283,76 @@ class History:
             return self._db.execute(query, (job_id, start_time, Origin.ASRPTD.value)).fetchone() is not None
 
     def find(self, keys: Iterable[Key]) -> dict[Key, Run]:
-        """The runs of these keys, as far as there are any."""
+        """The runs with these keys, as far as they exist."""
         query = _SELECT + "WHERE job_id = ? AND start_time = ?"
         with _named(self.path):
             rows = (self._db.execute(query, key).fetchone() for key in keys)
             return {run.key: run for run in (_run(row) for row in rows if row is not None)}
 
     def all_runs(self) -> Iterator[Run]:
-        """Every run, the earliest end first; the same rows always come in the same order."""
+        """Every run, earliest end first; the order is deterministic."""
         with _named(self.path):
             for row in self._db.execute(_SELECT + "ORDER BY end_time, job_id, start_time"):
                 yield _run(row)
 
     def select(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The answer to a query of the house over the table ``runs``."""
+        """The result of a query over the table ``runs``. query: a constant of this program."""
         with _named(self.path):
             return self._db.execute(query, values).fetchall()
 
     def count(self, condition: str, values: Sequence[Any]) -> int:
-        """How many runs there are for which a condition of the house holds."""
+        """The number of runs for which a condition holds. condition: a constant of this program."""
         return int(self.select(f"SELECT count(*) FROM runs WHERE {condition}", values)[0][0])  # noqa: S608 ours
 
     def remove(self, condition: str, values: Sequence[Any]) -> int:
-        """Delete the runs for which a condition of the house holds; how many that were."""
+        """Delete the runs for which a condition holds. Returns the number deleted. condition: a constant of
+        this program."""
         with self._writing():
             return self._db.execute(f"DELETE FROM runs WHERE {condition}", values).rowcount  # noqa: S608 ours
 
     def mark(self, name: str) -> int:
-        """The time noted under a name, 0 for none."""
+        """The time stored under a name, 0 for none."""
         with _named(self.path):
             row = self._db.execute("SELECT time FROM marks WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else 0
 
     def set_mark(self, name: str, time: int) -> None:
-        """Note a time, unless a later one stands there."""
+        """Store a time, unless a later one is stored."""
         query = "INSERT INTO marks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET time = max(time, excluded.time)"
         with self._writing():
             self._db.execute(query, (name, time))
 
     def problems(self) -> list[str]:
-        """What SQLite's quick check finds wrong; nothing for a sound file."""
+        """The findings of SQLite's quick check; empty for a sound file."""
         with _named(self.path):
             found = [str(row[0]) for row in self._db.execute("PRAGMA quick_check(20)")]
         return [] if found == ["ok"] else found
 
     def checkpoint(self) -> bool:
-        """Move the write-ahead log into the file and empty it; False while somebody still reads from it."""
+        """Move the write-ahead log into the file and empty it; False while another process reads from it."""
         with _named(self.path):
             return bool(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
 
     def compact(self) -> bool:
-        """Write the file anew without what was deleted, in the log neither; as ``checkpoint``."""
+        """Rewrite the file without deleted data, also in the log; returns as ``checkpoint``."""
         with _named(self.path):
             self._db.execute("VACUUM")
         return self.checkpoint()
 
     def runs(self, since: int = 0, limit: int = -1) -> list[Run]:
-        """Runs that ended at or after ``since``, the latest first."""
+        """Runs that ended at or after ``since``, latest first."""
         query = _SELECT + "WHERE end_time >= ? ORDER BY end_time DESC, job_id LIMIT ?"
         with _named(self.path):
             return [_run(row) for row in self._db.execute(query, (since, limit))]
 
     def runs_where(self, condition: str, values: Sequence[Any], limit: int = -1) -> list[Run]:
-        """The runs for which a condition of the house holds, the latest first."""
+        """The runs for which a condition holds, latest first. condition: a constant of this program."""
         query = f"{_SELECT}WHERE {condition} ORDER BY end_time DESC, job_id LIMIT ?"
         return [_run(row) for row in self.select(query, (*values, limit))]
 
     def samples(self, *, completed: bool = True) -> list[Sample]:
-        """Runs whose group and iterations are known, in a fixed order; unless ``completed``, however they ended."""
+        """Runs with known group and iterations, in a deterministic order; only completed ones unless
+        ``completed`` is False."""
         query = (
             "SELECT group_id, uid, iterations, program, gpus, features, end_time, state, origin IN (?, ?) FROM runs "
             "WHERE iterations > 0 AND length(group_id) = 16 AND (state = ? OR NOT ?) "
@@ -364,12 +370,12 @@ def _sample(
 
 
 def features_text(features: Mapping[str, float]) -> str:
-    """Hyper-parameters as they are kept."""
+    """Hyper-parameters as they are stored."""
     return json.dumps(dict(features), sort_keys=True)
 
 
 def row_of(run: Run) -> tuple[Any, ...]:
-    """The values of a run as they are kept. What cannot be written as UTF-8 becomes a question mark."""
+    """The values of a run as they are stored. Characters that UTF-8 cannot encode become question marks."""
     values = {name: getattr(run, name) for name in _COLUMNS}
     values["nodes"] = json.dumps(run.nodes, sort_keys=True)
     values["features"] = features_text(run.features)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
-from slurm_asrpt.profile.head import NAME_PATTERN
+from slurm_asrpt.profile.header import NAME_PATTERN
 from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
 
 VERSION = 1

@@ -17,7 +17,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.profile.schema import library_names, load_profile
-from slurm_asrpt.traces.base import Trace
+from slurm_asrpt.traces.trace import Trace
 
 SQUEEZE = 0.35
 """Exponent of the power law: 60 s and 60,000 s, a factor of 1000, become a factor of 11."""

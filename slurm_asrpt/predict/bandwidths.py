@@ -1,13 +1,13 @@
-"""Bandwidths and overlap coefficients from iteration times that jobs have reported.
+"""Fit bandwidths and overlap coefficients to the iteration times that jobs have reported.
 
-Least squares of the logarithm of predicted over measured seconds, predicted being core/timing's alpha of the placement
-that a run really had. All figures are factors, so they are fitted as logarithms within bounds, with a soft loss, under
-which runs that are far off count less. A wide prior around what the settings say keeps in place what the runs do not
-determine: two figures that only ever occur as a quotient, or one that no run depends on. Those that stay uncertain are
-then held at what they were, and the others are fitted again. Bandwidths come first; overlap coefficients are fitted
-only where bandwidths alone leave much larger errors.
+The fit is least squares of the logarithm of predicted over measured seconds. Predicted is core/timing's alpha of the
+run's real placement. All fitted values are factors, so their logarithms are fitted, within bounds and with a soft loss,
+under which outliers count less. A wide prior around the configured values keeps what the runs do not determine: two
+values that only occur as a quotient, or one on which no run depends. Values that stay uncertain are then held at their
+former value, and the others are fitted again. Bandwidths are fitted first; overlap coefficients only if bandwidths
+alone leave much larger errors.
 
-Figures are keys of a mapping: ``inter``, ``intra``, and of each profile ``backward NAME`` and ``allreduce NAME``.
+Values are keys of a mapping: ``inter``, ``intra``, and for each profile ``backward NAME`` and ``allreduce NAME``.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ Figures = Mapping[str, float]
 
 INTER, INTRA = "inter", "intra"
 FACTOR = 1000.0
-"""A bandwidth is looked for within so many times what the settings say."""
+"""Bounds of a bandwidth: the configured value divided and multiplied by this factor."""
 OVERLAPS = (0.01, 10.0)
 SPREAD, LEAST_SPREAD = 0.05, 0.005
-"""Of a measured time beside its model, as a share: before any fit, and the least that is believed after one."""
+"""Relative error of measured times: assumed before any fit, and the smallest assumed after one."""
 ROUNDS = 3
-"""Fits, each with the spread that the one before has left."""
+"""Number of fits; each uses the spread that the previous one left."""
 DEMANDED = 0.7
-"""Overlap coefficients are to bring the median error below this share, as more figures always fit better."""
+"""Overlap coefficients must reduce the median error below this share: more parameters always fit better."""
 PRIOR = {INTER: 2.0, INTRA: 2.0}
 PRIOR_OVERLAP = 0.7
-"""Standard deviations of the logarithms before any run has been seen."""
+"""Prior standard deviations of the logarithms."""
 CERTAIN = 0.25
-"""Of its standard deviation before any run, what may be left of it for a figure to count as determined."""
+"""A value counts as determined if at most this share of its prior standard deviation is left."""
 STEP = 1e-4
 LIKE_RUNS = 10
-"""Further runs of a profile in the same placement make it no more certain: they are all off alike."""
+"""More runs of a profile in the same placement add no certainty: their errors are alike."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A profile on servers. ranks: the server of each GPU. server_gpus: GPUs that each server has."""
+    """A profile on servers. ranks: server of each GPU. server_gpus: number of GPUs of each server."""
 
     profile: JobProfile
     ranks: tuple[int, ...]
@@ -62,7 +62,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Observed:
-    """What ``runs`` runs in the same placement took for an iteration, seconds: their median."""
+    """Median seconds per iteration of ``runs`` runs in the same placement."""
 
     placed: Placed
     seconds: float
@@ -71,14 +71,14 @@ class Observed:
 
 @dataclass(frozen=True)
 class Fitted:
-    """figures: all, fitted or as they were. spread: of those fitted, the standard deviation as a share."""
+    """figures: all values, fitted or unchanged. spread: relative standard deviation of the fitted ones."""
 
     figures: dict[str, float]
     spread: dict[str, float]
 
 
 def figures_of(observed: Sequence[Observed], fabric: Fabric) -> dict[str, float]:
-    """What settings and profiles say."""
+    """The values that settings and profiles give."""
     found = {INTER: fabric.inter, INTRA: fabric.intra}
     for profile in (one.placed.profile for one in observed):
         found |= {f"backward {profile.name}": profile.overlap.backward}
@@ -87,7 +87,7 @@ def figures_of(observed: Sequence[Observed], fabric: Fabric) -> dict[str, float]
 
 
 def seconds_of(placed: Placed, figures: Figures) -> float:
-    """alpha (7) with these figures."""
+    """alpha (7) under these values."""
     name = placed.profile.name
     overlap = Overlap(figures[f"backward {name}"], figures[f"allreduce {name}"])
     fabric = Fabric(figures[INTER], figures[INTRA])
@@ -95,15 +95,15 @@ def seconds_of(placed: Placed, figures: Figures) -> float:
 
 
 def errors(observed: Sequence[Observed], figures: Figures) -> Array:
-    """predicted / measured - 1, once for each run."""
+    """predicted / measured - 1, one entry per run."""
     off = [seconds_of(one.placed, figures) / one.seconds - 1 for one in observed]
     return np.repeat(np.array(off), [one.runs for one in observed])
 
 
 def fit(observed: Sequence[Observed], before: Figures) -> Fitted:
-    """The figures that explain the runs best, where they determine them."""
+    """The values that explain the runs best, where the runs determine them."""
     few = _fit(observed, before, before, list(PRIOR))
-    names = [name for name in before if before[name]]  # what is hidden, 0, stays hidden
+    names = [name for name in before if before[name]]  # a coefficient of 0 (fully hidden) stays 0
     more = _fit(observed, before, few.figures, names)
     return more if _off(observed, more) < DEMANDED * _off(observed, few) else few
 
@@ -113,7 +113,7 @@ def _off(observed: Sequence[Observed], fitted: Fitted) -> float:
 
 
 def _fit(observed: Sequence[Observed], before: Figures, start: Figures, names: Sequence[str]) -> Fitted:
-    """Of these figures those that are certain; the others as before."""
+    """Fit ``names``; keep only the values that are certain."""
     fitted, spread = _Problem(observed, before, names).solve(start)
     certain = [name for name in names if spread[name] <= CERTAIN * PRIOR.get(name, PRIOR_OVERLAP)]
     if not certain:
@@ -129,7 +129,7 @@ def _bounds(name: str, before: Figures) -> tuple[float, float]:
 
 
 class _Problem:
-    """The sum of squares over ``names``; all other figures stay."""
+    """The sum of squares over ``names``; all other values are constant."""
 
     def __init__(self, observed: Sequence[Observed], before: Figures, names: Sequence[str]) -> None:
         self.observed, self.before, self.names = observed, before, names
@@ -140,7 +140,7 @@ class _Problem:
         self.measured = np.log([one.seconds for one in observed])
 
     def solve(self, start: Figures) -> tuple[dict[str, float], dict[str, float]]:
-        """Figures, and the standard deviations of their logarithms."""
+        """Values, and the standard deviations of their logarithms."""
         low, high = np.log([_bounds(name, self.before) for name in self.names]).T
         logs, loss = np.log([start[name] for name in self.names]), _loss(len(self.observed))
         for _ in range(ROUNDS):
@@ -161,7 +161,7 @@ class _Problem:
         return np.concatenate([(np.array(off) - self.measured) * self.weights / self.spread, prior])
 
     def slopes(self, logs: Array) -> Array:
-        """By differences; a profile's coefficients move its own runs alone."""
+        """Jacobian by finite differences; coefficients of a profile only affect its own runs."""
         base = self._figures(logs)
         found = np.zeros((len(self.observed), len(self.names)))
         plain = [np.log(seconds_of(one.placed, base)) for one in self.observed]
@@ -177,7 +177,7 @@ class _Problem:
 
 
 def _loss(runs: int) -> object:
-    """scipy's soft_l1 for the runs' squares z; the prior's stay as they are."""
+    """scipy's soft_l1 for the squares z of the runs; the prior's squares stay linear."""
 
     def rho(z: Array) -> Array:
         soft = np.sqrt(1 + z[:runs])
@@ -189,27 +189,27 @@ def _loss(runs: int) -> object:
 
 
 def held_out(observed: Sequence[Observed], before: Figures) -> Array:
-    """The errors of runs that were not fitted to: each half by a fit to the other."""
+    """Errors of cross-validation: each half of the runs, predicted from a fit to the other half."""
     halves = observed[::2], observed[1::2]
     found = [errors(other, fit(one, before).figures) for one, other in (halves, halves[::-1]) if one and other]
     return np.concatenate(found) if found else np.array([])
 
 
 SAME = 1e-3
-"""Two figures of alpha this near to each other, as a share, are the same: the history keeps all digits."""
+"""Two values of alpha closer than this share are equal: the history keeps all digits."""
 
 CONDITION = "iterations_source = 'reported' AND iterations > 0 AND end_time >= ? AND end_time - start_time >= ?"
-"""Of the history's runs, those that can be used; values: the earliest end, the least elapsed seconds."""
+"""Selects the usable runs of the history; values: the earliest end, the shortest elapsed seconds."""
 
 
 class UnusableError(Exception):
-    """Why a run says nothing."""
+    """Why a run cannot be used."""
 
 
 def observe(
     runs: Iterable[Run], nodes: Sequence[NodeRecord], profile_of: Callable[[str, int], JobProfile], fabric: Fabric
 ) -> tuple[list[Observed], Counter[str]]:
-    """Iteration times, and how many runs were left out for which reason. fabric: of the settings."""
+    """Iteration times, and the number of unused runs by reason. fabric: from the settings."""
     found: dict[Placed, list[float]] = {}
     left: Counter[str] = Counter()
     for run in runs:
@@ -223,7 +223,7 @@ def observe(
 
 
 def _placed(run: Run, nodes: Sequence[NodeRecord], profile: JobProfile, fabric: Fabric) -> Placed:
-    """Ranks in Slurm's order, or where those explain the alpha that asrptd has noted, in Heavy-Edge's.
+    """Ranks in Slurm's order; or in Heavy-Edge's order, if that explains the alpha that asrptd recorded.
 
     Raises UnusableError.
     """

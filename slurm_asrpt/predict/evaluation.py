@@ -1,4 +1,4 @@
-"""How good predictions are, told in the order of time: what is judged was never learned from."""
+"""Evaluation of predictors in the order of time: no prediction uses a run that had not ended by then."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from statistics import median
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, answer
-from slurm_asrpt.predict.conformal import Misses
-from slurm_asrpt.predict.predictors import Lesson, fit
+from slurm_asrpt.predict.conformal import RunConformal
+from slurm_asrpt.predict.predictors import Example, fit
 
 NEAR = 0.1
-"""A prediction is near if it is off by at most this share of the truth."""
+"""A prediction counts as near if its relative error is at most this share."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One run, when it was submitted and when it ended, seconds on one clock. teaches: else it is only judged."""
+class EvaluationRun:
+    """One run, its submission and its end, seconds on one clock. trains: whether predictors learn from it, or it is
+    only evaluated."""
 
-    lesson: Lesson
+    example: Example
     submit: float
     end: float
-    teaches: bool = True
+    trains: bool = True
 
 
 @dataclass(frozen=True)
 class Score:
-    """jobs: how many were judged. mae: mean absolute error, iterations; an unseen job counts as predicted 0.
+    """jobs: number evaluated. mae: mean absolute error, iterations; a job without a prediction counts as predicted
+    0.
 
-    near, unseen: shares of the jobs. inside: share of the predicted jobs within their 10-90% interval as asrptd tells
-    it when they are submitted; width: the median of upper over lower end. table_inside, table_width: of the intervals
-    in the table, from which these follow. All four nan for no predicted job.
+    near, unseen: shares of the jobs. inside: share of the predicted jobs within the 10-90% interval that asrptd
+    shows at submission; width: median ratio of upper to lower end. table_inside, table_width: the same for the
+    unadjusted intervals of the table. All four are nan if no job has a prediction.
     """
 
     jobs: int
@@ -48,86 +50,88 @@ class Score:
     table_width: float
 
 
-def cases_of(runs: Sequence[Run], teaching: Collection[str]) -> list[Case]:
-    """The history's runs with a group and iterations, in the order of their submission. teaching: states."""
+def evaluation_runs(runs: Sequence[Run], teaching: Collection[str]) -> list[EvaluationRun]:
+    """The history's runs with a group and iterations, in the order of submission. teaching: states of runs to learn
+    from."""
     cases = [
-        Case(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
+        EvaluationRun(_lesson(run), run.submit_time or run.start_time, run.end_time, run.state in teaching)
         for run in runs
         if run.iterations > 0 and run.group_id
     ]
     return sorted(cases, key=lambda case: case.submit)
 
 
-def _lesson(run: Run) -> Lesson:
-    return Lesson(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
+def _lesson(run: Run) -> Example:
+    return Example(keys_of(run.group_id, run.program, run.uid, run.gpus, run.features), run.iterations, run.features)
 
 
-def assess(
+def evaluate_predictor(
     name: str,
-    cases: Sequence[Case],
+    cases: Sequence[EvaluationRun],
     first: int,
     every_s: float | None,
     trees: int,
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Score:
-    """Predict ``cases[first:]`` from what had ended before, and compare.
+    """Predict ``cases[first:]`` from the runs that had ended before, and compare.
 
-    cases: in the order of submission. every_s: learn anew so often, seconds; None: once, before the first of them.
+    cases: in the order of submission. every_s: interval between fits, seconds; None: fit once, before the first of
+    them.
     progress: called with the number of jobs predicted.
     """
     by_end = sorted(cases, key=lambda case: case.end)
     answers, told = list[Answer](), list[Answer]()
     table, due = {}, float("-inf")
-    watched = _Watched()
+    watched = _OnlineIntervals()
     for case in cases[first:]:
         if case.submit >= due:
-            past = [c.lesson for c in by_end[: _ended(by_end, case.submit)] if c.teaches]
+            past = [c.example for c in by_end[: _ended(by_end, case.submit)] if c.trains]
             table = fit(name, past, trees, seed)
             due = case.submit + every_s if every_s is not None else float("inf")
             progress(len(answers))
-        answers.append(answer(case.lesson.chain, case.lesson.features, table.get))
+        answers.append(answer(case.example.chain, case.example.features, table.get))
         told.append(watched.told(case, answers[-1]))
     progress(len(answers))
-    return score(answers, told, [case.lesson.iterations for case in cases[first:]])
+    return score(answers, told, [case.example.iterations for case in cases[first:]])
 
 
-class _Watched:
-    """What asrptd would have told of each job, with the misses of those that had ended by then."""
+class _OnlineIntervals:
+    """The intervals that asrptd would have shown for each job, adjusted by the runs that had ended by then."""
 
     def __init__(self) -> None:
-        self._misses = Misses()
+        self._conformal = RunConformal()
         self._under_way: list[
-            tuple[float, int, Case, Answer]
-        ] = []  # a heap: the number keeps ties from comparing cases
+            tuple[float, int, EvaluationRun, Answer]
+        ] = []  # a heap; the number breaks ties, so that runs are never compared
         self._count = 0
 
-    def told(self, case: Case, given: Answer) -> Answer:
+    def told(self, case: EvaluationRun, given: Answer) -> Answer:
         while self._under_way and self._under_way[0][0] <= case.submit:
             _, _, ended, said = heapq.heappop(self._under_way)
-            self._misses.learn(_user(ended), said.low, said.iterations, said.high, ended.lesson.iterations)
+            self._conformal.learn(_user(ended), said.low, said.iterations, said.high, ended.example.iterations)
         if not given.iterations:
             return given
-        if case.teaches:
+        if case.trains:
             self._count += 1
             heapq.heappush(self._under_way, (case.end, self._count, case, given))
-        low, high = self._misses.around(_user(case), given.low, given.iterations, given.high)
+        low, high = self._conformal.adjusted(_user(case), given.low, given.iterations, given.high)
         return replace(given, low=math.floor(low), high=math.ceil(high))
 
 
-def _user(case: Case) -> str:
-    return dict(case.lesson.chain)["user"]
+def _user(case: EvaluationRun) -> str:
+    return dict(case.example.chain)["user"]
 
 
-def _ended(by_end: Sequence[Case], now: float) -> int:
+def _ended(by_end: Sequence[EvaluationRun], now: float) -> int:
     """How many had ended by ``now``."""
     return bisect_right(by_end, now, key=lambda case: case.end)
 
 
 def score(answers: Sequence[Answer], told: Sequence[Answer], truth: Sequence[float]) -> Score:
-    """told: the answers with the intervals that asrptd tells. Raises ValueError for no jobs."""
+    """told: the answers with the adjusted intervals. Raises ValueError if there are no jobs."""
     if not truth:
-        raise ValueError("no job is left to judge predictions by")
+        raise ValueError("no job is left to evaluate predictions with")
     pairs = list(zip(answers, truth, strict=True))
     seen = sum(given.iterations > 0 for given in answers)
     (inside, width), (table_inside, table_width) = (_intervals(each, truth) for each in (told, answers))
@@ -144,7 +148,7 @@ def score(answers: Sequence[Answer], told: Sequence[Answer], truth: Sequence[flo
 
 
 def _intervals(answers: Sequence[Answer], truth: Sequence[float]) -> tuple[float, float]:
-    """Share of the predicted jobs that lie inside, and the median of upper over lower end; nan without any."""
+    """Share of the predicted jobs inside the interval, and median ratio of its ends; nan if no job has a prediction."""
     seen = [(given, true) for given, true in zip(answers, truth, strict=True) if given.iterations]
     if not seen:
         return math.nan, math.nan

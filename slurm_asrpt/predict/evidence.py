@@ -1,4 +1,4 @@
-"""What a prediction rests on: each key of the chain, what the table knows under it, and the past runs behind that."""
+"""The evidence for a prediction: each key of the chain, its entry in the table, and the past runs behind it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from slurm_asrpt.history.store import History, Run, features_text
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, Entry, answer
-from slurm_asrpt.predict.conformal import Misses, whole_ends
-from slurm_asrpt.predict.predictors import TEACHING
+from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
+from slurm_asrpt.predict.predictors import TRAINING_STATES
 
-MOST_RUNS = 100
+MAX_RUNS = 100
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is predicted for: the fields of ``predict.keys.keys_of``."""
+class PredictionInput:
+    """What a prediction is made for: the fields of ``hook.keys.keys_of``."""
 
     group: str
     program: str
@@ -31,7 +31,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Level:
-    """One key of the chain. entry: what the table holds under it, None for nothing. runs: past ones of that key."""
+    """One key of the chain. entry: its entry in the table, or None. runs: number of past runs with that key."""
 
     name: str
     key: str
@@ -42,31 +42,38 @@ class Level:
 
 @dataclass(frozen=True)
 class Evidence:
-    """runs: the latest that the answering level (without one: the group) learns from, MOST_RUNS at most.
+    """runs: the latest runs that the answering level (or the group, if no level answers) learns from; at most
+    MAX_RUNS.
 
-    told: the interval that asrptd goes by, of the answer's; 0 and 0 where there is none.
+    adjusted: the answer's interval as asrptd uses it; (0, 0) if there is none.
     """
 
     answer: Answer
     levels: tuple[Level, ...]
     runs: tuple[Run, ...]
-    told: tuple[int, int]
+    adjusted: tuple[int, int]
 
 
-def evidence(subject: Subject, entries: Mapping[str, Entry], history: History, misses: Misses) -> Evidence:
-    """Why this is predicted. entries: of the active model. misses: of the same history. Raises HistoryError."""
+def evidence(
+    subject: PredictionInput, entries: Mapping[str, Entry], history: History, conformal: RunConformal
+) -> Evidence:
+    """Explain a prediction. entries: of the active model. conformal: of the same history. Raises HistoryError."""
     found = answer(subject.keys, subject.features, entries.get)
     levels = tuple(
         Level(name, key, entries.get(key), history.count(*_sharing(subject, name)), name == found.level)
         for name, key in subject.keys
     )
-    runs = history.runs_where(*_sharing(subject, found.level or "group"), MOST_RUNS)
-    told = whole_ends(*misses.around(subject.uid, found.low, found.iterations, found.high)) if found.high else (0, 0)
-    return Evidence(found, levels, tuple(runs), told)
+    runs = history.runs_where(*_sharing(subject, found.level or "group"), MAX_RUNS)
+    adjusted = (
+        rounded_interval(*conformal.adjusted(subject.uid, found.low, found.iterations, found.high))
+        if found.high
+        else (0, 0)
+    )
+    return Evidence(found, levels, tuple(runs), adjusted)
 
 
-def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:
-    """The condition, and its values, of the runs that teach something under the key of this level."""
+def _sharing(subject: PredictionInput, level: str) -> tuple[str, tuple[str | int, ...]]:
+    """SQL condition and values that select the runs that this level's key learns from."""
     user = ("uid = ?", subject.uid)
     group = ("group_id = ?", subject.group)
     exact = (user, group, ("gpus = ?", subject.gpus), ("features = ?", features_text(subject.features)))
@@ -77,7 +84,7 @@ def _sharing(subject: Subject, level: str) -> tuple[str, tuple[str | int, ...]]:
         "user": (user,),
         "cluster": (),
     }
-    states = tuple(sorted(TEACHING))
+    states = tuple(sorted(TRAINING_STATES))
     teaches = f"iterations > 0 AND length(group_id) = 16 AND state IN ({', '.join('?' * len(states))})"
     conditions = [teaches, *(text for text, _ in wanted[level])]
     return " AND ".join(conditions), (*states, *(value for _, value in wanted[level]))

@@ -1,12 +1,13 @@
-"""The paper's random forest over (group, user), without growing a tree, and the finite table that is its whole output.
+"""The paper's random forest over (group, user), computed without growing trees, and the finite table of its
+predictions.
 
-Both features are categories, so all rows of one (group, user) cell are one point: no split can part them. A fully grown
-tree parts every two cells whose means differ, in whatever order it splits. So a tree answers for a cell in its bag with
-the mean of that cell's rows in the bag, and of the whole tree only the bootstrap has to be made: 700,000 rows and 100
-trees take seconds. tests/unit/predict/test_forest.py compares with scikit-learn's forest, bootstrap by bootstrap.
+Both features are categories, so all rows of one (group, user) cell are one point: no split can separate them. A fully
+grown tree separates any two cells whose means differ, in whatever order it splits. So a tree predicts, for a cell in
+its bag, the mean of that cell's rows in the bag. Only the bootstrap samples must be drawn: 700,000 rows and 100 trees
+take seconds. tests/unit/predict/test_forest.py compares with scikit-learn's forest, bootstrap by bootstrap.
 
-A tree whose bag holds no row of a cell says nothing about it: it would answer with some neighbour's figure. A cell's
-prediction is therefore the mean of those trees that have seen it (docs/decisions/0005).
+A tree whose bag holds no row of a cell says nothing about it: it would answer with a neighbor's value. Therefore a
+cell's prediction is the mean over the trees that have seen it (docs/decisions/0005).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def silent(done: int) -> None:
 def fit_columns(
     groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = silent
 ) -> dict[str, int]:
-    """Predicted iterations (>= 1) of every group; same rows and seed, same predictions.
+    """Predicted iterations (>= 1) of every group; the same rows and seed give the same predictions.
 
-    groups, users (any values that can be hashed), iterations: of each row. progress: called after each tree with the
-    number of trees.
+    groups, users (any hashable values), iterations: of each row. progress: called after each tree with the number
+    of trees.
     """
-    import pandas as pd  # a third of asrptd's start, and only who learns needs it
+    import pandas as pd  # takes a third of asrptd's start-up; only needed to fit
 
     if not len(groups):
         return {}
@@ -52,12 +53,12 @@ def fit_columns(
 def fit_rows(
     groups: Sequence[str], users: Any, iterations: Any, trees: int, seed: int, progress: Progress = silent
 ) -> dict[str, int]:
-    """As ``fit_columns``, by scikit-learn's forest on the rows: the paper's to the letter, and many times slower.
+    """As ``fit_columns``, by scikit-learn's forest on the rows: exactly as in the paper, and many times slower.
 
-    Its trees answer for groups that they have not seen, too. To compare with; see docs/decisions/0005.
+    Its trees also answer for groups that they have not seen. For comparison; see docs/decisions/0005.
     """
     import pandas as pd
-    from sklearn.ensemble import RandomForestRegressor  # takes over a second to come
+    from sklearn.ensemble import RandomForestRegressor  # takes over a second to import
 
     if not len(groups):
         return {}
@@ -72,7 +73,7 @@ def fit_rows(
 def ranks(past: pd.DataFrame, jobs: pd.DataFrame) -> Floats:
     """Group and user of ``jobs`` by the rank of their mean iterations in ``past``, shape (n, 2).
 
-    With squared error the best split of a category is a cut in that order (Breiman et al. 1984, section 4.2.2).
+    With squared error, the best split of a category is a cut in that order (Breiman et al. 1984, section 4.2.2).
     """
     columns = (past.groupby(name)["iterations"].mean().rank(method="first") for name in ("group", "user"))
     return np.column_stack([jobs[str(rank.index.name)].map(rank).to_numpy(dtype=float) for rank in columns])
@@ -91,13 +92,13 @@ def _counted(bags: Iterable[Ints], progress: Progress) -> Iterator[Ints]:
 
 
 class Cells:
-    """Rows gathered by (group, user). group: the group of each cell. rows: how many it has."""
+    """Rows grouped by (group, user). group: group of each cell. rows: number of rows of each cell."""
 
     def __init__(self, group: Ints, user: Ints, target: Floats) -> None:
-        """Of codes from 0 on and targets, one of each a row."""
+        """group, user: codes from 0; target: one value per row."""
         cell = group.astype(np.int64) * (int(user.max()) + 1) + user
         order = np.argsort(cell, kind="stable")
-        self._place = np.empty_like(order)  # of each row when those of a cell stand together
+        self._place = np.empty_like(order)  # position of each row in the order of cells
         self._place[order] = np.arange(len(order))
         self._target = target[order]
         self._first = np.flatnonzero(np.diff(cell[order], prepend=-1))
@@ -109,14 +110,14 @@ class Cells:
         return len(self._first)
 
     def tree(self, bag: Ints) -> Floats:
-        """What a fully grown tree of these rows answers for each cell; nan for one that the bag does not hold."""
+        """Predictions of a fully grown tree on these rows, per cell; nan for a cell that is not in the bag."""
         drawn = np.bincount(self._place[bag], minlength=len(self._place))
         weight = np.add.reduceat(drawn, self._first)
         total = np.add.reduceat(drawn * self._target, self._first)
         return np.where(weight > 0, total / np.maximum(weight, 1), np.nan)
 
     def forest(self, bags: Iterable[Ints]) -> Floats:
-        """The mean over the trees that have seen a cell; what no tree has seen takes the mean of its rows."""
+        """Mean over the trees that have seen a cell; the mean of its rows if no tree has."""
         total, seen = np.zeros(len(self)), np.zeros(len(self))
         for bag in bags:
             answer = self.tree(bag)

@@ -1,7 +1,8 @@
-"""From history to the hook's table: samples, predictor, model, table, each step whole before the next begins.
+"""Retraining: from history to samples, predictor, model and the hook's table; each step is complete before the next
+begins.
 
-The table is replaced last. A crash before that leaves the hook with the former table, a valid one; after a crash
-between model and table, or an upgrade that changes the table's format, the next retraining brings both together again.
+The table is replaced last. After a crash before that, the hook still has the former, valid table. After a crash between
+model and table, or an upgrade that changes the table's format, the next retraining makes both consistent again.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from slurm_asrpt.config.settings import PredictSettings, Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
-from slurm_asrpt.history.maintenance import tend
+from slurm_asrpt.history.maintenance import prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.table import parse_table, render_table
 from slurm_asrpt.predict.forest import Progress, silent
-from slurm_asrpt.predict.model import (
+from slurm_asrpt.predict.model_store import (
     Model,
     ModelInfo,
     active_name,
@@ -35,19 +36,19 @@ from slurm_asrpt.predict.model import (
     save_model,
     usable,
 )
-from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
-from slurm_asrpt.predict.validation import Entries, Verdict, judge, judge_imports
+from slurm_asrpt.predict.predictors import examples_of, fit, training_samples
+from slurm_asrpt.predict.validation import Comparison, Entries, compare, compare_without_imports
 
 
 class RetrainError(AsrptError):
-    """Retraining, or a change of models, could not be done."""
+    """Retraining, or a change of models, failed."""
 
 
 @dataclass(frozen=True)
 class RetrainReport:
-    """refused: why the new model was stored but not activated, "" if it is active.
+    """refused: why the new model was stored but not activated; "" if it is active.
 
-    unjudged: why it was compared with none, where a model was active.
+    unjudged: why it was not compared with the active model. The field names are keys of ``--json``.
     """
 
     rows: int
@@ -55,26 +56,26 @@ class RetrainReport:
     seconds: float
     model: Path
     table: Path
-    verdict: Verdict
+    verdict: Comparison
     refused: str
     unjudged: str
 
 
 def retrain(settings: Settings, now: float, progress: Progress = silent, force: bool = False) -> RetrainReport:
-    """Learn from the history; replace model and table unless the new model is worse than the active one.
+    """Train on the history. Replace model and table, unless the new model is worse than the active one.
 
-    progress: called with the number of trees grown, from 0 again for the second fit. force: activate it anyway.
-    Raises HistoryError, RetrainError.
+    progress: called with the number of trees grown; starts from 0 for the second fit. force: activate the model
+    anyway. Raises HistoryError, RetrainError.
     """
     started = time.monotonic()
     with _alone(settings):
         models = models_folder(settings)
         with History(settings.paths.state / HISTORY_NAME) as history:
-            tend(history, settings.predict.keep_days, now)
-            samples = teaching(history.samples(completed=False))
+            prune(history, settings.predict.keep_days, now)
+            samples = training_samples(history.samples(completed=False))
         fit = _fitter(settings.predict, progress)
         entries = fit(samples)
-        verdict = _verdict(models, samples, fit)
+        verdict = _compared(models, samples, fit)
         unjudged = "" if verdict.reference else _unjudged(models)
         refused = "" if force else verdict.refusal or _nothing_learned(models, samples)
         model = save_model(models, render_table(entries), _info(settings.predict, samples, verdict, refused), now)
@@ -91,9 +92,9 @@ def retrain(settings: Settings, now: float, progress: Progress = silent, force: 
 
 
 def activate(settings: Settings, name: str) -> Model:
-    """Make a stored model the one that predicts.
+    """Make a stored model the active one.
 
-    Raises ModelError, InputError, RetrainError; then all stays as it was.
+    Raises ModelError, InputError, RetrainError; then nothing changes.
     """
     with _alone(settings):
         model = load_model(models_folder(settings), name)
@@ -102,12 +103,12 @@ def activate(settings: Settings, name: str) -> Model:
 
 
 def rollback(settings: Settings) -> Model:
-    """Activate the latest good model older than the active one. Raises RetrainError where there is none."""
+    """Activate the latest good model that is older than the active one. Raises RetrainError if there is none."""
     with _alone(settings):
         models = models_folder(settings)
         older = [name for name in _good(models) if name < active_name(models)]
         if not older:
-            raise RetrainError("no older good model is kept; asrpt-admin models list shows what there is")
+            raise RetrainError("no older good model is kept; see asrpt-admin models list")
         model = load_model(models, older[-1])
         _switch(settings, model)
     return model
@@ -118,24 +119,24 @@ def models_folder(settings: Settings) -> Path:
 
 
 def _good(models: Path) -> list[str]:
-    """The names of the models that could predict, the oldest first."""
+    """Names of the models that could be active, oldest first."""
     return [listed.name for listed in list_models(models) if listed.info and not listed.info.refused]
 
 
 def _nothing_learned(models: Path, samples: Sequence[Sample]) -> str:
-    """Why an empty model should not take the place of one that knows something, "" where it would not."""
+    """Why an empty model should not replace a trained one; "" if it may."""
     old = next((m.info for m in list_models(models) if m.active and m.info), None)
     if samples or old is None or not old.rows:
         return ""
-    return f"the history holds nothing to learn from, and the active model learned from {counted(old.rows, 'run')}"
+    return f"the history holds no runs to train on, and the active model was trained on {counted(old.rows, 'run')}"
 
 
 def _unjudged(models: Path) -> str:
-    """Why nothing could be compared with though a model is active: then any new one is better than none."""
+    """Why there is no model to compare with although one is active; any new model is better than none then."""
     active = active_name(models)
     if not active or usable(models, active) or any(name < active for name in _good(models)):
         return ""
-    return f"the active model {active} cannot be used and no good one is older: compared with none"
+    return f"the active model {active} cannot be used and no older good one exists: not compared with any"
 
 
 def _switch(settings: Settings, model: Model) -> None:
@@ -144,23 +145,24 @@ def _switch(settings: Settings, model: Model) -> None:
 
 
 def _fitter(options: PredictSettings, progress: Progress) -> Callable[[Sequence[Sample]], Entries]:
-    return lambda samples: fit(options.predictor, lessons_of(samples), options.trees, options.seed, progress)
+    return lambda samples: fit(options.predictor, examples_of(samples), options.trees, options.seed, progress)
 
 
-def _verdict(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Verdict:
-    """Against the active model; where too few runs have ended since, against an older one, so that many small steps
-    for the worse are seen too. Where there is none, files that were imported may not make it worse."""
+def _compared(models: Path, samples: Sequence[Sample], fit: Callable[[Sequence[Sample]], Entries]) -> Comparison:
+    """Compare with the active model; or, if too few runs have ended since it was trained, with an older one, so
+    that many small steps for the worse are noticed too. If there is none, check that imported files do not make the
+    model worse."""
     active = active_name(models)
     for name in sorted({*_good(models), *usable(models, active)}, reverse=True):
         if name <= active:
             old = load_model(models, name)
-            verdict = judge(fit, samples, name, parse_table(old.data), old.info.trained_until)
+            verdict = compare(fit, samples, name, parse_table(old.data), old.info.trained_until)
             if verdict.reference:
                 return verdict
-    return judge_imports(fit, samples)
+    return compare_without_imports(fit, samples)
 
 
-def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict, refused: str) -> ModelInfo:
+def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Comparison, refused: str) -> ModelInfo:
     groups = len({sample.group for sample in samples})
     until = max((sample.end_time for sample in samples), default=0)
     name, seed, trees = options.predictor, options.seed, options.trees
@@ -169,7 +171,7 @@ def _info(options: PredictSettings, samples: Sequence[Sample], verdict: Verdict,
 
 @contextmanager
 def _alone(settings: Settings) -> Iterator[None]:
-    """One change of models at a time: the lock goes with the process, however that ends. Raises RetrainError."""
+    """Hold the lock for changes of models: the kernel releases it when the process ends. Raises RetrainError."""
     state, hook = settings.paths.state, settings.paths.hook
     try:
         make_folder(state, 0o700)
@@ -180,7 +182,7 @@ def _alone(settings: Settings) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError:
-            raise RetrainError("another retraining is under way; wait for it to end") from None
+            raise RetrainError("another retraining is in progress; wait for it to end") from None
         finally:
             os.close(descriptor)
     except OSError as error:

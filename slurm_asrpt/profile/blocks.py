@@ -1,11 +1,11 @@
-"""Models that are not cut yet: what each block costs on one GPU. The planner cuts them. Standard library only.
+"""Models as blocks, not cut into stages yet: the costs of each block on one GPU. Standard library only.
 
-The head is that of ``schema.py`` without allreduce, tensor, pipeline and micro_batches; all figures are those of one
+The header is that of ``schema.py`` without allreduce, tensor, pipeline and micro_batches. All figures are for one
 device that trains the whole mini-batch alone:
 
-    iteration_s = 0.31               # optional: a whole iteration, measured at one go
+    iteration_s = 0.31               # optional: a whole iteration, measured as one
 
-    [[block]]                        # once per block, in order; no cut divides one
+    [[block]]                        # once per block, in order; blocks are never split
     name = "layer1"
     forward_s = 0.0078               # seconds of the forward pass
     backward_s = 0.0157              # seconds of the backward pass
@@ -13,24 +13,24 @@ device that trains the whole mini-batch alone:
 
 Optional, 0 by default:
 
-    update_s                         # seconds of the optimiser's step; it does not grow with the batch
-    forward_spread_s, backward_spread_s  # distance between the quartiles of the repeated measurements
-    outliers                         # measurements beyond 1.5 of that distance; they count, in the medians
+    update_s                         # seconds of the optimizer's step, independent of the batch
+    forward_spread_s, backward_spread_s  # interquartile range of the repeated measurements
+    outliers                         # measurements beyond 1.5 of that range; the medians include them
     bytes_in                         # activations taken from other blocks
     kept_bytes                       # activations kept from the forward pass for the backward pass
-    param_bytes, grad_bytes, optimiser_bytes  # what the block's parameters take; gradients are what is all-reduced
-    expert_bytes                     # of param_bytes, what belongs to experts, of which a replica holds its part alone
+    param_bytes, grad_bytes, optimiser_bytes  # memory of the block's parameters; gradients are all-reduced
+    expert_bytes                     # part of param_bytes that belongs to experts; a replica only holds its share
     routed_bytes                     # tokens sent to experts, one way
     tied_bytes                       # parameters of the first block that a stage without it needs a copy of
-    tensor_bytes                     # what tensor slices all-reduce; 0: no slices, each has all of the block
-    peak_bytes                       # most memory while the block ran, beyond what was in use before
+    tensor_bytes                     # bytes that tensor slices all-reduce; 0: not sliced, each has the whole block
+    peak_bytes                       # peak memory while the block ran, beyond the memory in use before
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from slurm_asrpt.profile.head import HEAD_KEYS, Head, format_head, read_head
+from slurm_asrpt.profile.header import HEAD_KEYS, Head, format_head, read_head
 from slurm_asrpt.profile.toml_table import Table, quote
 
 MAX_BLOCKS = 10_000
@@ -38,7 +38,7 @@ MAX_BLOCKS = 10_000
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a model that no cut divides; seconds and bytes as above."""
+    """A part of a model that is never split; seconds and bytes as above."""
 
     name: str
     forward_s: float
@@ -67,7 +67,7 @@ class Block:
 
 @dataclass(frozen=True)
 class UncutFile:
-    """A model as blocks. iteration_s: of a whole iteration, 0 if it was not measured."""
+    """A model as blocks. iteration_s: of a whole iteration; 0 if not measured."""
 
     head: Head
     blocks: tuple[Block, ...]
@@ -100,9 +100,9 @@ def _block(table: Table) -> Block:
     table.only(("name", *_NEEDED, *_OPTIONAL))
     values = {key: table.number(key) for key in (*_NEEDED, *_OPTIONAL) if key in _NEEDED or key in table}
     if values.get("expert_bytes", 0.0) > values.get("param_bytes", 0.0):
-        raise table.error("expert_bytes", "more than param_bytes, of which it is a part")
+        raise table.error("expert_bytes", "must not exceed param_bytes, which includes it")
     if values.get("expert_bytes") and not values.get("routed_bytes"):
-        raise table.error("expert_bytes", "needs routed_bytes, the tokens that experts are sent")
+        raise table.error("expert_bytes", "needs routed_bytes, the tokens sent to experts")
     outliers = table.count("outliers") if "outliers" in table else 0
     return Block(
         name=table.text("name"), **{key: value for key, value in values.items() if key != "outliers"}, outliers=outliers
@@ -110,7 +110,7 @@ def _block(table: Table) -> Block:
 
 
 def format_uncut(document: UncutFile, comment: str = "") -> str:
-    """``document`` as the text of a file, ``comment`` as its head."""
+    """``document`` as the text of a file, with ``comment`` at the top."""
     options = [f"iteration_s = {document.iteration_s:.9g}"] if document.iteration_s else []
     lines = format_head(document.head, options, comment)
     for block in document.blocks:

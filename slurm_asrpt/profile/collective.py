@@ -1,13 +1,13 @@
-"""How fast processes all-reduce: NCCL between GPUs, gloo between CPUs. Needs torch.
+"""Measure the rate of all-reduces between processes: NCCL between GPUs, gloo between CPUs. Needs torch.
 
-Started by torchrun on each node; the first process prints bytes/s as JSON:
+torchrun starts it on each node; the first process prints bytes/s as JSON:
 
     torchrun --nproc-per-node 2 -m slurm_asrpt.profile.collective --device cpu --bytes 7000000
 
-What is timed is what a training loop does: gradients are copied into a buffer, which is all-reduced, and back, DDP's
-25 MiB at a time. The rate is that of (6): 2 (k-1)/k times the bytes over the seconds, so that copies and latency at
-this size are in it. ``intra`` is among the processes of the first node, ``inter`` among one process of each node. Not
-yet run on GPUs or several machines.
+It times what a training loop does: copy gradients into a buffer, all-reduce it, and copy back, 25 MiB at a time as DDP
+does. The rate is that of (6): 2 (k-1)/k times the bytes over the seconds, so it includes copies and latency at this
+size. ``intra`` is among the processes of the first node, ``inter`` among one process of each node. Not yet run on GPUs
+or on several machines.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from torch import distributed
 from slurm_asrpt.errors import InputError, MachineError
 
 SIZE = 64 << 20
-"""Bytes of gradients where nobody says how many a model has."""
+"""Default bytes of gradients."""
 BUCKET = 25 << 20
-"""Bytes all-reduced at a time, the default of torch's DistributedDataParallel."""
+"""Bytes per all-reduce, the default of torch's DistributedDataParallel."""
 PIECE = 1 << 20
-"""Bytes of a gradient."""
+"""Bytes of one gradient."""
 REPEATS, WARM_UP = 9, 3
 LIMIT_S = 300
 
 
 def launch(processes: int, device: str, size: int = SIZE) -> dict[str, float]:
-    """Bytes/s by name, from torchrun on this node, or on all of the job that this runs in. Raises MachineError.
+    """Run torchrun on this node, or on all nodes of this job; bytes/s by name. Raises MachineError.
 
     size: bytes of gradients.
     """
@@ -51,20 +51,20 @@ def launch(processes: int, device: str, size: int = SIZE) -> dict[str, float]:
         return {str(name): float(rate) for name, rate in json.loads(found).items()}
     except subprocess.TimeoutExpired:
         raise MachineError(
-            f"the processes have not met within {LIMIT_S} s; check that nodes reach each other"
+            f"the processes did not connect within {LIMIT_S} s; check that the nodes can reach each other"
         ) from None
     except (OSError, StopIteration, ValueError):
-        raise MachineError("torchrun has failed; try it: " + " ".join(command)) from None
+        raise MachineError("torchrun failed; run it by hand: " + " ".join(command)) from None
 
 
 def check(processes: int, device: str) -> None:
-    """Raises InputError where there is nothing to measure."""
+    """Raises InputError if there is nothing to measure."""
     if processes * _nodes() < 2:
-        raise InputError(f"--torchrun {processes}: one process has nobody to exchange with; give at least 2")
+        raise InputError(f"--torchrun {processes}: one process has no peer; specify at least 2")
     if device == "cuda" and processes > torch.cuda.device_count():
         raise InputError(
             f"--torchrun {processes}: torch sees {torch.cuda.device_count()} GPU(s) here, and NCCL needs one for each "
-            "process; give fewer, or leave it out"
+            "process; specify fewer, or omit the option"
         )
 
 
@@ -73,7 +73,7 @@ def _nodes() -> int:
 
 
 def _spread() -> list[str]:
-    """One torchrun on each node of a job."""
+    """The prefix that starts one torchrun on each node of a job."""
     return ["srun", "--ntasks-per-node=1", f"--nodes={_nodes()}"] if _nodes() > 1 else []
 
 
@@ -86,14 +86,15 @@ def _meeting() -> list[str]:
 
 
 def rate(group: distributed.ProcessGroup | None, device: torch.device, size: int = SIZE) -> float:
-    """Bytes/s at which the group, with this process in it, exchanges ``size`` bytes of gradients; (6) solved for it."""
+    """Bytes/s at which the group, including this process, exchanges ``size`` bytes of gradients; (6) solved for the
+    rate."""
     gradients = sample(size, device)
     times = [seconds(group, gradients) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
     return bytes_per_s(size, distributed.get_world_size(group), times)
 
 
 def bytes_per_s(size: int, members: int, times: Sequence[float]) -> float:
-    """The rate of (6) at which ``members`` take the median of these seconds for ``size`` bytes."""
+    """The rate of (6) at which ``members`` processes take the median of these seconds for ``size`` bytes."""
     return float(2 * (members - 1) / members * size / statistics.median(times))
 
 
@@ -103,7 +104,7 @@ def sample(size: int, device: torch.device) -> list[torch.Tensor]:
 
 
 def seconds(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Tensor]) -> float:
-    """Of one exchange, all processes beginning together."""
+    """Time of one exchange that all processes start together."""
     distributed.barrier(group)
     begin = time.perf_counter()
     exchange(group, gradients)
@@ -113,7 +114,7 @@ def seconds(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Te
 
 
 def exchange(group: distributed.ProcessGroup | None, gradients: Sequence[torch.Tensor]) -> None:
-    """Replaces the gradients by their mean over the group."""
+    """Replace the gradients by their mean over the group."""
     for bucket in _buckets(gradients):
         flat = torch.cat([gradient.flatten() for gradient in bucket])
         distributed.all_reduce(flat, group=group)
@@ -123,7 +124,7 @@ def exchange(group: distributed.ProcessGroup | None, gradients: Sequence[torch.T
 
 
 def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """As many at a time as BUCKET holds, but one at least."""
+    """Groups of as many gradients as BUCKET holds, at least one."""
     bucket, room = list[torch.Tensor](), BUCKET
     for gradient in gradients:
         size = gradient.numel() * gradient.element_size()

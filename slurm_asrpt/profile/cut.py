@@ -1,4 +1,4 @@
-"""A model's blocks cut into the stages of a job: data, pipeline, tensor and expert parallel."""
+"""Cut a model's blocks into the stages of a job: data, pipeline, tensor and expert parallelism."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from math import inf
 
 from slurm_asrpt.core.job import JobProfile, Pipeline, Stage
 from slurm_asrpt.profile.blocks import Block, UncutFile
-from slurm_asrpt.profile.head import Provenance
+from slurm_asrpt.profile.header import Provenance
 from slurm_asrpt.profile.schema import ProfileFile
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where stages end (exclusive block numbers), their replicas, tensor slices of each, and how the pipeline runs."""
+    """Ends of the stages (exclusive block numbers), replicas and tensor slices of each, and the kind of pipeline."""
 
     ends: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -30,7 +30,7 @@ class Cut:
 
     @property
     def suffix(self) -> str:
-        """Its shape in words: pp4dp2, tp8; pp2dp7-1 and pp9dp2x4-1x5 where stages differ."""
+        """The shape as text: pp4dp2, tp8; pp2dp7-1 and pp9dp2x4-1x5 if stages differ."""
         stages = len(self.ends)
         parts = ([f"tp{self.tensor}"] if self.tensor > 1 else []) + ([f"pp{stages}"] if stages > 1 else [])
         runs = [(width, len(list(run))) for width, run in groupby(self.replicas)]
@@ -39,9 +39,9 @@ class Cut:
 
 
 def even_cut(document: UncutFile, tensor: int, stages: int, replicas: int) -> Cut:
-    """``stages`` stages of ``replicas`` replicas each, their work balanced. Raises ValueError where that is impossible.
+    """``stages`` stages of ``replicas`` replicas each, with balanced work. Raises ValueError if that is impossible.
 
-    The mini-batch goes through in about four micro-batches a stage (``micro_batches``).
+    The mini-batch is divided into about four micro-batches per stage (``micro_batches``).
     """
     work = tuple(divided(block.forward_s + block.backward_s, block, tensor) for block in document.blocks)
     ends = balanced_ends(work, (replicas,) * stages)
@@ -52,8 +52,8 @@ def even_cut(document: UncutFile, tensor: int, stages: int, replicas: int) -> Cu
 
 
 def micro_batches(share: int, stages: int) -> int:
-    """Into how many pieces a replica's share of the mini-batch goes: at most four a stage, where GPipe has found the
-    bubble negligible (Huang et al., NeurIPS 2019, section 2.3), all of the same size; 1 without a pipeline."""
+    """Number of micro-batches of a replica's share of the mini-batch: all of one size, and at most four per stage,
+    where GPipe found the bubble negligible (Huang et al., NeurIPS 2019, section 2.3); 1 without a pipeline."""
     return max(pieces for pieces in divisors(share) if pieces <= 4 * stages) if stages > 1 else 1
 
 
@@ -62,14 +62,14 @@ def divisors(number: int) -> list[int]:
 
 
 def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """Where each stage ends (exclusive) so that the largest work per replica is least; the earliest such cuts.
+    """End of each stage (exclusive) that minimizes the largest work per replica; ties go to the earliest cuts.
 
-    No stage is without work: an embedding alone would be a GPU for nothing. Raises ValueError where that is impossible.
+    No stage is without work: an embedding alone would waste a GPU. Raises ValueError if that is impossible.
     """
     if len(replicas) > len(work):
         raise ValueError(f"{len(work)} layers cannot be cut into {len(replicas)} stages")
     before = [0.0, *accumulate(work)]
-    slowest, choices = [inf] * len(work) + [0.0], list[list[int]]()  # of no stages: nothing to do at the end
+    slowest, choices = [inf] * len(work) + [0.0], list[list[int]]()  # without stages: nothing left to do at the end
     for width in reversed(replicas):
         slowest, chosen = _one_stage_more(before, slowest, width)
         choices.append(chosen)
@@ -82,12 +82,12 @@ def balanced_ends(work: tuple[float, ...], replicas: tuple[int, ...]) -> tuple[i
 
 
 def _one_stage_more(before: Sequence[float], slowest: Sequence[float], width: int) -> tuple[list[float], list[int]]:
-    """For each start the slowest stage from there on, with one stage more in front, and where that one ends."""
+    """Add one stage in front: for each start, the slowest stage from there on, and where the added stage ends."""
     values, ends = [inf] * len(slowest), [0] * len(slowest)
     for start in range(len(slowest) - 1):
         for end in range(start + 1, len(slowest)):
             amount = (before[end] - before[start]) / width
-            if amount >= values[start]:  # and so are all further ones
+            if amount >= values[start]:  # and so for all later ends
                 break
             if amount > 0 and max(amount, slowest[end]) < values[start]:
                 values[start], ends[start] = max(amount, slowest[end]), end
@@ -95,12 +95,12 @@ def _one_stage_more(before: Sequence[float], slowest: Sequence[float], width: in
 
 
 def divided(amount: float, block: Block, tensor: int) -> float:
-    """What a tensor slice has of an amount of the block: its share, or all where the block is not sliced."""
+    """A tensor slice's part of an amount of the block: its share, or all if the block is not sliced."""
     return amount / tensor if block.tensor_bytes else amount
 
 
 def job_profile(document: UncutFile, cut: Cut, name: str) -> JobProfile:
-    """The stages under ``cut``."""
+    """The profile of the stages under ``cut``."""
     starts = (0, *cut.ends[:-1])
     stages = tuple(
         make_stage(document.blocks, start, end, replicas, cut.tensor)
@@ -113,9 +113,9 @@ def job_profile(document: UncutFile, cut: Cut, name: str) -> JobProfile:
 def make_stage(blocks: Sequence[Block], start: int, end: int, replicas: int, tensor: int) -> Stage:
     """The stage of ``blocks[start:end]``; seconds and bytes of one replica's share of the mini-batch.
 
-    The optimiser's step counts with the backward pass and is not shared among replicas. A block that is not sliced is
-    whole on each tensor slice, so that its gradients are all-reduced once per slice. Each replica holds its part of the
-    experts alone: they are all-reduced with nobody, and tokens are taken to go to all alike.
+    The optimizer's step counts with the backward pass and is not divided among replicas. A block that is not sliced
+    is complete on each tensor slice, so its gradients are all-reduced once per slice. Each replica only holds its
+    share of the experts: their gradients are not all-reduced, and tokens are assumed to be spread evenly.
     """
     inside = blocks[start:end]
     routed = sum(block.routed_bytes for block in inside) / replicas if replicas > 1 else 0.0
@@ -133,13 +133,14 @@ def make_stage(blocks: Sequence[Block], start: int, end: int, replicas: int, ten
 
 
 def reduced_bytes(block: Block, copies: bool) -> float:
-    """Gradients that replicas all-reduce. copies: the stage has its own copy of what is tied to the first block."""
+    """Gradients that replicas all-reduce. copies: whether the stage has its own copy of what is tied to the first
+    block."""
     shared = 1 - block.expert_bytes / block.param_bytes if block.param_bytes else 1.0
     return block.grad_bytes * shared + (block.tied_bytes if copies else 0.0)
 
 
 def cut_file(document: UncutFile, cut: Cut, name: str = "") -> ProfileFile:
-    """The file of the stages under ``cut``, its provenance that of the blocks and how they were cut."""
+    """The profile file of the stages under ``cut``; its provenance is that of the blocks and of the cut."""
     head = document.head
     profile = job_profile(document, cut, name or f"{head.name}-{cut.suffix}")
     after = [document.blocks[end - 1].name for end in cut.ends[:-1]]
@@ -150,11 +151,12 @@ def cut_file(document: UncutFile, cut: Cut, name: str = "") -> ProfileFile:
 
 
 def memory_bytes(blocks: Sequence[Block], cut: Cut) -> list[float]:
-    """What a GPU of each stage holds: parameters, gradients, optimiser, activations kept for the backward passes.
+    """Memory of a GPU of each stage: parameters, gradients, optimizer, and activations kept for the backward
+    passes.
 
-    A stage with n - 1 stages behind it has n mini-batches (asynchronous) or micro-batches (synchronous, at most q) on
-    their way at once, as in PipeDream's 1F1B schedule, which takes as long as GPipe's (Narayanan et al., ICML 2021). An
-    asynchronous stage with others behind it keeps a second version of its parameters (PipeDream-2BW, same paper).
+    A stage followed by n - 1 stages has n mini-batches (asynchronous) or micro-batches (synchronous, at most q) in
+    flight, as in PipeDream's 1F1B schedule, which takes as long as GPipe's (Narayanan et al., ICML 2021). An
+    asynchronous stage followed by others keeps a second version of its parameters (PipeDream-2BW, same paper).
     """
     found = []
     starts = (0, *cut.ends[:-1])
@@ -175,8 +177,8 @@ def in_flight(cut: Cut, behind: int) -> tuple[int, float]:
 
 
 def state_bytes(blocks: Sequence[Block], block: Block, copies: bool, replicas: int, versions: int) -> float:
-    """Training state of a block on one GPU that is not sliced. copies: as in ``reduced_bytes``; of those a stage has
-    gradients and optimiser state as the first block has of its own."""
+    """Training state of a block on one GPU without slicing. copies: as in ``reduced_bytes``; a copy has gradients
+    and optimizer state in the same proportion as the first block."""
     experts = block.expert_bytes / block.param_bytes if block.param_bytes else 0.0
     held = block.grad_bytes + block.optimiser_bytes + versions * block.param_bytes
     first = blocks[0]

@@ -1,4 +1,4 @@
-"""Profile files of either kind, cut into stages or as blocks, as TOML or JSON."""
+"""Profile files of either kind, cut into stages or as blocks, in TOML or JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Document = ProfileFile | UncutFile
 
 
 def load_document(name_or_path: str, folders: Sequence[Path]) -> Document:
-    """By path (it has a ``/`` or ends as a file does) or by name. Raises InputError."""
+    """Load by path (it has a ``/`` or a file suffix) or by name. Raises InputError."""
     given = Path(name_or_path)
     if "/" in name_or_path or given.suffix in (".toml", ".json"):
         return parse_document(_text(given), str(given))
@@ -42,9 +42,10 @@ def _text(path: Path) -> str:
 
 
 def load_named(name: str, folders: Sequence[Path]) -> JobProfile | UncutFile:
-    """By name only, for a daemon that passes on what users wrote: see ``find_profile``. That is its name then, too.
+    """Load by name only, for a daemon that passes on names from users: see ``find_profile``. The result has that
+    name.
 
-    Raises InputError, also for a site's file that other users could have written: it decides about everybody's jobs.
+    Raises InputError, also for a site's file that other users could have written: it affects everybody's jobs.
     """
 
     def read(path: Path) -> str:
@@ -56,7 +57,8 @@ def load_named(name: str, folders: Sequence[Path]) -> JobProfile | UncutFile:
 
 
 def _named(name: str, folders: Sequence[Path], read: Callable[[Path], str]) -> Document:
-    """The profile of that name, or of a name such as llama-3-8b-tp4dp2 the model before the shape, cut so."""
+    """The profile of that name; or, for a name such as llama-3-8b-tp4dp2, the model before the shape, cut into that
+    shape."""
     try:
         path = find_profile(name, folders)
     except InputError as unknown:
@@ -84,15 +86,17 @@ def _cut_named(
 
 
 def load_uncut(name_or_path: str, folders: Sequence[Path]) -> UncutFile:
-    """As ``load_document``. Raises InputError, also for one that is cut already."""
+    """As ``load_document``. Raises InputError, also for a profile that is already cut."""
     document = load_document(name_or_path, folders)
     if isinstance(document, ProfileFile):
-        raise InputError(f"{name_or_path}: is cut into stages already; name a model as blocks, see asrpt-profile list")
+        raise InputError(
+            f"{name_or_path}: is already cut into stages; specify a model as blocks, see asrpt-profile list"
+        )
     return document
 
 
 def parse_document(text: str, source: str) -> Document:
-    """TOML, or JSON where it begins with a brace. Raises InputError."""
+    """Parse TOML, or JSON if the text begins with a brace. Raises InputError."""
     table = _read_json(text, source) if text.lstrip().startswith("{") else read_toml(text, source)
     return read_uncut(table) if "block" in table and "stage" not in table else read_stages(table)
 
@@ -101,7 +105,7 @@ def _read_json(text: str, source: str) -> Table:
     try:
         return Table(json.loads(text), source, "", {})
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source}: not valid JSON ({error}); mend that line") from error
+        raise InputError(f"{source}: invalid JSON: {error}; fix that line") from error
 
 
 def format_document(document: Document, comment: str = "") -> str:
@@ -110,7 +114,7 @@ def format_document(document: Document, comment: str = "") -> str:
 
 
 def to_values(document: Document) -> dict[str, Any]:
-    """As JSON has it: the keys of the TOML file."""
+    """As JSON values, with the keys of the TOML file."""
     values: dict[str, Any] = tomllib.loads(format_document(document))
     return {key: value.isoformat() if key == "date" else value for key, value in values.items()}
 
@@ -120,7 +124,7 @@ def to_json(document: Document) -> str:
 
 
 def differences(one: Document, two: Document) -> list[tuple[str, Any, Any]]:
-    """(key such as ``block 3.forward_s``, its value in one, in two; None where it is not there) of all that differs."""
+    """(key such as ``block 3.forward_s``, value in one, value in two; None if missing) of all that differs."""
     before, after = dict(_flat(to_values(one))), dict(_flat(to_values(two)))
     keys = [*before, *(key for key in after if key not in before)]
     return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]

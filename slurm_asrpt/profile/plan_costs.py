@@ -1,9 +1,9 @@
-"""What every stage that a model could have would cost, as arrays, for the planner's dynamic programs.
+"""Costs of every possible stage of a model, as arrays, for the planner's dynamic programs.
 
-All arrays are indexed [start, end] by block numbers, infinite where end <= start. Replicas of stages are laid side by
-side from the last stage's on: ``span`` tells which replica slots a stage takes. On one server the costs are exactly
-those of ``core/timing``; on several the neighbours of a stage are taken to be on the same server where the cut is not
-at a server's edge and the stage is on one server, and on others else.
+All arrays are indexed [start, end] by block numbers, and infinite if end <= start. The replicas of the stages occupy
+slots side by side, beginning with the last stage. On one server the costs are exactly those of ``core/timing``. On
+several servers a neighbor is assumed to be on the same server if the cut is not at a server's edge and the stage is on
+one server, else on another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class Machines:
-    """GPUs that a plan may use: ``gpus`` in all, ``per_node`` on each server, each with ``memory`` bytes."""
+    """GPUs that a plan may use: ``gpus`` in total, ``per_node`` on each server, each with ``memory`` bytes."""
 
     gpus: int
     per_node: int
@@ -44,7 +44,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Links:
-    """Seconds for a byte: of a cut to the stage before, after; of gradients; of routed tokens, per replica."""
+    """Seconds per byte: of a cut to the stage before, after; of gradients; of routed tokens, per replica."""
 
     before: float
     after: float
@@ -53,12 +53,12 @@ class Links:
 
 
 class Costs:
-    """Costs of the stages of one model with ``tensor`` slices a replica."""
+    """Costs of the stages of one model with ``tensor`` slices per replica."""
 
     def __init__(self, blocks: Sequence[Block], tensor: int, machines: Machines) -> None:
         self.blocks, self.tensor, self.machines = blocks, tensor, machines
-        self.slots = machines.gpus // tensor  # replicas that there is room for
-        self.size = machines.per_node // tensor  # replicas that a server has room for
+        self.slots = machines.gpus // tensor  # replicas that fit in total
+        self.size = machines.per_node // tensor  # replicas that fit on a server
         self.compute = self._sums(lambda b: divided(b.forward_s + b.backward_s, b, tensor))
         self.update = self._sums(lambda b: divided(b.update_s, b, tensor))
         self.slices = self._sums(lambda b: 2 * (tensor - 1) / tensor * b.tensor_bytes / machines.fabric.intra)
@@ -74,7 +74,7 @@ class Costs:
         self._stages: dict[tuple[int, Links], Array] = {}
 
     def _sums(self, first: Callable[[Block], float], later: Callable[[Block], float] | None = None) -> Array:
-        """Sums over the blocks of each stage; ``later`` for those stages that do not have the first block."""
+        """Sums over the blocks of each stage; ``later`` applies to stages without the first block."""
         before = np.cumsum([0.0, *map(later or first, self.blocks)])
         sums: Array = before[None, :] - before[:-1, None]
         sums[0] = np.cumsum([0.0, *map(first, self.blocks)])
@@ -82,7 +82,7 @@ class Costs:
         return sums
 
     def stage(self, replicas: int, links: Links) -> Array:
-        """Seconds per iteration of each stage, with its communication; infinite for one that computes nothing."""
+        """Seconds per iteration of each stage, including communication; infinite for a stage without computation."""
         if (replicas, links) not in self._stages:
             compute = np.where(self.compute > 0, self.compute, np.inf)
             found: Array = (compute + self.slices) / replicas + self.update
@@ -93,7 +93,7 @@ class Costs:
         return self._stages[replicas, links]
 
     def fits(self, replicas: int, versions: int, alive: float, starts: int | slice = ALL) -> NDArray[np.bool_]:
-        """Which stages that begin at ``starts`` a GPU has the memory for; bytes as in ``cut.memory_bytes``."""
+        """Which stages that begin at ``starts`` fit into a GPU's memory; bytes as in ``cut.memory_bytes``."""
         if (replicas, versions) not in self._states:
             self._states[replicas, versions] = self._sums(
                 lambda b: divided(state_bytes(self.blocks, b, False, replicas, versions), b, self.tensor),
@@ -103,7 +103,7 @@ class Costs:
         return np.asarray(needed <= self.machines.memory)
 
     def links(self, start: int, replicas: int) -> Links:
-        """For a stage on the replica slots ``start`` to ``start + replicas``, those of the last stage being 0."""
+        """For a stage on the replica slots ``start`` to ``start + replicas``; the last stage begins at slot 0."""
         end = start + replicas
         first, last = start // self.size, (end - 1) // self.size
         fabric, tensor = self.machines.fabric, self.tensor

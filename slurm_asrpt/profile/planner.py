@@ -1,14 +1,14 @@
-"""How GPUs best share a model: dynamic programs over its blocks, as PipeDream has them, judged by core/timing.
+"""Find the best ways to share GPUs: dynamic programs over a model's blocks, as in PipeDream, timed by core/timing.
 
-Asynchronous: each stage has replicas of its own, and the slowest stage is to be the fastest possible (Narayanan et al.,
-PipeDream, SOSP 2019, section 3.1), within memory. With T[n, i, m] for the blocks from i on in n stages of m replicas,
+Asynchronous: each stage has its own number of replicas; minimize the slowest stage (Narayanan et al., PipeDream, SOSP
+2019, section 3.1), within memory. With T[n, i, m] for the blocks from i on in n stages of m replicas,
 
     T[n, i, m] = min over end j and replicas k of max(cost(i, j, k), T[n-1, j, m-k])
 
-Synchronous: the same number of replicas in each stage, as Megatron-LM and DeepSpeed have them, and q micro-batches: the
-slowest stage is to be the fastest possible, which is what counts with many of them, or the stages together, which is
-what counts with one. All that for each number of tensor slices and of stages. The best of what the programs find is
-placed by Heavy-Edge on the fewest servers and listed by the iteration time that core/timing says: that of asrptd.
+Synchronous: all stages have the same number of replicas, as in Megatron-LM and DeepSpeed, and q micro-batches. Minimize
+the slowest stage, which dominates with many micro-batches, or the sum of the stages, which dominates with one. Both
+programs run for each number of tensor slices and of stages. The best results are placed by Heavy-Edge on the fewest
+servers and ranked by the iteration time of core/timing, as asrptd computes it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from slurm_asrpt.profile.plan_costs import Array, Costs, Links, Machines
 
 SINGLE = np.float32
 Singles = NDArray[np.float32]
-"""Half the bytes are half the time; core/timing has the last word on the digits."""
+"""Half the bytes take half the time; core/timing computes the final figures."""
 
-SPARED = 1.5
-"""Plans that are so many times slower than one with like stages are not looked for."""
+SEARCH_FACTOR = 1.5
+"""Plans slower than the best one with equal stages by more than this factor are not searched for."""
 
-JUDGED = 40
-"""So many of the programs' plans are placed and timed, the most promising first."""
+MAX_EVALUATED = 40
+"""Number of the programs' plans that are placed and timed, most promising first."""
 
 MARGIN = 1e-4
-"""What single precision may be wrong by, and much more."""
+"""More than the error of single precision."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """A way to share the GPUs. Seconds per iteration; shares of the GPUs' time; bytes on a GPU of each stage.
 
-    compute, communication, bubble: shares that make 1 together; a bubble is time in which a GPU waits for others.
+    compute, communication, bubble: shares that sum to 1; a bubble is time in which a GPU waits for others.
     """
 
     cut: Cut
@@ -61,7 +61,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a dynamic program found: about how long an iteration takes; the cut is made for those that are judged."""
+    """A result of a dynamic program: its estimated seconds per iteration; the cut is computed only for drafts to
+    evaluate."""
 
     seconds: float
     gpus: int
@@ -71,19 +72,19 @@ class Draft:
 
 
 def plans(document: UncutFile, machines: Machines, pipeline: Pipeline, most: int = 5) -> list[Plan]:
-    """The best plans, the fastest first; none if the model does not fit."""
+    """The best plans, fastest first; none if the model does not fit."""
     sliced = any(block.tensor_bytes for block in document.blocks)
     slicings = [n for n in divisors(machines.per_node) if n == 1 or (sliced and n <= machines.gpus)]
     program = _synchronous if pipeline is Pipeline.SYNCHRONOUS else _asynchronous
     found = program([Costs(document.blocks, tensor, machines) for tensor in slicings], document.head.batch)
     drafts = sorted(found, key=lambda draft: (draft.seconds, draft.gpus, draft.stages, draft.tensor))
-    cuts = islice(_distinct(draft.cut() for draft in drafts), JUDGED)
-    judged = [judge(document, cut, machines) for cut in cuts]
+    cuts = islice(_distinct(draft.cut() for draft in drafts), MAX_EVALUATED)
+    judged = [evaluate_cut(document, cut, machines) for cut in cuts]
     return sorted(judged, key=lambda plan: (plan.iteration_s, plan.cut.gpus))[:most]
 
 
 def _distinct(cuts: Iterable[Cut]) -> Iterator[Cut]:
-    """Each once, as they come."""
+    """Each cut once, in order."""
     known = set[Cut]()
     for cut in cuts:
         if cut not in known:
@@ -91,8 +92,8 @@ def _distinct(cuts: Iterable[Cut]) -> Iterator[Cut]:
             yield cut
 
 
-def judge(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
-    """A plan as asrptd would run it: Heavy-Edge on the fewest servers."""
+def evaluate_cut(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
+    """The plan as asrptd would run it: Heavy-Edge on the fewest servers."""
     profile = job_profile(document, cut, f"{document.head.name[:48]}-{cut.suffix}"[:64])
     counts = machines.filled(cut.gpus)
     ranks, servers = heavy_edge(profile, counts), (machines.per_node,) * len(counts)
@@ -107,7 +108,7 @@ def judge(document: UncutFile, cut: Cut, machines: Machines) -> Plan:
 
 
 def _widths(batch: int, most: int) -> list[int]:
-    """Replica counts that share the mini-batch evenly."""
+    """Replica counts that divide the mini-batch evenly."""
     return [k for k in divisors(batch) if k <= most]
 
 
@@ -124,9 +125,9 @@ def _synchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
 
 
 def _even_cuts(costs: Costs, replicas: int, pieces: int, depths: set[int]) -> Iterator[Draft]:
-    """Two cuts into each of these numbers of stages: the least slowest stage, and the least of all stages together.
+    """Two cuts into each of these numbers of stages: one minimizes the slowest stage, one the sum of all stages.
 
-    An iteration takes about (sum + (q-1) slowest) / q. Nothing where memory does not suffice.
+    An iteration takes about (sum + (q-1) slowest) / q. Yields nothing if memory does not suffice.
     """
     arrays: list[Array] = []
     for n in range(1, max(depths, default=0) + 1):
@@ -159,28 +160,28 @@ def _walk(arrays: list[Array], rows: list[Array], join: np.ufunc) -> tuple[tuple
 
 
 def _one_more(stages: Array, behind: Array, join: np.ufunc) -> Array:
-    """For each start the best with one of these stages in front; there is none without a block."""
+    """For each start, the best result with one of these stages in front; infinite without a block."""
     row = np.full_like(behind, np.inf)
     join(stages, behind).min(axis=1, out=row[:-1])
     return row
 
 
 def _at_the_end(costs: Costs) -> Array:
-    """Of no stages: nothing to do at the end of the model, impossible before."""
+    """Without stages: nothing to do at the end of the model, impossible before."""
     row = np.full(len(costs.blocks) + 1, np.inf)
     row[-1] = 0.0
     return row
 
 
 def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
-    """The best cuts, of those for each number of slices, stages and replicas."""
-    bar = _Bar()
+    """The best cuts, out of those for each number of slices, stages and replicas."""
+    bar = _Cutoff()
     evens = {costs: _even_bottlenecks(costs, _widths(batch, costs.slots)) for costs in slicings}
     for costs in slicings:
         for (n, replicas), value in evens[costs].items():
             bar.add(costs, n, n * replicas, value)
-    for costs in reversed(slicings):  # fewer slots are sooner searched, and what is found spares much in the others
-        limit = SPARED * min(evens[costs].values(), default=np.inf)
+    for costs in reversed(slicings):  # fewer slots are searched faster, and their results prune the others
+        limit = SEARCH_FACTOR * min(evens[costs].values(), default=np.inf)
         program = _PipeDream(costs, _widths(batch, costs.slots), min(limit, bar.height))
         for n in range(1, min(costs.slots, len(costs.blocks)) + 1):
             for slots, value in program.deepen(min(limit, bar.height)):
@@ -188,26 +189,26 @@ def _asynchronous(slicings: Sequence[Costs], batch: int) -> Iterator[Draft]:
                 yield Draft(value, slots * costs.tensor, n, costs.tensor, partial(program.cut, n, slots))
 
 
-class _Bar:
-    """How slow a plan may be to be among the JUDGED best of those known, which differ in their numbers."""
+class _Cutoff:
+    """How slow a plan may be to rank among the MAX_EVALUATED best known ones, which differ in their numbers."""
 
     def __init__(self) -> None:
         self.best = dict[tuple[Costs, int, int], float]()
 
     @property
     def height(self) -> float:
-        return max(self.best.values()) * (1 + MARGIN) if len(self.best) == JUDGED else np.inf
+        return max(self.best.values()) * (1 + MARGIN) if len(self.best) == MAX_EVALUATED else np.inf
 
     def add(self, costs: Costs, stages: int, slots: int, seconds: float) -> None:
-        """There is such a plan."""
+        """Record such a plan."""
         key = costs, stages, slots
         self.best[key] = min(seconds, self.best.get(key, np.inf))
-        if len(self.best) > JUDGED:
+        if len(self.best) > MAX_EVALUATED:
             del self.best[max(self.best, key=lambda plan: self.best[plan])]
 
 
 def _even_bottlenecks(costs: Costs, widths: Sequence[int]) -> dict[tuple[int, int], float]:
-    """The slowest stage of the best cut, for each number of stages and of replicas in every stage that fits."""
+    """The slowest stage of the best cut, for each number of stages and of replicas per stage that fits."""
     found = {}
     for replicas in widths:
         row = _at_the_end(costs)
@@ -222,9 +223,9 @@ def _even_bottlenecks(costs: Costs, widths: Sequence[int]) -> dict[tuple[int, in
 
 @dataclass(frozen=True, eq=False)
 class _Stages:
-    """Seconds of all stages of so many replicas at one place, infinite beyond the limit.
+    """Seconds of all stages with a number of replicas at one place; infinite beyond the limit.
 
-    first: for each end the first start of a stage that ends there or later.
+    first: for each end, the first start of a stage that ends there or later.
     """
 
     costs: Singles
@@ -232,15 +233,15 @@ class _Stages:
 
 
 def _firsts(good: NDArray[np.bool_]) -> list[int]:
-    """For each end the first start of a good stage that ends there or later."""
+    """For each end, the first start of a valid stage that ends there or later."""
     first = np.where(good.any(axis=0), good.argmax(axis=0), len(good))
     found: list[int] = np.minimum.accumulate(first[::-1])[::-1].tolist()
     return found
 
 
 class _PipeDream:
-    """T[n][m, i] above, stage by stage from the end. Not infinite only where exactly m replicas are used, and not where
-    no plan within the limit leads to it: those are most, and need no look."""
+    """T[n][m, i] above, stage by stage from the end. Finite only if exactly m replicas are used and a plan within
+    the limit leads there: most entries are infinite and are skipped."""
 
     def __init__(self, costs: Costs, widths: Sequence[int], limit: float) -> None:
         self.costs, self.widths = costs, widths
@@ -250,8 +251,8 @@ class _PipeDream:
         self.stages = {replicas: self._cheap(replicas, limit) for replicas in widths}
 
     def _last_starts(self, limit: float) -> list[int]:
-        """By the replicas that a stage and those behind it have, the last block that it may begin with: for more before
-        it the replicas that are left could not keep to the limit."""
+        """By the number of replicas of a stage and those after it, the last block that it may begin with: with
+        more blocks before it, the remaining replicas could not meet the limit."""
         work = self.costs.compute[0, 1:] + self.costs.slices[0, 1:]
         needed = np.append(0.0, work) / limit * (1 - MARGIN)
         left = np.arange(self.costs.slots, -1, -1)
@@ -259,7 +260,7 @@ class _PipeDream:
         return found
 
     def _cheap(self, replicas: int, limit: float) -> list[_Stages]:
-        """The stages within the limit, by the first of their replicas' slots; few differ."""
+        """The stages within the limit, by the first of their replicas' slots; few of them differ."""
         known, found = dict[Links, _Stages](), list[_Stages]()
         for start in range(self.costs.slots - replicas + 1):
             links = self.costs.links(start, replicas)
@@ -271,7 +272,7 @@ class _PipeDream:
         return found
 
     def deepen(self, limit: float) -> Iterator[tuple[int, float]]:
-        """One stage more; replicas and slowest stage of the best plans within the limit."""
+        """Add one stage; replicas and slowest stage of the best plans within the limit."""
         n, before = len(self.tables), self.tables[-1]
         table, ends, lasts = np.full_like(before, np.inf), _windows(before), self._last_starts(limit)
         for replicas in self.widths:
@@ -304,7 +305,7 @@ class _PipeDream:
         return Cut(tuple(ends), tuple(widths), self.costs.tensor, Pipeline.ASYNCHRONOUS)
 
     def _choice(self, n: int, slots: int, start: int) -> tuple[int, int]:
-        """End and replicas of the stage from ``start`` on."""
+        """End and replicas of the stage that begins at ``start``."""
         best = (np.inf, 0, 0)
         for replicas in (k for k in self.widths if k <= slots):
             rest = slots - replicas
@@ -317,7 +318,7 @@ class _PipeDream:
 
 
 def _windows(table: Singles) -> list[tuple[int, int, int]]:
-    """The rows that are finite somewhere, and from where to where."""
+    """The rows with finite entries, and the range of those."""
     finite = table < np.inf
     rows = np.flatnonzero(finite.any(axis=1))
     low, high = finite[rows].argmax(axis=1), table.shape[1] - finite[rows, ::-1].argmax(axis=1)

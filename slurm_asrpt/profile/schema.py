@@ -1,4 +1,4 @@
-"""Profile files: the one TOML schema for how a model is cut into stages. Standard library only.
+"""The TOML schema of profile files: a model cut into stages. Standard library only.
 
     version = 1                      # of this schema
     name = "vgg19-dp4"               # [A-Za-z0-9][A-Za-z0-9._+-]{0,63}
@@ -30,13 +30,13 @@ Optional, with these defaults (paper, sections III-B and VI):
     pipeline = "asynchronous"        # or "synchronous": the pipeline fills and drains in every iteration
     micro_batches = 1                # pieces of a mini-batch in a synchronous pipeline
 
-    [overlap]                        # what is left of these times when they run at once; 0 is fully hidden
+    [overlap]                        # share of these times that remains when they overlap; 0 is fully hidden
     backward = 1
     allreduce = 1
 
     [[gpu_type]]                     # once per type of GPU, as slurm.conf calls it
     name = "h100"
-    speed = 2.3                      # times as fast as the device above: seconds of computation are divided by it
+    speed = 2.3                      # relative to the device above: seconds of computation are divided by it
     origin = "where that comes from"
 
     [[stage]]                        # beside the keys above
@@ -44,9 +44,9 @@ Optional, with these defaults (paper, sections III-B and VI):
     routed_bytes = 0                 # bytes of tokens that one replica sends to experts an iteration, one way
     routing = [0.25, 0.75]           # share of all tokens for the experts on replica 1 .. replicas, 1 together
 
-All times are seconds, all amounts bytes. A model that is not cut yet is written likewise, see ``blocks.py``.
+All times are seconds, all amounts bytes. For a model that is not cut yet see ``blocks.py``.
 
-A mini-batch is split over the replicas of a stage, so two neighbours agree on what crosses the cut between them:
+A mini-batch is split over the replicas of a stage, so two neighbors must agree on the bytes that cross between them:
 k_{s-1} d_{s-1}^out = k_s d_s^in (paper, section III-B, times k_{s-1} k_s / 2).
 """
 
@@ -61,18 +61,18 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.profile.head import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
+from slurm_asrpt.profile.header import HEAD_KEYS, NAME_PATTERN, Head, format_head, read_head
 from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
 
 LIBRARY = Path(__file__).parent / "library"
 UNCUT = Path(__file__).parent / "uncut"
 """Shipped models as blocks."""
 
-# Bounds that no real profile meets; beyond them a file is a mistake or an attack on the daemon's memory.
+# No real profile exceeds these limits; a file that does is a mistake or an attack on the daemon's memory.
 MAX_FILE_BYTES = 1 << 20
 MAX_GPUS = 100_000
 
-# Files are written with nine digits; a mismatch at a cut beyond this is a wrong profile, not rounding.
+# Files have nine digits; a larger mismatch at a cut is an error, not rounding.
 CUT_TOLERANCE = 1e-3
 
 MAX_MICRO_BATCHES = 1_000_000
@@ -89,9 +89,9 @@ _MORE_STAGE_KEYS = ("tensor_bytes", "routed_bytes", "routing")
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """A whole profile file: the stages that the scheduler uses, and what a reader should know of them.
+    """A complete profile file: the stages that the scheduler uses, and information for readers.
 
-    origins: where the profile's speeds come from, one by one.
+    origins: the origin of each of the profile's speeds.
     """
 
     profile: JobProfile
@@ -112,7 +112,7 @@ def parse_file(text: str, source: str) -> ProfileFile:
 def read_stages(table: Table) -> ProfileFile:
     """The profile in a table. Raises InputError."""
     if "block" in table and "stage" not in table:
-        raise table.error("block", "this is a model that is not cut yet; cut it with asrpt-profile plan or convert")
+        raise table.error("block", "this model is not cut yet; cut it with asrpt-profile plan or convert")
     table.only((*HEAD_KEYS, *_TOP_KEYS, *_MORE_TOP_KEYS))
     head = read_head(table)
     tables = table.children("gpu_type") if "gpu_type" in table else []
@@ -121,7 +121,7 @@ def read_stages(table: Table) -> ProfileFile:
 
 
 def format_profile(document: ProfileFile, comment: str = "") -> str:
-    """``document`` as the text of a profile file, ``comment`` as its head."""
+    """``document`` as the text of a profile file, with ``comment`` at the top."""
     profile = document.profile
     top = format_head(document.head, _format_options(profile), comment)
     if profile.overlap != Overlap():
@@ -137,7 +137,7 @@ def format_profile(document: ProfileFile, comment: str = "") -> str:
 
 
 def _format_options(profile: JobProfile) -> list[str]:
-    """How the job runs; of the optional keys what differs from their defaults."""
+    """How the job runs; optional keys only if they differ from their defaults."""
     lines = [f"allreduce = {quote(profile.allreduce.value)}"]
     lines += [f"tensor = {profile.tensor}"] if profile.tensor > 1 else []
     if profile.pipeline is Pipeline.SYNCHRONOUS:
@@ -146,7 +146,7 @@ def _format_options(profile: JobProfile) -> list[str]:
 
 
 def load_profile(name_or_path: str, folders: Sequence[Path]) -> JobProfile:
-    """A profile by path (it has a ``/``) or by name. Raises InputError."""
+    """Load a profile by path (it has a ``/``) or by name. Raises InputError."""
     return load_file(name_or_path, folders).profile
 
 
@@ -157,14 +157,15 @@ def load_file(name_or_path: str, folders: Sequence[Path]) -> ProfileFile:
 
 
 def find_profile(name: str, folders: Sequence[Path]) -> Path:
-    """The file of the profile ``name``: in ``folders`` in their order, then in the shipped libraries.
+    """The file of the profile ``name``: in ``folders`` in order, then in the shipped libraries.
 
-    Only ever a file of these folders, so a daemon may pass on names that users wrote.
-    Raises InputError for a name that is none or is unknown, with near matches.
+    Only returns files of these folders, so a daemon may pass on names from users. Raises InputError for an invalid
+    or unknown name, with close matches.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(
-            f"{name[:80]!r} is no profile name; use 1 to 64 letters, digits, '.', '_', '+' or '-', no '-' in front"
+            f"{name[:80]!r} is not a valid profile name; use 1 to 64 letters, digits, '.', '_', '+' or '-', and no '-' "
+            "at the start"
         )
     for folder in (*folders, LIBRARY, UNCUT):
         path = folder / f"{name}.toml"
@@ -173,11 +174,11 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     known = known_names(folders)
     near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known[:5])} ..."
-    raise InputError(f"no profile is called {name}; {hint}")
+    raise InputError(f"unknown profile {name}; {hint}")
 
 
 def known_names(folders: Sequence[Path]) -> list[str]:
-    """The names of all profiles: those shipped and those in ``folders``, sorted."""
+    """The names of all profiles, shipped and in ``folders``, sorted."""
     found = {path.stem for folder in folders for path in folder.glob("*.toml")}
     return sorted({*library_names(), *uncut_names(), *found})
 
@@ -195,9 +196,9 @@ def uncut_names() -> list[str]:
 def read_text(path: Path, read: Callable[[], bytes]) -> str:
     try:
         if not path.is_file():
-            raise InputError(f"{path}: no such file; give a profile file or a name")
+            raise InputError(f"{path}: no such file; specify a profile file or a name")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path}: larger than {MAX_FILE_BYTES} bytes; that is no profile")
+            raise InputError(f"{path}: larger than {MAX_FILE_BYTES} bytes; not a profile")
         return read().decode("utf-8")
     except OSError as error:
         if error.errno == EPERM:
@@ -229,7 +230,7 @@ def _pipeline(table: Table) -> tuple[Pipeline, int]:
     if pieces > MAX_MICRO_BATCHES:
         raise table.error("micro_batches", f"must be at most {MAX_MICRO_BATCHES}, found {short(pieces)}")
     if pieces > 1 and kind != Pipeline.SYNCHRONOUS:
-        raise table.error("micro_batches", 'only a synchronous pipeline has them; add pipeline = "synchronous"')
+        raise table.error("micro_batches", 'requires a synchronous pipeline; add pipeline = "synchronous"')
     return Pipeline(kind), pieces
 
 
@@ -251,7 +252,7 @@ def _speeds(tables: Sequence[Table]) -> tuple[tuple[str, float], ...]:
         table.only(("name", "speed", "origin"))
         name, speed = table.text("name"), table.number("speed")
         if not _TYPE_NAME.fullmatch(name) or name in found:
-            raise table.error("name", f"must be a type of GPU as slurm.conf calls it, each once, found {short(name)}")
+            raise table.error("name", f"must be a GPU type as in slurm.conf, each once, found {short(name)}")
         if not 0 < speed <= MAX_SPEED:
             raise table.error("speed", f"must be above 0 and at most {MAX_SPEED:g}, found {short(speed)}")
         found[name] = speed
@@ -266,7 +267,7 @@ def _stage(table: Table, tensor: int) -> Stage:
     if numbers["forward_s"] + numbers["backward_s"] <= 0:
         raise table.error("forward_s", "forward_s and backward_s are both 0; an iteration takes time")
     if numbers.get("tensor_bytes") and tensor == 1:
-        raise table.error("tensor_bytes", "there is nobody to send them to; add tensor = 2 or more above the stages")
+        raise table.error("tensor_bytes", "requires tensor slices; add tensor = 2 or more above the stages")
     if numbers.get("routed_bytes") and "routing" not in table:
         raise table.error("routed_bytes", "needs routing, the experts' shares of the tokens")
     routing = table.shares("routing", replicas) if "routing" in table else ()
@@ -274,7 +275,7 @@ def _stage(table: Table, tensor: int) -> Stage:
 
 
 def _check_cuts(tables: Sequence[Table], stages: Sequence[Stage]) -> None:
-    """Neighbours agree on the bytes between them, and nothing enters the first or leaves the last stage."""
+    """Neighbors agree on the bytes between them; nothing enters the first or leaves the last stage."""
     if stages[0].bytes_in:
         raise tables[0].error("bytes_in", "must be 0, no stage comes before")
     if stages[-1].bytes_out:

@@ -1,4 +1,4 @@
-"""A TOML table that knows its place in the file, for errors that say line and field. Standard library only."""
+"""A TOML table that knows its position in the file, for errors with line and field. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from slurm_asrpt.errors import InputError
 
 Lines = Mapping[tuple[str, str], int]
-"""The line of each key by (place, key), of each table's header by (place, "")."""
+"""The line of each key by (place, key), and of each table's header by (place, "")."""
 
 _HEADER = re.compile(r"\s*\[(\[?)\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=")
@@ -23,12 +23,12 @@ def read_toml(text: str, source: str) -> Table:
     """The table of a whole file; ``source`` names it in errors. Raises InputError."""
     try:
         return Table(tomllib.loads(text), source, "", find_lines(text))
-    except (ValueError, RecursionError) as error:  # of Python's own for a number of thousands of digits, too
-        raise InputError(f"{source}: not valid TOML ({error}); mend that line") from error
+    except (ValueError, RecursionError) as error:  # Python raises ValueError for a number with thousands of digits, too
+        raise InputError(f"{source}: invalid TOML: {error}; fix that line") from error
 
 
 def find_lines(text: str) -> Lines:
-    """Where the keys stand. tomllib does not say; keys of tables inside of tables are not found."""
+    """The lines of the keys, which tomllib does not report; keys of nested tables are not found."""
     lines: dict[tuple[str, str], int] = {}
     counts: dict[str, int] = {}
     place = ""
@@ -43,7 +43,7 @@ def find_lines(text: str) -> Lines:
 
 
 class Table:
-    """The values of one table. place: what its keys are called with in errors, such as ``stage 2: ``."""
+    """The values of one table. place: prefix of its keys in errors, such as ``stage 2: ``."""
 
     def __init__(self, values: Mapping[str, Any], source: str, place: str, lines: Lines) -> None:
         self.values = values
@@ -60,7 +60,7 @@ class Table:
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
                 raise self.error(key[:80], f"unknown key; {hint}")
 
     def get(self, key: str) -> Any:
@@ -71,7 +71,7 @@ class Table:
     def text(self, key: str) -> str:
         value = self.get(key)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(key, f"must be a text that is not empty, found {short(value)}")
+            raise self.error(key, f"must be a text and not empty, found {short(value)}")
         return value
 
     def whole(self, key: str) -> int:
@@ -97,7 +97,7 @@ class Table:
             raise self.error(key, f"must be a date such as 2026-11-21, found {short(value)}") from None
 
     def texts(self) -> dict[str, str]:
-        """All of the table, when every value is a text."""
+        """The whole table, if every value is a text."""
         return {key: self.text(key) for key in self.values}
 
     def number(self, key: str) -> float:

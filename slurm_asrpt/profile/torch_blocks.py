@@ -1,4 +1,4 @@
-"""The blocks of a torch module: which there are, what goes into them and what they keep. Needs torch."""
+"""The blocks of a torch module: which there are, their inputs and the memory they keep. Needs torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList)
 
 
 @dataclass
-class Piece:
-    """A block of the model as one forward pass has shown it.
+class TracedBlock:
+    """A block of the model as recorded in one forward pass.
 
-    calls: the arguments of each call, detached. out_bytes, in_bytes, kept_bytes: of the whole batch; kept is what
-    autograd saved in this block and in none before. own: its parameters that no piece before has; tied_bytes: those
-    that the first piece has, too. changes: whether it writes on its inputs.
+    calls: the arguments of each call, detached. out_bytes, in_bytes, kept_bytes: of the whole batch; kept_bytes:
+    what autograd saved in this block and in none before. own: parameters that no earlier piece has; tied_bytes:
+    parameters shared with the first piece. changes: whether it writes to its inputs.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Piece:
 
     @property
     def trained(self) -> list[Any]:
-        """Those of its own that are not frozen."""
+        """Its own parameters that are not frozen."""
         return [parameter for parameter in self.own if parameter.requires_grad]
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What like layers have in common: their class, and the shapes of parameters and inputs."""
+        """Equal for like layers: their class, and the shapes of parameters and inputs."""
         inputs = tuple(tuple(t.shape) for call in self.calls for t in tensors(call))
         return type(self.module), tuple(tuple(p.shape) for p in self.module.parameters()), inputs
 
 
 def named_blocks(module: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The parts in which a model is cut: what lists and sequences hold, and the other children of the model.
+    """The parts into which a model is cut: the entries of lists and sequences, and the other children of the model.
 
     A model that only wraps another is looked into.
     """
@@ -79,7 +79,7 @@ def tensors(value: Any) -> Iterator[Any]:
 
 
 def map_tensors(change: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with each tensor changed. What holds them stays of its class, whose attributes a loss may read."""
+    """``value`` with each tensor changed. Containers keep their class, since a loss may read their attributes."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
@@ -108,19 +108,19 @@ def size_of(value: Any) -> int:
 
 
 def detached(tensor: Any) -> Any:
-    """The tensor by itself, wanting a gradient where it did in the model."""
+    """A detached copy of the tensor that requires a gradient if the original does."""
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
+def trace(module: Any, inputs: Any) -> tuple[list[TracedBlock], Any]:
     """The blocks in the order in which a forward pass calls them, and its output.
 
-    Raises InputError where it calls none, or not all parameters are in those it calls.
+    Raises InputError if it calls none, or if not all parameters are in the called ones.
     """
-    pieces = {id(block): Piece(name, block) for name, block in named_blocks(module)}
-    order: list[Piece] = []
+    pieces = {id(block): TracedBlock(name, block) for name, block in named_blocks(module)}
+    order: list[TracedBlock] = []
     saved = _storages(module.parameters())
-    current: list[tuple[Piece, list[tuple[Any, int]]]] = []
+    current: list[tuple[TracedBlock, list[tuple[Any, int]]]] = []
 
     def enter(block: Any, args: Any, kwargs: Any) -> None:
         piece = pieces[id(block)]
@@ -152,15 +152,15 @@ def trace(module: Any, inputs: Any) -> tuple[list[Piece], Any]:
 
 
 def _check_output(output: Any, whose: str) -> None:
-    """Raises InputError where its tensors are somewhere else: they would seem to take no backward pass."""
+    """Raises InputError if the tensors are not found: the output would seem to need no backward pass."""
     if hasattr(output, "__dict__") and next(tensors(output), None) is None:
         kind = type(output).__name__
         raise InputError(f"{whose} returns a {kind}; return tensors, or tuples, lists, dicts or dataclasses of them")
 
 
-def kept_bytes(piece: Piece) -> int:
-    """What autograd saves in the piece's calls, parameters apart."""
-    counts, outputs = list[int](), list[Any]()  # outputs are kept, or their memory would be used, and saved, again
+def kept_bytes(piece: TracedBlock) -> int:
+    """What autograd saves in the piece's calls, without parameters."""
+    counts, outputs = list[int](), list[Any]()  # keep outputs, or their memory would be reused and counted again
     parameters = (
         piece.module.parameters() if isinstance(piece.module, torch.nn.Module) else ()
     )  # a loss may be a function
@@ -176,7 +176,7 @@ def _storages(values: Iterable[Any]) -> set[int]:
 
 
 def _saving(known: set[int], tell: Callable[[int], None]) -> Any:
-    """While it is entered: the bytes of each storage that autograd saves and that is not known yet."""
+    """A context that reports the bytes of each storage that autograd saves and that is not known yet."""
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
@@ -189,14 +189,14 @@ def _saving(known: set[int], tell: Callable[[int], None]) -> Any:
 
 
 def call(module: Any, inputs: Any) -> Any:
-    """The module on a batch: a tuple's entries are arguments, a dict's are named ones."""
+    """Call the module on a batch: a tuple holds positional arguments, a dict named ones."""
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)
 
 
 class _removed:  # noqa: N801  (reads as what it does)
-    """Takes a hook off at the end."""
+    """Removes a hook at the end."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -208,11 +208,13 @@ class _removed:  # noqa: N801  (reads as what it does)
         self.handle.remove()
 
 
-def _share_parameters(module: Any, order: list[Piece]) -> None:
-    """Whose each parameter is: the first piece's that has it; one that no block has is the first piece's."""
+def _share_parameters(module: Any, order: list[TracedBlock]) -> None:
+    """Assign each parameter to the first piece that has it; one that no block has goes to the first piece."""
     if not order:
-        raise InputError("the model's forward calls none of its blocks; return a module whose children do the work")
-    owner: dict[int, Piece] = {}
+        raise InputError(
+            "the model's forward pass calls none of its blocks; return a module whose children do the work"
+        )
+    owner: dict[int, TracedBlock] = {}
     for piece in order:
         for parameter in piece.module.parameters():
             if owner.setdefault(id(parameter), piece) is piece:

@@ -55,7 +55,7 @@ def _loss(axis: Axes, loss: Convergence) -> None:
 
 
 def _runs(axis: Axes, found: Evidence) -> None:
-    answer, runs, (low, high) = found.answer, found.runs, found.told
+    answer, runs, (low, high) = found.answer, found.runs, found.adjusted
     if runs:
         ends = [datetime.fromtimestamp(run.end_time) for run in runs]  # local time, as Slurm prints it
         if len(set(ends)) == 1:  # else the axis would span years

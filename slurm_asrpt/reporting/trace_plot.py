@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.traces.base import Trace
-from slurm_asrpt.traces.describe import RECURRENT_RUNS, runs_per_job, size_label
+from slurm_asrpt.traces.statistics import RECURRENT_RUNS, runs_per_job, size_label
+from slurm_asrpt.traces.trace import Trace
 
 BLUE, ORANGE, GREY = "#3b6ea5", "#d98032", "#777777"
 PLAIN = FuncFormatter(lambda value, _: f"{value:,.10g}")

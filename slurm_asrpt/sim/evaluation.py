@@ -9,25 +9,25 @@ import numpy as np
 
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.predict.evaluation import Case
-from slurm_asrpt.predict.predictors import Lesson
+from slurm_asrpt.predict.evaluation import EvaluationRun
+from slurm_asrpt.predict.predictors import Example
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.predictors import chains_of
 from slurm_asrpt.sim.workload import Cluster, Options, build
-from slurm_asrpt.traces.base import Trace, clean, recurrence_key
+from slurm_asrpt.traces.trace import Trace, clean, recurrence_key
 
 POLICIES = ("asrpt", "asrpt-gated")
 GPUS = 8
 
 
-def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[Case]:
+def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[EvaluationRun]:
     """The trace's jobs in the order of submission, one iteration a second. teaching: states; none: all teach."""
     jobs = trace.jobs
     chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
     end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]
-    teaches = jobs["status"].str.upper().isin(teaching) if teaching else pd.Series(True, index=jobs.index)
-    columns = (chains, jobs["duration_s"].tolist(), jobs["submit_s"].tolist(), end.tolist(), teaches.tolist())
-    return [Case(Lesson(chain, run), *when) for chain, run, *when in zip(*columns, strict=True)]
+    trains = jobs["status"].str.upper().isin(teaching) if teaching else pd.Series(True, index=jobs.index)
+    columns = (chains, jobs["duration_s"].tolist(), jobs["submit_s"].tolist(), end.tolist(), trains.tolist())
+    return [EvaluationRun(Example(chain, run), *when) for chain, run, *when in zip(*columns, strict=True)]
 
 
 def trace_of_runs(runs: Sequence[Run]) -> Trace:

@@ -27,7 +27,7 @@ from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
 from slurm_asrpt.traces import Trace
-from slurm_asrpt.traces.base import recurrence_key
+from slurm_asrpt.traces.trace import recurrence_key
 
 Floats = NDArray[np.float64]
 

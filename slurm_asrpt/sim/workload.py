@@ -25,7 +25,7 @@ from slurm_asrpt.sim.predictors import (
     predictions,
     taught,
 )
-from slurm_asrpt.traces.base import Trace, recurrence_key
+from slurm_asrpt.traces.trace import Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

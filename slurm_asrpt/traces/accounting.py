@@ -1,4 +1,4 @@
-"""What a login node tells of a cluster's past: sacct's jobs and sinfo's nodes, live or from files."""
+"""Query a cluster's past from a login node: jobs from sacct and nodes from sinfo, live or from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTITION = re.compile(r"[A-Za-z0-9_.,-]+")
 
 @dataclass(frozen=True)
 class GpuNode:
-    """A server of ``sinfo``. state: Slurm's word for it now, without marks."""
+    """A server in ``sinfo``. state: Slurm's current state, without flags."""
 
     name: str
     gpus: int
@@ -33,7 +33,7 @@ class GpuNode:
 
 
 def since_argument(text: str) -> str:
-    """``30days``, ``2weeks`` or an ISO date of the past as sacct's --starttime. Raises InputError."""
+    """``30days``, ``2weeks`` or an ISO date in the past, as sacct's --starttime. Raises InputError."""
     ago = _ago(text)
     return f"now-{ago[0]}{ago[1]}" if ago else _date(text).strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -55,18 +55,18 @@ def _date(text: str) -> datetime:
     try:
         begin = datetime.fromisoformat(word).astimezone()  # sacct knows local time only
     except ValueError as error:
-        raise InputError(f"--since {text}: write how long ago (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
+        raise InputError(f"--since {text}: specify an age (30days, 2weeks, 12hours) or a date (2024-05-31)") from (
             error if re.match(r"[0-9]{4}-", word) else None
         )
     if begin >= datetime.now(UTC):
-        raise InputError(f"--since {text}: that is not in the past")
+        raise InputError(f"--since {text}: not in the past")
     return begin
 
 
 def partition_argument(text: str) -> str:
-    """Partitions separated by commas. Raises InputError for what cannot be one."""
+    """Partitions separated by commas. Raises InputError for invalid names."""
     if not _PARTITION.fullmatch(text):
-        raise InputError(f"--partition {text}: name partitions, separated by commas")
+        raise InputError(f"--partition {text}: specify partitions separated by commas")
     return text
 
 
@@ -78,10 +78,11 @@ def ask_sacct(
     until: str = "now",
     every_run: bool = False,
 ) -> str:
-    """sacct's table of all users' jobs, header included. since: of ``since_argument``. Raises SlurmError.
+    """Query sacct for the jobs of all users; header line included. since: of ``since_argument``. Raises SlurmError.
 
-    separator: job names may hold any, and line breaks too; one that nobody can guess keeps them from forging rows.
-    until: as since, or "now". every_run: also the runs before a requeue.
+    separator: job names may contain any character, also line breaks; an unguessable separator keeps them from
+    forging rows.
+    until: as since, or "now". every_run: include the runs before a requeue.
     """
     arguments = [
         *("sacct", "--allusers", "--allocations", "--parsable2", f"--format={','.join(fields)}"),
@@ -93,11 +94,11 @@ def ask_sacct(
 
 
 def ask_sinfo(partition: str = "") -> str:
-    """sinfo's lines, one per node and partition. Raises SlurmError."""
+    """Query sinfo: one line per node and partition. Raises SlurmError."""
     try:
         return _run([*SINFO, *([f"--partition={partition}"] if partition else [])])
     except SlurmError as error:
-        raise SlurmError(f"{error}; the nodes may be given with --nodes or --servers instead") from error
+        raise SlurmError(f"{error}; specify the nodes with --nodes or --servers instead") from error
 
 
 def _run(arguments: Sequence[str]) -> str:
@@ -111,7 +112,7 @@ def _run(arguments: Sequence[str]) -> str:
         raise SlurmError(f"{command} did not answer within {TIMEOUT_S:g} s; ask for less with --since") from error
     except OSError as error:
         raise SlurmError(
-            f"{command} cannot be run ({error.strerror}); use a login node, or give the jobs with --dump"
+            f"{command} cannot be run ({error.strerror}); use a login node, or read the jobs from a file with --dump"
         ) from error
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit status {done.returncode}"
@@ -120,12 +121,12 @@ def _run(arguments: Sequence[str]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A dump, compressed or not. Raises InputError."""
+    """The text of a dump, compressed or not. Raises InputError."""
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
     except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or error  # a damaged archive is an OSError, too, and has none
+        why = getattr(error, "strerror", None) or error  # a damaged archive is an OSError, too, but has no strerror
         raise InputError(f"{path}: cannot be read ({why})") from error
 
 
@@ -147,14 +148,14 @@ def parse_sinfo(text: str, source: str = "sinfo") -> list[GpuNode]:
         if gpus:
             nodes.setdefault(cells[0], GpuNode(cells[0], gpus, re.sub(r"[^a-z]+$", "", cells[2].lower())))
     if not nodes:
-        raise InputError(f"{source}: no node with GPUs; give the servers with --servers and --gpus-per-server")
+        raise InputError(f"{source}: no node with GPUs; specify the servers with --servers and --gpus-per-server")
     return list(nodes.values())
 
 
 def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
-    """sacct's table as a trace. Raises InputError."""
+    """The output of sacct as a trace. Raises InputError."""
     try:
-        # not splitlines: a job's name may hold what else ends a line
+        # not splitlines: job names may contain other line separators
         trace = parse_sacct(text.rstrip("\n").split("\n"), Path(source).name, separator)
     except (ValueError, InputError) as error:
         raise InputError(f"{source}: {error}") from error
@@ -166,10 +167,10 @@ def parse_jobs(text: str, source: str, separator: str = "|") -> Trace:
 
 
 def only_user(trace: Trace, user: str) -> str:
-    """``user`` if every job is theirs: for anybody but root a sign that Slurm hides the others' (PrivateData)."""
+    """``user`` if all jobs are theirs; for other users than root a sign that Slurm hides other jobs (PrivateData)."""
     return user if user != "root" and set(trace.jobs["user"]) == {user} else ""
 
 
 def sacct_fields() -> tuple[str, ...]:
-    """What ``parse_jobs`` wants of sacct."""
+    """The fields of sacct that ``parse_jobs`` needs."""
     return tuple(SACCT_FIELDS)

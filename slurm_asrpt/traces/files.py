@@ -1,4 +1,4 @@
-"""Files of rows, plain or gzipped: read in pieces, within limits, every row either handed on or counted."""
+"""Files of rows, plain or gzipped: read in chunks, within limits; every row is either returned or counted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Protocol
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import numbers
+from slurm_asrpt.traces.trace import numbers
 
 LARGEST_BYTES = 8 << 30
-"""Of one file, unpacked; the largest table of a known trace has about 2.5 GB."""
+"""Limit of one file, uncompressed; the largest table of a known trace has about 2.5 GB."""
 MOST_PACKED = 300
-"""A gzip file that unpacks to more than this many times its size holds no jobs (real ones: 3 to 30)."""
+"""Limit of the compression ratio; real traces have 3 to 30."""
 SMALL_BYTES = 16 << 20
-"""Below this the packing is not looked at: a short sample may repeat itself."""
+"""Below this size the compression ratio is not checked: a short sample may be repetitive."""
 LONGEST_LINE = 1 << 20
 HEAD_LINES = 200
 _CHUNK = 50_000
@@ -38,7 +38,7 @@ UNREADABLE = "unreadable line"
 
 
 @dataclass(frozen=True)
-class Source:
+class TraceFile:
     """A file or folder, and its first lines (none for a folder)."""
 
     path: Path
@@ -46,7 +46,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The file's name without what tells how it is stored; the folder's where the file's says nothing."""
+        """The file's name without suffixes; the folder's name if the file's is generic."""
         plain = re.sub(r"(?<=.)\.(csv|swf|txt|json|log)$", "", self.path.name.removesuffix(".gz"))
         folder = self.path.absolute().parent.name
         return printable(folder if folder and plain in _PLAIN_NAMES else plain)
@@ -63,27 +63,28 @@ class Source:
 
 @dataclass(frozen=True)
 class Rows:
-    """What was read of a file: the wanted columns, and how many rows could not be split into fields, by reason."""
+    """What was read from a file: the requested columns, and the number of rows that could not be split into fields,
+    by reason."""
 
     frame: pd.DataFrame
     faults: Mapping[str, int]
 
 
-def source(path: Path) -> Source:
-    """Raises InputError for what is neither a readable file nor a folder."""
+def open_trace_file(path: Path) -> TraceFile:
+    """Raises InputError if the path is neither a readable file nor a folder."""
     try:
         if path.is_dir():
-            return Source(path)
+            return TraceFile(path)
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a regular file; write the trace to a file first")
-    except (OSError, ValueError) as error:  # too long a name, a null byte
+    except (OSError, ValueError) as error:  # a name that is too long, or a null byte
         raise InputError(f"{path}: cannot be read ({_reason(error)}); name the file") from None
     with lines(path) as text:
-        return Source(path, tuple(_head(text)))
+        return TraceFile(path, tuple(_head(text)))
 
 
 def _head(text: Iterator[str]) -> Iterator[str]:
-    """The first lines, as far as they are needed to tell what a file is."""
+    """As many first lines as are needed to recognize the format."""
     size = 0
     for line in islice(text, HEAD_LINES):
         yield line.rstrip("\n")
@@ -96,8 +97,8 @@ def _head(text: Iterator[str]) -> Iterator[str]:
 def lines(path: Path, newline: str | None = None) -> Iterator[Iterator[str]]:
     """The lines of a text file. Bytes that are not UTF-8 become replacement characters.
 
-    newline: as of ``open``; "" where line breaks inside quotes matter.
-    Raises InputError where it cannot be read, or exceeds a limit of this module.
+    newline: as for ``open``; "" if line breaks inside quotes matter. Raises InputError if the file cannot be read,
+    or exceeds a limit of this module.
     """
     try:
         with path.open("rb") as raw:
@@ -115,7 +116,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Limited(io.RawIOBase):
-    """Bytes of a file, until they are too many or come without a line break."""
+    """The bytes of a file, up to the limits of size and line length."""
 
     def __init__(self, path: Path, stream: gzip.GzipFile | io.BufferedReader, packed: bool) -> None:
         self.path, self.stream = path, stream
@@ -140,7 +141,7 @@ class _Limited(io.RawIOBase):
 
 
 def titles_of(line: str) -> tuple[str, ...]:
-    """The fields of a line of titles, trimmed and in lower case."""
+    """The fields of a header line, stripped and in lower case."""
     try:
         fields = next(iter(csv.reader([line])), [])
     except csv.Error:
@@ -149,19 +150,20 @@ def titles_of(line: str) -> tuple[str, ...]:
 
 
 def read_rows(path: Path, text: Sequence[str], number: Sequence[str], titles: Sequence[str] = ()) -> Rows:
-    """The columns ``text`` (as objects of str) and ``number`` (as float64, nan for no number) of a CSV file.
+    """The columns ``text`` (as objects of str) and ``number`` (as float64, nan if not a number) of a CSV file.
 
-    titles: the columns of a file that has no line of titles. Blank lines do not count as rows. Raises InputError.
+    titles: the columns of a file without a header line. Blank lines do not count as rows. Raises InputError.
     """
     with lines(path) as opened:
         if not titles:
             titles = titles_of(next(opened, ""))
-        return gather(opened, Layout(titles), text, number)
+        return read_columns(opened, LineFormat(titles), text, number)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How lines are split. quotes: they hold fields together; tail: the last field may hold the separator."""
+class LineFormat:
+    """How lines are split. quotes: whether quotes hold fields together; tail: whether the last field may contain
+    the separator."""
 
     titles: Sequence[str]
     separator: str = ","
@@ -169,12 +171,13 @@ class Layout:
     tail: bool = False
 
 
-def gather(opened: Iterable[str], layout: Layout, text: Sequence[str], number: Sequence[str]) -> Rows:
-    """The wanted columns of the rows that have as many fields as there are titles. Raises InputError for a column."""
+def read_columns(opened: Iterable[str], layout: LineFormat, text: Sequence[str], number: Sequence[str]) -> Rows:
+    """The requested columns of the rows that have as many fields as the header. Raises InputError for a missing
+    column."""
     missing = [name for name in (*text, *number) if name not in layout.titles]
     if missing:
         raise InputError(f"no column {', '.join(missing)}; there are: {printable(', '.join(layout.titles))[:200]}")
-    gathering = _Gathering(layout, text, number)
+    gathering = _ColumnReader(layout, text, number)
     rest = iter(opened)
     for block in _blocks(rest):
         if not gathering.quick(block):
@@ -183,7 +186,7 @@ def gather(opened: Iterable[str], layout: Layout, text: Sequence[str], number: S
 
 
 def _blocks(opened: Iterable[str]) -> Iterator[list[str]]:
-    """The lines in pieces that are not too large."""
+    """The lines in chunks of limited size."""
     block: list[str] = []
     size = 0
     for line in opened:
@@ -196,10 +199,10 @@ def _blocks(opened: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-class _Gathering:
-    """The columns so far. Most blocks are split by pandas; what it would get wrong, or not count, is split here."""
+class _ColumnReader:
+    """Collects columns. pandas splits most chunks; chunks that it would split wrongly, or not count, are split here."""
 
-    def __init__(self, layout: Layout, text: Sequence[str], number: Sequence[str]) -> None:
+    def __init__(self, layout: LineFormat, text: Sequence[str], number: Sequence[str]) -> None:
         self.layout, self.text, self.number = layout, text, number
         self.places = [layout.titles.index(name) for name in (*text, *number)]
         self.commas = len(layout.titles) - 1
@@ -211,10 +214,10 @@ class _Gathering:
         return Rows(pd.concat([*self.pieces, empty], ignore_index=True) if self.pieces else empty, self.faults)
 
     def quick(self, block: list[str]) -> bool:
-        """Take the block if there is nothing about it that needs care."""
+        """Read the chunk with pandas, if nothing in it needs care. Returns whether it was read."""
         separator, commas = self.layout.separator, self.commas
         whole = "".join(block)
-        if whole.count("\n") > len(block):  # pandas would take such a line for two
+        if whole.count("\n") > len(block):  # pandas would read such a line as two
             return False
         if "\0" in whole or "\r" in whole or (self.layout.quotes and '"' in whole) or len(separator) > 1 or not commas:
             return False
@@ -246,14 +249,14 @@ class _Gathering:
         return frame.assign(**{name: numbers(frame[name]) for name in self.number})[[*self.text, *self.number]]
 
     def careful(self, block: list[str], rest: Iterator[str]) -> None:
-        """Take the block row by row, and the rest of the file if a quote may reach out of the block."""
+        """Read the chunk row by row, and the rest of the file if a quote may extend beyond the chunk."""
         reader: _Reader
         if self.layout.quotes:
             reader = csv.reader(chain(block, rest), delimiter=self.layout.separator)
         else:
             reader = _Split(iter(block), self.layout.separator, self.commas if self.layout.tail else -1)
         pick = itemgetter(*self.places) if len(self.places) > 1 else lambda row: (row[self.places[0]],)
-        rows = map(pick, _sound(reader, self.commas + 1, self.faults))
+        rows = map(pick, _valid_rows(reader, self.commas + 1, self.faults))
         while kept := list(islice(rows, _CHUNK)):
             self.pieces.append(self._piece(kept))
 
@@ -266,8 +269,8 @@ class _Gathering:
         return pd.DataFrame(frame)
 
 
-def _sound(reader: _Reader, width: int, faults: Counter[str]) -> Iterator[list[str]]:
-    """Rows of ``width`` fields on one line each; the others are counted by the lines that they take."""
+def _valid_rows(reader: _Reader, width: int, faults: Counter[str]) -> Iterator[list[str]]:
+    """Rows of ``width`` fields on one line each; all others are counted by the lines that they take."""
     before = reader.line_num
     while True:
         try:
@@ -288,7 +291,7 @@ def _sound(reader: _Reader, width: int, faults: Counter[str]) -> Iterator[list[s
 
 
 class _Reader(Protocol):
-    """What ``csv.reader`` gives."""
+    """The interface of ``csv.reader``."""
 
     line_num: int
 
@@ -296,7 +299,7 @@ class _Reader(Protocol):
 
 
 class _Split:
-    """As ``csv.reader``, for lines without quotes. most: how many separators count, -1 for all."""
+    """As ``csv.reader``, for lines without quotes. most: number of separators to split at, -1 for all."""
 
     def __init__(self, opened: Iterator[str], separator: str, most: int) -> None:
         self.opened, self.separator, self.most = opened, separator, most

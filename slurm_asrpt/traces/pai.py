@@ -1,7 +1,8 @@
 """Alibaba's PAI trace (2020, "MLaaS in the Wild"): the official tables, and the simulator's list of 100,000 jobs.
 
-Parts of GPUs: ``plan_gpu`` is a percentage of a GPU for each instance of a task. A job's GPUs are plan_gpu / 100 times
-inst_num, summed over its tasks and rounded up to whole GPUs (``base.whole_gpus``). Jobs without GPUs are left out.
+Fractional GPUs: ``plan_gpu`` is a percentage of a GPU for each instance of a task. A job's GPUs are plan_gpu / 100
+times inst_num, summed over its tasks and rounded up to whole GPUs (``trace.whole_gpus``). Jobs without GPUs are left
+out.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import ROUNDED, Trace, clean, whole_gpus
-from slurm_asrpt.traces.files import Rows, Source, read_rows, source
+from slurm_asrpt.traces.files import Rows, TraceFile, open_trace_file, read_rows
 from slurm_asrpt.traces.registry import ReadOptions, register
+from slurm_asrpt.traces.trace import ROUNDED, Trace, clean, whole_gpus
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "job": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),
@@ -30,19 +31,19 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     ),
     "group_tag": ("inst_id", "user", "gpu_type_spec", "group", "workload"),
 }
-"""The columns of the official files, which have no line of titles."""
+"""The columns of the official files, which have no header line."""
 
 _LIST = ("job_id", "user", "num_gpu", "num_pod", "duration", "job_name", "submit_time", "group", "wait_time")
 _BEIJING_S = 8 * 3600
 """Time stamps keep the time of day in UTC+8."""
 
 
-def _is_pai(found: Source) -> bool:
+def _is_pai(found: TraceFile) -> bool:
     return found.has(*_LIST) or _folder(found.path) is not None
 
 
 def _folder(path: Path) -> Path | None:
-    """The folder of the official tables: the path itself, or that of the job table which it names."""
+    """The folder of the official tables: the path itself, or the folder of the job table at the path."""
     if path.is_dir():
         return path if _table(path, "job") else None
     return path.parent if path.name.startswith("pai_job_table.csv") else None
@@ -54,13 +55,13 @@ def _table(folder: Path, name: str) -> Path | None:
 
 
 @register("pai", "Alibaba PAI 2020: a folder of pai_*_table.csv, or pai_job_duration_estimate_100K.csv", _is_pai)
-def read(found: Source, options: ReadOptions) -> Trace:
+def read(found: TraceFile, options: ReadOptions) -> Trace:
     """Raises InputError."""
     folder = _folder(found.path)
     return _read_tables(folder) if folder else _read_list(found)
 
 
-def _read_list(found: Source) -> Trace:
+def _read_list(found: TraceFile) -> Trace:
     rows = read_rows(found.path, ["job_id", "user", "group"], ["submit_time", "num_gpu", "duration", "wait_time"])
     names = {"submit_time": "submit_s", "num_gpu": "gpus", "duration": "duration_s", "wait_time": "wait_s"}
     frame = rows.frame.rename(columns=names)
@@ -112,11 +113,11 @@ def _time(stamps: pd.Series) -> pd.Series:
 
 
 def _rows(folder: Path, name: str, text: Sequence[str], number: Sequence[str]) -> Rows:
-    """One table, with or without a line of titles. Raises InputError where it is missing."""
+    """One table, with or without a header line. Raises InputError if it is missing."""
     path = _table(folder, name)
     if path is None:
         raise InputError(f"{folder}: no pai_{name}_table.csv; the job and the task table are needed")
-    titled = source(path).titles[:2] == TABLES[name][:2]
+    titled = open_trace_file(path).titles[:2] == TABLES[name][:2]
     try:
         return read_rows(path, text, number, () if titled else TABLES[name])
     except InputError as error:
@@ -124,23 +125,24 @@ def _rows(folder: Path, name: str, text: Sequence[str], number: Sequence[str]) -
 
 
 def _per_job(tasks: pd.DataFrame, index: pd.Index) -> tuple[np.ndarray, np.ndarray, int]:
-    """GPUs (parts of one included) and first start of each job of the index, nan where unknown; and tasks of no job."""
+    """GPUs (also fractional) and first start of each job of the index, nan if unknown; and the number of tasks
+    without a job."""
     place = index.get_indexer(pd.Index(tasks["job_name"]))
     known = place >= 0
     planned = tasks["plan_gpu"].fillna(0.0)
     wanted = (planned / 100 * tasks["inst_num"]).where(planned != 0, 0.0)
-    # a negative number would be made good by another task's: rather no number at all
+    # a negative number could be offset by another task's; nan is safer
     wanted = wanted.where((planned >= 0) & ~(tasks["inst_num"] < 0))
     gpus = np.zeros(len(index))
     np.add.at(gpus, place[known], wanted.to_numpy()[known])
     without = np.ones(len(index), dtype=bool)
     without[place[known]] = False
-    gpus[without] = np.nan  # no task is known: nor is the number of GPUs
+    gpus[without] = np.nan  # without a known task the number of GPUs is unknown
     return gpus, _first(place, tasks["start_time"], len(index)), int((~known).sum())
 
 
 def _first(place: np.ndarray, stamps: pd.Series, count: int) -> np.ndarray:
-    """The earliest time stamp at each place, nan where there is none."""
+    """The earliest time stamp at each place, nan if there is none."""
     known = (place >= 0) & (stamps.to_numpy() > 0)
     first = np.full(count, np.inf)
     np.minimum.at(first, place[known], stamps.to_numpy()[known])
@@ -148,7 +150,7 @@ def _first(place: np.ndarray, stamps: pd.Series, count: int) -> np.ndarray:
 
 
 def _first_instances(folder: Path, index: pd.Index) -> tuple[np.ndarray, Rows]:
-    """The first instance's start of each job, and for each row of the table whether it is of no known job."""
+    """The first instance's start of each job, and for each row of the table whether its job is unknown."""
     rows = _rows(folder, "instance", ["job_name"], ["start_time"])
     place = index.get_indexer(pd.Index(rows.frame["job_name"]))
     first = _first(place, rows.frame["start_time"], len(index))
@@ -156,7 +158,7 @@ def _first_instances(folder: Path, index: pd.Index) -> tuple[np.ndarray, Rows]:
 
 
 def _groups(folder: Path, inst_id: pd.Series, merged: Counter[str], faults: Counter[str]) -> pd.Series:
-    """The recurrence group of each job, empty where the tag table is missing or does not say."""
+    """The recurrence group of each job; empty if the tag table is missing or has none."""
     if _table(folder, "group_tag") is None:
         return pd.Series("", index=inst_id.index, dtype=object)
     tags = _rows(folder, "group_tag", ["inst_id", "group"], [])

@@ -1,4 +1,4 @@
-"""Kinds of trace by name, and which of them a file is."""
+"""Trace formats by name, and detection of a file's format."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.traces.base import Trace
-from slurm_asrpt.traces.files import Source, source
+from slurm_asrpt.traces.files import TraceFile, open_trace_file
+from slurm_asrpt.traces.trace import Trace
 
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """processors_as_gpus: take the processors of a log of CPU jobs as GPUs. columns: column of ours -> the file's."""
+    """processors_as_gpus: count the processors in a log of CPU jobs as GPUs. columns: our column -> the file's
+    title."""
 
     processors_as_gpus: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
-Reader = Callable[[Source, ReadOptions], Trace]
+Reader = Callable[[TraceFile, ReadOptions], Trace]
 
 
 @dataclass(frozen=True)
 class _Format:
     about: str
-    matches: Callable[[Source], bool]
+    matches: Callable[[TraceFile], bool]
     read: Reader
 
 
 _FORMATS: dict[str, _Format] = {}
 
 
-def register(name: str, about: str, matches: Callable[[Source], bool]) -> Callable[[Reader], Reader]:
-    """Make a reader known. Formats are tried in the order of their registration: the narrow ones come first."""
+def register(name: str, about: str, matches: Callable[[TraceFile], bool]) -> Callable[[Reader], Reader]:
+    """Register a reader. Formats are tried in the order of registration: specific ones come first."""
 
     def add(read: Reader) -> Reader:
         _FORMATS[name] = _Format(about, matches, read)
@@ -45,7 +46,7 @@ def register(name: str, about: str, matches: Callable[[Source], bool]) -> Callab
 
 
 def formats() -> dict[str, str]:
-    """The kinds of trace that can be read, with a line on each."""
+    """The formats that can be read, with a line on each."""
     return {name: kind.about for name, kind in _FORMATS.items()}
 
 
@@ -54,12 +55,12 @@ def read_trace(
 ) -> Trace:
     """The trace in a file or folder, plain or gzipped.
 
-    fmt: one of ``formats()``, or "auto" to tell by the contents. processors_as_gpus: logs of CPU jobs are refused
-    without it. columns: for "csv", which column holds what. Raises InputError, worded for the command line, for
-    what is no trace; rows that make no sense are left out and counted.
+    fmt: one of ``formats()``, or "auto" to detect it. processors_as_gpus: logs of CPU jobs are refused without it.
+    columns: for "csv", our column -> the file's title. Raises InputError, worded for the command line, if the input
+    is not a trace. Invalid rows are left out and counted.
     """
     fmt = check_format(fmt, columns)
-    found = source(path)
+    found = open_trace_file(path)
     kind = _FORMATS[fmt] if fmt != AUTO else _detect(found)
     try:
         return kind.read(found, ReadOptions(processors_as_gpus, columns or {}))
@@ -70,37 +71,39 @@ def read_trace(
 
 
 def check_format(fmt: str, columns: Mapping[str, str] | None = None) -> str:
-    """The name of the format: "csv" where columns are named. Raises InputError for an unknown one."""
+    """The name of the format: "csv" if columns are given. Raises InputError for an unknown one."""
     if fmt == AUTO and columns:
         return "csv"
     if fmt != AUTO and fmt not in _FORMATS:
-        raise InputError(f"no format is called {printable(fmt)[:40]!r}; known: {', '.join(_FORMATS)}")
+        raise InputError(f"unknown format {printable(fmt)[:40]!r}; valid ones: {', '.join(_FORMATS)}")
     if columns and fmt != "csv":
-        raise InputError(f"columns can be named for the format csv only, not for {fmt}")
+        raise InputError(f"columns can be specified for the format csv only, not for {fmt}")
     return fmt
 
 
-def _detect(found: Source) -> _Format:
+def _detect(found: TraceFile) -> _Format:
     for kind in _FORMATS.values():
         if kind.matches(found):
             return kind
     if found.path.is_dir():
         raise InputError(
-            f"{found.path}: a folder without the tables of a trace; name the file, or the pai or itp folder"
+            f"{found.path}: a folder without the tables of a trace; specify the file, or the pai or itp folder"
         )
     if found.path.is_file() and not found.path.stat().st_size:
         raise InputError(f"{found.path}: the file is empty")
     raise InputError(
-        f"{found.path}: not a trace of a known kind ({', '.join(_FORMATS)}); "
-        "for a CSV file with other titles name its columns: --column submit_s=TITLE"
+        f"{found.path}: not a trace in a known format ({', '.join(_FORMATS)}); "
+        "for a CSV file with other titles, specify its columns: --column submit_s=TITLE"
     )
 
 
 def refuse_processors(options: ReadOptions) -> None:
-    """Raises InputError unless the user has said that processors shall count as GPUs."""
+    """Raises InputError unless the user requested that processors count as GPUs."""
     if not options.processors_as_gpus:
-        raise InputError("a log of CPU jobs: it counts processors, not GPUs; --processors-as-gpus takes them as GPUs")
+        raise InputError(
+            "a log of CPU jobs: it counts processors, not GPUs; to count them as GPUs use --processors-as-gpus"
+        )
 
 
 PROCESSORS = "processors taken as GPUs"
-"""What ``changed`` says of them."""
+"""What ``changed`` says of such jobs."""

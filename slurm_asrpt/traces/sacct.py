@@ -1,21 +1,21 @@
-"""What ``sacct --parsable2`` (or ``--parsable``) says of ended jobs, with its line of titles, in any order of columns.
+"""Ended jobs in the output of ``sacct --parsable2`` (or ``--parsable``), with its header line, columns in any order.
 
     sacct --parsable2 --allusers --starttime=2025-01-01 --state=... --format=$(SACCT_FIELDS joined by commas)
 
-With SLURM_TIME_FORMAT=%s the times are free of the gap and the overlap when clocks change. What becomes of a row:
+With SLURM_TIME_FORMAT=%s the times have no gap or overlap when clocks change. Rows are treated as follows:
 
-- Steps (``12.batch``) are no jobs: merged. Of a heterogeneous job the components (``12+0``, ``12+1``) are merged into
+- Steps (``12.batch``) are not jobs: merged. The components of a heterogeneous job (``12+0``, ``12+1``) are merged into
   one job with the sum of their GPUs.
-- Tasks of an array (``12_3``) are jobs. What of an array has not started (``12_[4-9]``), and any other job that never
-  started or has not ended, is left out.
-- Of several rows with one id (``--duplicates``, after a requeue) the last counts, the others are merged.
+- Array tasks (``12_3``) are jobs. Pending array tasks (``12_[4-9]``), and any other job that never started or has not
+  ended, are left out.
+- Of several rows with one ID (``--duplicates``, after a requeue) the last counts; the others are merged.
 - GPUs are those of AllocTRES, else of ReqTRES (``gres/gpu=N``, or the sum of ``gres/gpu:TYPE=N``); in old files those
-  of AllocGRES or ReqGRES, a node's times NNodes. Slurm knows them only with AccountingStorageTRES=gres/gpu.
-- The group is the id that our submit hook wrote into AdminComment, else user and job name (``jobnames``).
+  of AllocGRES or ReqGRES per node, times NNodes. Slurm only records them with AccountingStorageTRES=gres/gpu.
+- The group is the ID that the submit hook wrote into AdminComment, else user and job name (``parsing``).
 
-Users choose job names, and a name may hold the separator or a line break. JobName therefore comes last in
-SACCT_FIELDS, where the former does no harm; against lines that a name forges ask for a ``--delimiter`` that nobody can
-guess, and give it here as ``separator``.
+Users choose job names, and a name may contain the separator or a line break. Therefore JobName is last in SACCT_FIELDS,
+where a separator does no harm. Against forged lines, use an unguessable ``--delimiter`` and pass it here as
+``separator``.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from slurm_asrpt.errors import InputError, SlurmError
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.slurm.parse import gpu_count
-from slurm_asrpt.traces.base import Trace, clean, numbers
-from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines
-from slurm_asrpt.traces.job_names import recurrent_names
+from slurm_asrpt.traces.files import LineFormat, Rows, TraceFile, lines, read_columns
+from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
-from slurm_asrpt.traces.times import durations, instants
+from slurm_asrpt.traces.trace import Trace, clean, numbers
 
 SACCT_FIELDS = (
     *("JobID", "User", "Partition", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw", "State"),
     *("ReqTRES", "AllocTRES", "AdminComment", "JobName"),
 )
-"""What to ask sacct for; JobName is last on purpose."""
+"""Fields to query from sacct; JobName must be last."""
 
 STEP, COMPONENT, EARLIER = "job step", "component of a heterogeneous job", "earlier run of a requeued job"
-NEVER, UNENDED = "never started", "not ended yet"
+NEVER_STARTED, NOT_ENDED = "never started", "not ended yet"
 
 _FREE_TEXT = ("jobname", "comment", "submitline", "workdir")
 NO_END = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "RESIZING", "STAGE_OUT")
@@ -56,20 +55,20 @@ _STEP = r"^[0-9_+\[\]%,\-]+\."
 _JOB = re.compile(r"[0-9]{1,12}(?:_(?:[0-9]{1,12}|\[.*)|\+[0-9]{1,9})?")
 
 
-def _is_sacct(found: Source) -> bool:
+def _is_sacct(found: TraceFile) -> bool:
     titles = _titles(found.head[0], "|") if found.head else []
     return bool({"jobid", "jobidraw"} & set(titles)) and {"state", "submit"} <= set(titles)
 
 
 @register("sacct", "what `sacct --parsable2` prints, with its line of titles", _is_sacct)
-def read(found: Source, options: ReadOptions) -> Trace:
-    """Raises InputError for a column that is missing."""
+def read(found: TraceFile, options: ReadOptions) -> Trace:
+    """Raises InputError for a missing column."""
     with lines(found.path) as opened:
         return parse_sacct(opened, found.name)
 
 
 def parse_sacct(text: Iterable[str], name: str = "sacct", separator: str = "|") -> Trace:
-    """The lines that sacct printed, titles first, after the module's rules. Raises InputError for missing columns."""
+    """Parse the output of sacct, header line first, by this module's rules. Raises InputError for missing columns."""
     rows = read_raw(text, separator)
     frame, merged, left_out = _jobs(rows.frame)
     left_out.update(rows.faults)
@@ -84,18 +83,18 @@ def _titles(line: str, separator: str) -> list[str]:
 
 
 def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
-    """Known columns as text; a column that is not there is empty. Raises InputError for missing ones."""
+    """Known columns as text; a missing optional column is empty. Raises InputError for missing required ones."""
     opened = iter(text)
     titles = _titles(next(opened, ""), separator)
     if not {"jobid", "jobidraw"} & set(titles) or not {"submit", "state"} <= set(titles):
         needed = ",".join(SACCT_FIELDS)
-        raise InputError(f"no JobID, Submit and State in sacct's line of titles; ask for --format={needed}")
+        raise InputError(f"no JobID, Submit and State in sacct's header line; use --format={needed}")
     if not {"elapsedraw", "elapsed"} & set(titles) and not {"start", "end"} <= set(titles):
-        raise InputError("no ElapsedRaw in sacct's line of titles, nor Start and End; add it to --format")
+        raise InputError("no ElapsedRaw in sacct's header line, nor Start and End; add it to --format")
     tail = titles[-1] in _FREE_TEXT
     there = [name for name in _COLUMNS if name in titles]
     lines_of_text = (line.rstrip("\r\n") + "\n" for line in opened)
-    rows = gather(lines_of_text, Layout(titles, separator, quotes=False, tail=tail), there, [])
+    rows = read_columns(lines_of_text, LineFormat(titles, separator, quotes=False, tail=tail), there, [])
     for name in _COLUMNS:
         if name not in rows.frame:
             rows.frame[name] = ""
@@ -103,19 +102,19 @@ def read_raw(text: Iterable[str], separator: str = "|") -> Rows:
 
 
 def _jobs(raw: pd.DataFrame) -> tuple[pd.DataFrame, Counter[str], Counter[str]]:
-    """Jobs and components of jobs; rows merged into others, and rows left out, by reason."""
+    """Jobs and components of jobs; number of rows merged into others, and of rows left out, by reason."""
     raw, steps, strange = allocations(raw)
     merged, left_out = Counter({STEP: steps}), Counter({"no job id": strange})
     frame = columns_of(_last(raw, merged))
     unended, never = frame["unended"], ~frame["begun"]
-    left_out += Counter({UNENDED: int(unended.sum()), NEVER: int(never.sum())})
+    left_out += Counter({NOT_ENDED: int(unended.sum()), NEVER_STARTED: int(never.sum())})
     kept = frame[~unended & ~never].reset_index(drop=True)
     kept.attrs["midnights"] = frame.attrs["midnights"]
     return kept, merged, left_out
 
 
 def allocations(raw: pd.DataFrame) -> tuple[pd.DataFrame, int, int]:
-    """The rows that are jobs, with their ``id``; how many are steps, and how many nothing that we know."""
+    """The rows that are jobs, with their ``id``; the number of steps, and of unrecognized rows."""
     raw = raw.assign(id=raw["jobid"].where(raw["jobid"] != "", raw["jobidraw"]))
     steps = raw["id"].str.contains(_STEP, regex=True)
     raw = raw[~steps]
@@ -124,7 +123,7 @@ def allocations(raw: pd.DataFrame) -> tuple[pd.DataFrame, int, int]:
 
 
 def _last(raw: pd.DataFrame, merged: Counter[str]) -> pd.DataFrame:
-    """The last row of each id, as sacct prints a job's runs in their order."""
+    """The last row of each ID: sacct prints a job's runs in order."""
     earlier = raw.duplicated(["cluster", "id"], keep="last")
     merged[EARLIER] += int(earlier.sum())
     return raw[~earlier]
@@ -133,7 +132,7 @@ def _last(raw: pd.DataFrame, merged: Counter[str]) -> pd.DataFrame:
 def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
     """A trace's columns of ``allocations``, and which have ``begun`` and which of those are ``unended``.
 
-    attrs["midnights"]: as of ``clean``.
+    attrs["midnights"]: as for ``clean``.
     """
     submit, local = instants(raw["submit"])
     start, end = instants(raw["start"])[0], instants(raw["end"])[0]
@@ -151,7 +150,7 @@ def columns_of(raw: pd.DataFrame) -> pd.DataFrame:
             "time_limit_s": _limits(raw),
             "wait_s": start - submit,
             "queue": raw["partition"],
-            # a job that is cancelled while it waits gets the time of that as its start from some releases
+            # some releases record the cancellation of a pending job as its start
             "begun": start.notna()
             & ~((ran == 0) & (raw["alloctres"] == "") & (raw["allocgres"] == ""))
             & ~state.eq("PENDING"),
@@ -169,7 +168,7 @@ def _limits(raw: pd.DataFrame) -> pd.Series:
 
 
 def _gpus(raw: pd.DataFrame) -> pd.Series:
-    """GPUs of the allocation, else of the request; 0 where none are told of, nan for what cannot be read."""
+    """GPUs of the allocation, else of the request; 0 if none are listed, nan if unreadable."""
     nodes = numbers(raw["allocnodes"].where(raw["allocnodes"] != "", raw["nnodes"])).fillna(1.0)
     found = _each(raw["alloctres"], tres_gpus)
     asked = raw["alloctres"] == ""
@@ -181,7 +180,7 @@ def _gpus(raw: pd.DataFrame) -> pd.Series:
 
 
 def _each(texts: pd.Series, count: Callable[[str], float]) -> pd.Series:
-    """``count`` of each distinct text once."""
+    """``count`` of each text, computed once per distinct text."""
     codes, kinds = pd.factorize(texts)
     values = np.array([count(str(kind)) for kind in kinds] or [0.0])
     return pd.Series(values[codes] if len(kinds) else 0.0, index=texts.index, dtype=float)
@@ -190,7 +189,7 @@ def _each(texts: pd.Series, count: Callable[[str], float]) -> pd.Series:
 def tres_gpus(tres: str) -> float:
     """GPUs in ``cpu=8,gres/gpu=2,gres/gpu:h100=2,mem=1G``: the untyped figure, else the sum of the typed ones.
 
-    nan for one that is no number.
+    nan if it is not a number.
     """
     pairs = [part.partition("=") for part in tres.split(",")]
     found = {name: _figure(figure) for name, _, figure in pairs if name == "gres/gpu" or name.startswith("gres/gpu:")}
@@ -202,7 +201,7 @@ def _figure(text: str) -> float:
 
 
 def _gres_gpus(gres: str) -> float:
-    """GPUs in ``gpu:h100:2``, of one node."""
+    """GPUs of one node in ``gpu:h100:2``."""
     try:
         return float(gpu_count(gres))
     except SlurmError:
@@ -219,9 +218,9 @@ def _group(raw: pd.DataFrame) -> pd.Series:
 
 
 def _whole(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """Heterogeneous jobs in one piece, and how many rows that took away.
+    """Merge the components of heterogeneous jobs; and the number of rows that this removed.
 
-    The first component gives what a component has; GPUs add up, and the job runs as long as its longest component.
+    The first component gives the common columns; GPUs add up, and the job runs as long as its longest component.
     """
     whole = frame["job_id"].str.replace(r"\+[0-9]+$", "", regex=True)
     het = whole != frame["job_id"]

@@ -1,4 +1,4 @@
-"""What users call a trace: a file or a folder, a shipped sample by its name, or ``pai-like`` for a generated one."""
+"""What users name as a trace: a file or folder, a shipped sample by name, or ``pai-like`` for a synthetic one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import AUTO, Trace, read_trace
-from slurm_asrpt.traces.generate import DAYS, pai_like
 from slurm_asrpt.traces.samples import NAMED
+from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 GENERATED = "pai-like"
 GENERATED_JOBS = 100_000
 KNOWN = f"a file, a folder, {GENERATED}[:jobs[:days]], or a sample ({', '.join(NAMED)})"
-"""What a trace can be, in words."""
+"""Valid names of a trace, in words."""
 
 
 def generated_size(spec: str) -> tuple[int, float] | None:
-    """Jobs and days of ``pai-like[:jobs[:days]]``; None for a file's name. Raises InputError for a wrong number."""
+    """Jobs and days of ``pai-like[:jobs[:days]]``; None for a file's name. Raises InputError for an invalid number."""
     name, *numbers = spec.split(":")
     if name != GENERATED:
         return None
@@ -35,12 +35,12 @@ def generated_size(spec: str) -> tuple[int, float] | None:
 
 
 def path_of(spec: str) -> Path:
-    """The file or folder that is meant: what is there under that name, else the sample of that name.
+    """The file or folder of that name, if it exists; else the sample of that name.
 
-    Raises InputError for no name at all.
+    Raises InputError for an empty name.
     """
     if not spec:
-        raise InputError(f"the trace has no name; name {KNOWN}")
+        raise InputError(f"the name of the trace is empty; specify {KNOWN}")
     path = Path(spec)
     return NAMED[spec] if spec in NAMED and not path.exists() else path
 
@@ -53,7 +53,7 @@ def load_trace(
     processors_as_gpus: bool = False,
     columns: Mapping[str, str] | None = None,
 ) -> Trace:
-    """The trace, generated or read. seed: for a generated one; the others: of ``read_trace``. Raises InputError."""
+    """Generate or read a trace. seed: for a generated one; the others: of ``read_trace``. Raises InputError."""
     size = generated_size(spec)
     if size:
         return pai_like(*size, seed=seed)
@@ -61,18 +61,18 @@ def load_trace(
     try:
         path.stat()
     except OSError as error:
-        raise absent(path, error) from None
+        raise missing_trace(path, error) from None
     return read_trace(path, fmt, processors_as_gpus=processors_as_gpus, columns=columns)
 
 
 def no_jobs(spec: str, trace: Trace) -> str:
-    """Why a trace without a single usable job is none."""
+    """The message for a trace without a usable job."""
     left = ", ".join(f"{what}: {count:,}" for what, count in sorted(trace.left_out.items(), key=lambda p: -p[1]))
     return f"{spec}: no usable job in {counted(trace.rows, 'row')}; {left or 'the file is empty'}"
 
 
 def column_titles(pairs: Iterable[str]) -> dict[str, str]:
-    """``NAME=TITLE`` as our column -> the file's. Raises InputError."""
+    """``NAME=TITLE`` arguments as our column -> the file's title. Raises InputError."""
     chosen: dict[str, str] = {}
     for pair in pairs:
         name, equals, title = pair.partition("=")
@@ -83,7 +83,7 @@ def column_titles(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file; of the names and sizes below a folder. Raises InputError if it is not there."""
+    """SHA-256 of a file; for a folder, of the names and sizes below it. Raises InputError if it does not exist."""
     try:
         if path.is_dir():
             listing = sorted((str(p.relative_to(path)), p.stat().st_size) for p in path.rglob("*") if p.is_file())
@@ -93,9 +93,9 @@ def fingerprint(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise absent(path, error) from None
+        raise missing_trace(path, error) from None
 
 
-def absent(path: Path, error: OSError) -> InputError:
-    """What to say of a trace that is not there."""
-    return InputError(f"{path}: no trace there ({error.strerror}); name {KNOWN}")
+def missing_trace(path: Path, error: OSError) -> InputError:
+    """The error for a trace that does not exist."""
+    return InputError(f"{path}: no such trace ({error.strerror}); specify {KNOWN}")

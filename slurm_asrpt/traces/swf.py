@@ -1,6 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive, and lists made of its logs. Mostly CPU jobs.
+"""The Standard Workload Format of the Parallel Workloads Archive, and lists made from its logs. Mostly CPU jobs.
 
-18 figures a line, -1 for unknown, comments after a semicolon (D. Feitelson, "The Standard Workload Format", 2.2).
+18 numbers per line, -1 for unknown, comments after a semicolon (D. Feitelson, "The Standard Workload Format", 2.2).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import DAY_S, Trace, all_of, clean
-from slurm_asrpt.traces.common import is_common, read_common
-from slurm_asrpt.traces.files import Layout, Rows, Source, gather, lines, read_rows
+from slurm_asrpt.traces.files import LineFormat, Rows, TraceFile, lines, read_columns, read_rows
+from slurm_asrpt.traces.published import has_shared_columns, read_shared_columns
 from slurm_asrpt.traces.registry import PROCESSORS, ReadOptions, refuse_processors, register
+from slurm_asrpt.traces.trace import DAY_S, Trace, all_of, clean
 
 FIELDS = (
     "job_id", "submit_s", "wait_s", "duration_s", "processors", "cpu_s", "memory", "req_processors", "time_limit_s",
@@ -27,8 +27,8 @@ PARTIAL = "part of a job that was interrupted"
 """What ``merged`` says of lines for the parts between checkpoints: the job has a line of its own."""
 
 
-def _is_swf(found: Source) -> bool:
-    if is_common(found, "user_class") or is_common(found, "req_procs"):
+def _is_swf(found: TraceFile) -> bool:
+    if has_shared_columns(found, "user_class") or has_shared_columns(found, "req_procs"):
         return True
     figures = [line.split() for line in found.head if line.strip() and not line.lstrip().startswith(";")]
     comments = any(line.startswith(";") for line in found.head)
@@ -38,25 +38,25 @@ def _is_swf(found: Source) -> bool:
 
 
 @register("swf", "Standard Workload Format (Parallel Workloads Archive); needs --processors-as-gpus", _is_swf)
-def read(found: Source, options: ReadOptions) -> Trace:
-    """Processors allocated (asked for, where that is unknown) count as GPUs. The group is user and executable.
+def read(found: TraceFile, options: ReadOptions) -> Trace:
+    """Allocated processors (requested ones, if unknown) count as GPUs. The group is user and executable.
 
     Raises InputError, also unless options.processors_as_gpus.
     """
     refuse_processors(options)
-    if is_common(found, "req_procs"):
+    if has_shared_columns(found, "req_procs"):
         return _archive_list(found)
-    if is_common(found, "user_class"):  # made of a log that has no waits: submissions are starts
-        rows = read_common(found)
+    if has_shared_columns(found, "user_class"):  # made from a log without waits: submissions are starts
+        rows = read_shared_columns(found)
         return clean(found.name, rows.frame, {PROCESSORS: all_of(rows.frame)}, rows.faults)
     with lines(found.path) as opened:
         figures = _Lines(opened)
-        rows = gather(figures, Layout(FIELDS, quotes=False), ["job_id"], FIELDS[1:])
+        rows = read_columns(figures, LineFormat(FIELDS, quotes=False), ["job_id"], FIELDS[1:])
         midnight = figures.midnight
     return _trace(found, rows, midnight)
 
 
-def _trace(found: Source, rows: Rows, midnight: float | None) -> Trace:
+def _trace(found: TraceFile, rows: Rows, midnight: float | None) -> Trace:
     frame = rows.frame
     partial = frame["status"].isin(_PARTIAL)
     frame = frame[~partial].reset_index(drop=True)
@@ -85,14 +85,14 @@ def _trace(found: Source, rows: Rows, midnight: float | None) -> Trace:
 
 
 def _labels(prefix: str, figures: pd.Series) -> pd.Series:
-    """``u7`` for 7, empty where unknown."""
+    """``u7`` for 7, empty if unknown."""
     codes, kinds = pd.factorize(figures)
     names = np.array([f"{prefix}{kind:.0f}" for kind in kinds] + [""], dtype=object)
     return pd.Series(names[codes], index=figures.index, dtype=object)
 
 
 class _Lines:
-    """Each line with commas between its figures and without comment; and what comments tell of the clock."""
+    """Lines with commas between the numbers and without comments; collects the clock's settings from comments."""
 
     def __init__(self, opened: Iterator[str]) -> None:
         self.opened = opened
@@ -119,7 +119,7 @@ class _Lines:
         return None if self.start is None else (self.start + self.zone) % DAY_S
 
 
-def _archive_list(found: Source) -> Trace:
+def _archive_list(found: TraceFile) -> Trace:
     extra = ["req_procs", "req_time_s", "orig_wait_s"]
     text = ["job_id", "user", "group", "status", "queue"]
     rows = read_rows(found.path, text, ["submit_s", "num_gpus", "duration_s", *extra])

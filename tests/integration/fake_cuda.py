@@ -151,7 +151,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         patch.setattr(torch.cuda, "max_memory_allocated", lambda *_: made.most)
         patch.setattr(torch.cuda, "empty_cache", lambda: None)
         patch.setattr(torch.cuda, "_sleep", made.pauses.append)
-        patch.setattr("slurm_asrpt.profile.clock.WAKE_S", 0.0)
-        patch.setattr("slurm_asrpt.profile.clock.WAKE_WIDTH", 8)
+        patch.setattr("slurm_asrpt.profile.device_clock.WAKE_S", 0.0)
+        patch.setattr("slurm_asrpt.profile.device_clock.WAKE_WIDTH", 8)
         with made:
             yield made

@@ -36,10 +36,10 @@ def _one_thread() -> None:
 
 
 def measured(make: Any, **how: Any) -> UncutFile:
+    from slurm_asrpt.profile.block_timing import MeasureOptions
     from slurm_asrpt.profile.measure import measure
-    from slurm_asrpt.profile.rounds import How
 
-    return measure(make, "m", "a test", How(warm_up=1, repeats=3, **how), lambda *_: None)
+    return measure(make, "m", "a test", MeasureOptions(warm_up=1, repeats=3, **how), lambda *_: None)
 
 
 def small() -> Any:
@@ -74,7 +74,7 @@ def test_some_of_like_layers_stand_for_all() -> None:
 def test_a_wrong_number_of_like_layers_is_refused_with_the_right_one() -> None:
     with pytest.raises(InputError, match="has 3 like layers, not 5; write K/3"):
         measured(small, layers=(1, 5))
-    with pytest.raises(InputError, match="no two layers of the model are alike; leave it out"):
+    with pytest.raises(InputError, match="no two layers of the model are alike; omit the option"):
         measured(
             lambda: (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)), torch.randn(2, 4)),
             layers=(1, 2),
@@ -180,25 +180,25 @@ def test_what_the_loss_keeps_counts() -> None:
 
 
 def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
+    from slurm_asrpt.profile.block_timing import MeasureOptions
     from slurm_asrpt.profile.measure import _materialised
-    from slurm_asrpt.profile.rounds import How
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()
         pieces, _ = trace(module, tokens)
-    words = _materialised(pieces[0], How()).calls[0][0][0]
+    words = _materialised(pieces[0], MeasureOptions()).calls[0][0][0]
     assert 0 <= words.min() < words.max() < 50
 
 
 @pytest.mark.parametrize(
     ("loss", "frozen", "said"),
     [
-        (7, False, "the factory's third must be a function"),
-        (lambda output: output, False, "the loss must be a tensor of one number with a gradient"),
-        (lambda output: output.argmax(), False, "the loss must be a tensor of one number with a gradient"),
-        (lambda output: 3.0, False, "the loss must be a tensor of one number with a gradient"),
-        (torch.sum, True, "no parameter of the model wants a gradient"),
+        (7, False, "the factory's third value must be a function"),
+        (lambda output: output, False, "the loss must be a scalar tensor with a gradient"),
+        (lambda output: output.argmax(), False, "the loss must be a scalar tensor with a gradient"),
+        (lambda output: 3.0, False, "the loss must be a scalar tensor with a gradient"),
+        (torch.sum, True, "no parameter of the model requires a gradient"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(loss: Any, frozen: bool, said: str) -> None:

@@ -13,9 +13,9 @@ from slurm_asrpt.errors import InputError
 torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
 
 from benchmarks import accuracy, small_models  # noqa: E402
-from slurm_asrpt.profile import clock, collective, rounds  # noqa: E402
+from slurm_asrpt.profile import block_timing, collective, device_clock  # noqa: E402
+from slurm_asrpt.profile.block_timing import MeasureOptions  # noqa: E402
 from slurm_asrpt.profile.measure import measure, measure_both  # noqa: E402
-from slurm_asrpt.profile.rounds import How  # noqa: E402
 from tests.integration.fake_cuda import NAME, TICK_MS, FakeGpu, gpu  # noqa: E402
 
 __all__ = ["gpu"]
@@ -33,8 +33,8 @@ def transformer() -> Any:
     return small_models.transformer(**SIZE)
 
 
-def how(**options: Any) -> How:
-    return How(**{"device": "cuda", "warm_up": 1, "repeats": 3} | options)
+def how(**options: Any) -> MeasureOptions:
+    return MeasureOptions(**{"device": "cuda", "warm_up": 1, "repeats": 3} | options)
 
 
 def silent(*_: object) -> None:
@@ -103,7 +103,7 @@ def test_what_counts_comes_after_a_pause_in_which_the_host_launches_it(gpu: Fake
 def test_gradients_that_go_into_blocks_are_not_all_alike(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr(
-        rounds, "_gradient", lambda result, made=rounds._gradient: given.append(made(result)) or given[-1]
+        block_timing, "_gradient", lambda result, made=block_timing._gradient: given.append(made(result)) or given[-1]
     )
     found = measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
     assert len(given) == 2 * len(found.blocks)
@@ -151,13 +151,13 @@ def test_a_batch_left_on_the_host_is_the_models_own_fault(gpu: FakeGpu) -> None:
 
 def test_from_a_standstill_means_that_the_gpu_is_waited_for(gpu: FakeGpu) -> None:
     before = gpu.waits
-    assert clock.timed(lambda: 7, "cuda") == (7, TICK_S)
+    assert device_clock.timed(lambda: 7, "cuda") == (7, TICK_S)
     assert gpu.waits == before + 2
 
 
 def test_a_gpu_is_woken(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "WAKE_S", 0.01)
-    clock.wake("cuda")
+    monkeypatch.setattr(device_clock, "WAKE_S", 0.01)
+    device_clock.warm_clock("cuda")
     assert gpu.waits > 0
 
 

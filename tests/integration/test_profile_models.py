@@ -11,9 +11,7 @@ import pytest
 
 from slurm_asrpt.profile.documents import load_uncut, parse_document
 from slurm_asrpt.profile.library_tools.analytic import uncut
-from slurm_asrpt.profile.library_tools.models import MODELS as TABLE1
-from slurm_asrpt.profile.library_tools.models import Model
-from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
+from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Model
 
 torch = pytest.importorskip("torch", reason="needs the extra profile: make test-profile")
 
@@ -24,7 +22,7 @@ from tests.integration.fake_cuda import FakeGpu, gpu  # noqa: E402
 
 __all__ = ["gpu"]
 
-MODELS = {model.key: model for model in (*TABLE1, *TODAY)}
+MODELS = {model.key: model for model in (*TABLE1_MODELS, *RECENT_MODELS)}
 
 
 @pytest.fixture(autouse=True)
@@ -68,16 +66,16 @@ def test_on_a_gpu_what_is_there_is_not_measured_again(
     capsys,  # type: ignore[no-untyped-def]
 ) -> None:
     monkeypatch.setattr(measured, "PLANS", {name: measured.PLANS[name] for name in ("bert-large", "gpt-6.7b")})
-    monkeypatch.setattr(measured, "TABLE1", [MODELS[name] for name in measured.PLANS])
-    monkeypatch.setattr(measured, "TODAY", [])
+    monkeypatch.setattr(measured, "TABLE1_MODELS", [MODELS[name] for name in measured.PLANS])
+    monkeypatch.setattr(measured, "RECENT_MODELS", [])
     options = ("--small", "--into", str(tmp_path))
     run("bert-large", *options, monkeypatch=monkeypatch)
     run(*options, monkeypatch=monkeypatch)
     assert {path.name for path in tmp_path.iterdir()} == {"bert-large-h100.toml", "gpt-6.7b-h100.toml"}
-    assert "bert-large: is there already" in capsys.readouterr().out
+    assert "bert-large: exists already" in capsys.readouterr().out
     gpu.memory = 1000
     run("bert-large", *options, monkeypatch=monkeypatch)
-    assert "bert-large: left out: the GPU's memory is too small" in capsys.readouterr().out
+    assert "bert-large: skipped: the GPU's memory is too small" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "vgg19"])

@@ -24,7 +24,7 @@ from slurm_asrpt.hook import hook_conf, table
 from slurm_asrpt.hook.attachments import parse_attachments
 from slurm_asrpt.hook.table import Entry
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.predict.model import ModelInfo, load_model, save_model
+from slurm_asrpt.predict.model_store import ModelInfo, load_model, save_model
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
 from slurm_asrpt.slurm import glance, parse

@@ -10,16 +10,16 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.history.exchange import (
+from slurm_asrpt.history.csv_json import (
     NAMES,
     Skipped,
+    fallback_group,
     read_csv,
     read_json_lines,
-    stand_in,
     write_csv,
     write_json_lines,
 )
-from slurm_asrpt.history.importing import Import, take_all
+from slurm_asrpt.history.importing import Importer, import_rows
 from slurm_asrpt.history.store import History, Origin, Run, Source
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -96,8 +96,8 @@ def test_there_and_back(found: list[Run], as_csv: bool) -> None:
         assert wrote == len(before) == len(distinct(found))
         with History(Path(folder, "two")) as two:
             for _ in range(2):
-                into = Import(two)
-                take_all(read_csv(table, {}) if as_csv else read_json_lines(table), into)
+                into = Importer(two)
+                import_rows(read_csv(table, {}) if as_csv else read_json_lines(table), into)
                 assert into.counts.skipped == {}
             assert list(two.all_runs()) == before
             assert (into.counts.there, into.counts.added, into.counts.updated) == (len(before), 0, 0)
@@ -125,8 +125,8 @@ def test_any_bytes_are_rows_or_counted(raw: bytes, as_csv: bool, titled: bool) -
         table.write_bytes((titles if as_csv else titles + b'{"job_id": ""}\n') + raw)
         rows = list(read_csv(table, {}) if as_csv else read_json_lines(table))
         with History(Path(folder, "history")) as history:
-            into = Import(history)
-            take_all(rows, into)
+            into = Importer(history)
+            import_rows(rows, into)
             counts = into.counts
             assert counts.read == len(rows)
             assert counts.added + counts.updated + counts.there + counts.skipped.total() == len(rows)
@@ -151,17 +151,21 @@ def test_any_cells_are_rows_or_counted(cells: list[tuple[str, ...]]) -> None:
         table.write_text(text.getvalue(), encoding="utf-8", newline="")
         rows = list(read_csv(table, {}))
         with History(Path(folder, "history")) as history:
-            take_all(rows, Import(history))
+            import_rows(rows, Importer(history))
     assert len(rows) == len(cells)
 
 
 @given(st.integers(0, 10**6), st.text("abc", min_size=1, max_size=8), st.integers(0, 10**6))
 def test_a_counter_in_the_name_does_not_split_a_stand_in(uid: int, name: str, number: int) -> None:
-    assert stand_in(uid, f"{name}-{number}", number) == stand_in(uid, name, 1) != stand_in(uid + 1, name, 1)
+    assert (
+        fallback_group(uid, f"{name}-{number}", number)
+        == fallback_group(uid, name, 1)
+        != fallback_group(uid + 1, name, 1)
+    )
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 10**6))
 def test_without_a_name_user_and_gpus_make_the_stand_in(uid: int, gpus: int) -> None:
-    others = {stand_in(uid + 1, "", gpus), stand_in(uid, "", gpus + 1), stand_in(uid, "x", gpus)}
-    assert stand_in(uid, "", gpus) not in others
+    others = {fallback_group(uid + 1, "", gpus), fallback_group(uid, "", gpus + 1), fallback_group(uid, "x", gpus)}
+    assert fallback_group(uid, "", gpus) not in others
     assert len(others) == 3

@@ -17,9 +17,9 @@ from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.profile import planner
 from slurm_asrpt.profile.blocks import Block, UncutFile
 from slurm_asrpt.profile.cut import Cut, divisors, memory_bytes, micro_batches
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.plan_costs import Costs, Machines
-from slurm_asrpt.profile.planner import judge, plans
+from slurm_asrpt.profile.planner import evaluate_cut, plans
 
 SECONDS, BYTES = st.sampled_from([0.0, 0.25, 1.0, 3.0]), st.sampled_from([0.0, 1e9, 4e9])
 
@@ -93,7 +93,7 @@ def synchronous(document: UncutFile, machines: Machines) -> Iterator[Cut]:
 
 
 def best(document: UncutFile, cuts: Iterator[Cut], machines: Machines) -> float:
-    return min((judge(document, cut, machines).iteration_s for cut in cuts), default=float("inf"))
+    return min((evaluate_cut(document, cut, machines).iteration_s for cut in cuts), default=float("inf"))
 
 
 @given(models, memories)
@@ -114,7 +114,7 @@ def test_plans_keep_to_memory_and_gpus_and_say_what_their_parts_are(document: Un
             assert max(plan.memory) <= memory
             assert plan.profile.gpus == plan.cut.gpus <= 6
             assert plan.compute + plan.communication + plan.bubble == pytest.approx(1)
-            assert plan.iteration_s == judge(document, plan.cut, machines).iteration_s
+            assert plan.iteration_s == evaluate_cut(document, plan.cut, machines).iteration_s
 
 
 @given(models, memories)
@@ -127,7 +127,7 @@ def test_costs_are_those_of_the_cut(document: UncutFile, memory: float) -> None:
         for start, end, k in reversed(list(zip((0, *cut.ends), cut.ends, cut.replicas, strict=False))):
             slowest = max(slowest, float(costs.stage(k, costs.links(slots, k))[start, end]))
             slots += k
-        assert slowest == pytest.approx(judge(document, cut, machines).iteration_s)
+        assert slowest == pytest.approx(evaluate_cut(document, cut, machines).iteration_s)
 
 
 @given(models, memories)
@@ -172,7 +172,7 @@ def test_asynchronous_programs_find_what_the_recurrence_says(document: UncutFile
     sliced = any(block.tensor_bytes for block in document.blocks)
     slicings = [Costs(document.blocks, tensor, machines) for tensor in ((1, 2, 4) if sliced else (1,))]
     wanted = sorted(seconds for costs in slicings for seconds in recurrence(costs, document.head.batch))
-    with patch.object(planner, "SPARED", 1e9), patch.object(planner, "JUDGED", few):
+    with patch.object(planner, "SEARCH_FACTOR", 1e9), patch.object(planner, "MAX_EVALUATED", few):
         drafts = sorted(planner._asynchronous(slicings, document.head.batch), key=lambda draft: draft.seconds)[:few]
     assert [draft.seconds for draft in drafts] == pytest.approx(wanted[:few])
     for draft in drafts:

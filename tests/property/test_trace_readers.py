@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import COLUMNS, Trace, clean, formats, read_trace, write_trace
-from slurm_asrpt.traces.describe import statistics
 from slurm_asrpt.traces.sacct import SACCT_FIELDS, parse_sacct
+from slurm_asrpt.traces.statistics import statistics
 
 TITLES = [
     ",".join(COLUMNS),

@@ -1,28 +1,28 @@
-"""Predictors by name, and the one that fits them to a history."""
+"""Predictors by name, and the function that fits them to a history."""
 
-from slurm_asrpt.history.store import TEACHING
-from slurm_asrpt.predict.predictors import backoff, plain  # noqa: F401  (they register themselves)
+from slurm_asrpt.history.store import TRAINING_STATES
+from slurm_asrpt.predict.predictors import backoff, by_group  # noqa: F401  (imported to register themselves)
 from slurm_asrpt.predict.predictors.base import (
     Chain,
+    Example,
     Features,
-    Lesson,
     Predictor,
     make_predictor,
     predictor_names,
     register,
 )
-from slurm_asrpt.predict.predictors.fit import fit, lessons_of, teaching
+from slurm_asrpt.predict.predictors.fitting import examples_of, fit, training_samples
 
 __all__ = [
-    "TEACHING",
+    "TRAINING_STATES",
     "Chain",
+    "Example",
     "Features",
-    "Lesson",
     "Predictor",
+    "examples_of",
     "fit",
-    "lessons_of",
     "make_predictor",
     "predictor_names",
     "register",
-    "teaching",
+    "training_samples",
 ]

@@ -1,13 +1,14 @@
-"""``expected`` and ``typical``: the runs under the narrowest key that has any.
+"""``expected`` and ``typical``: predict from the runs under the narrowest key that has any.
 
-1. A submission is answered by the runs most like it: of its group with as many GPUs and the same hyper-parameters, else
-   of its group, else of its user and program, else of its user, else of all.
-2. Both answer with the median of the last 200, a run weighing half as much as one that came 50 runs later: it has the
-   least error.
-3. Of a job that may be long a median makes a short one. So ``expected`` orders jobs by the mean: shortest expected work
-   first is what gives short completion times. ``typical`` orders them by the median too (docs/predictions.md).
-4. Where a group's iterations go with the epochs or steps that its jobs ask for, its figure is per epoch or step.
-5. A user mixes programs, so a user's mean is drawn towards that of all, the less the more runs it rests on.
+1. A submission is answered by the most similar runs: those of its group with as many GPUs and the same
+   hyper-parameters, else of its group, else of its user and program, else of its user, else of all.
+2. Both predict the median of the last 200 runs; the weight of a run halves every 50 runs. The median has the smallest
+   error.
+3. The median underestimates jobs that may be long. Therefore ``expected`` orders jobs by the mean: shortest expected
+   work first gives short completion times. ``typical`` orders them by the median too (docs/predictions.md).
+4. If a group's iterations are proportional to the epochs or steps that its jobs request, its figure is per epoch or
+   step.
+5. A user runs different programs, so a user's mean is shrunk towards the mean of all, less so the more runs it has.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from slurm_asrpt.hook.table import UNIT_FEATURES, Entry, unit_factor
 from slurm_asrpt.predict.predictors.base import Chain, Features, register
 
 LONG, SHORT = 1000, 200
-"""Of how many runs the mean is made, and the median."""
+"""Number of runs that the mean, and the median, are computed from."""
 HALF = 50.0
 _WEIGHTS: tuple[float, ...] = tuple(0.5 ** (age / HALF) for age in range(SHORT))
 DRAWN = 50.0
-"""The mean of all counts in a user's as much as so many runs do."""
+"""Weight, in runs, of the overall mean in a user's mean."""
 PLAIN = "-"
 _PER_UNIT = frozenset({"group", "program"})
 
 Past = deque[tuple[float, Features]]
-"""Iterations and features of a key's last runs, the latest at the end."""
+"""Iterations and features of a key's last runs, oldest first."""
 
 
 class BackOff:
     def __init__(self, window: int, averaged: frozenset[str]) -> None:
-        """window: runs that a key remembers; if more than SHORT, jobs are ordered by their mean.
+        """window: number of runs remembered per key; if larger than SHORT, jobs are ordered by their mean.
 
-        averaged: levels where that is the mean of all runs, drawn as a user's is.
+        averaged: levels whose mean is over all runs, and shrunk.
         """
         self._window, self._averaged = window, averaged
         self._past: dict[str, Past] = {}
-        self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step
+        self._per_unit: set[str] = set()  # keys whose figure may be per epoch or step (see 4 above)
         self._totals: dict[str, tuple[int, float]] = {}  # by averaged key: runs, and their iterations
         self._group: dict[str, str] = {}  # by exact key
         self._everybody = ""  # the key of all runs
@@ -77,7 +78,7 @@ class BackOff:
         return Entry.plain(_median(values[-SHORT:]), unit, fmean(values) if self._window > SHORT else 0.0)
 
     def _drawn(self, key: str) -> float:
-        """A user's mean, drawn towards that of all in logarithms; that of all itself."""
+        """A user's mean, shrunk in logarithms towards the mean of all; for all, that mean itself."""
         (runs, total), (all_runs, everything) = self._totals[key], self._totals[self._everybody]
         own = runs / (runs + DRAWN)
         return math.exp(own * math.log(total / runs) + (1 - own) * math.log(everything / all_runs))
@@ -87,7 +88,7 @@ class BackOff:
         return {key: entry for key in keys if (entry := self.entry(key))}
 
     def _echoes(self, key: str) -> bool:
-        """Whether this is an exact key whose group has run in no other way, so that the group says the same."""
+        """Whether this is an exact key whose group has no other runs: then the group's entry says the same."""
         return key in self._group and self._past[key] == self._past[self._group[key]]
 
     def copy(self) -> Self:
@@ -105,7 +106,7 @@ def _values(past: Past, unit: str) -> list[float]:
 
 
 def _median(values: Sequence[float]) -> float:
-    """The least value at which half of the weight is reached; the latest stands last and weighs most."""
+    """Weighted median: the smallest value at which half of the weight is reached. values: oldest first."""
     half = sum(_WEIGHTS[: len(values)]) / 2
     for value, weight in sorted(zip(reversed(values), _WEIGHTS, strict=False)):
         half -= weight
@@ -115,7 +116,8 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _unit(past: Past) -> str:
-    """What a key's figure is per: epochs or steps, where its runs differ in them and iterations go with them."""
+    """The unit of a key's figure: epochs or steps, if its runs differ in them and iterations are proportional to
+    them."""
     best, least = PLAIN, 0.5 * _spread([iterations for iterations, _ in past])
     for unit, name in UNIT_FEATURES.items():
         asked = [features.get(name, 0.0) for _, features in past]

@@ -1,7 +1,7 @@
-"""What a predictor is: it learns one run after the other and knows a figure for some of the keys that it has met.
+"""The interface of a predictor: it learns run by run, and has a figure for some of the keys that it has seen.
 
-A run comes with its chain of keys, narrow to wide (``predict.keys``; a simulation names keys as it likes). A predictor
-is the same object in retraining, where all its figures become the hook's table, and in a simulation, which asks it on.
+A run comes with its chain of keys, narrow to wide (``hook.keys``; a simulation names keys as it likes). The same class
+serves retraining, where all its figures become the hook's table, and simulation, which queries it as it learns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Features = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """What one run teaches."""
+class Example:
+    """A training example: one run."""
 
     chain: Chain
     iterations: float
@@ -33,13 +33,13 @@ class Predictor(Protocol):
         """A run has ended; runs come in the order of their ends."""
 
     def entry(self, key: str) -> Entry | None:
-        """What is predicted under a key; None if this predictor does not answer under it. Without an interval."""
+        """The prediction under a key, without an interval; None if this predictor does not answer under it."""
 
     def entries(self) -> dict[str, Entry]:
-        """All keys that are answered."""
+        """All keys that have an answer."""
 
     def copy(self) -> Self:
-        """One that knows the same and learns on its own."""
+        """An independent copy."""
 
 
 _REGISTRY = Registry[Predictor]("predictor")

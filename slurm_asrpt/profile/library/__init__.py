@@ -1,1 +1,1 @@
-
+"""Shipped profiles, one TOML file per model and parallel configuration."""

@@ -1,13 +1,12 @@
-"""Writes the library of uncut models: the nine of Table I and some of today, block by block.
+"""Write the library of uncut models: the nine of Table I and some recent ones, block by block.
 
-Run ``python -m slurm_asrpt.profile.library_tools.analytic`` after a change here, in ``models.py`` or in ``today.py``.
-All figures are analytic, of one GPU that trains the whole mini-batch of b samples alone; P, V, K, A, N of a layer as
-in ``models.py``,
-F and w of ``table1.PRECISIONS``:
+Run ``python -m slurm_asrpt.profile.library_tools.analytic`` after a change here or in ``architectures.py``. All figures
+are analytic, for one GPU that trains the whole mini-batch of b samples alone; P, V, K, A, N of a layer as in
+``architectures.py``, F and w of ``table1.PRECISIONS``:
 
     forward_s = b P / F, backward_s = 2 forward_s
     bytes_out = b V w, kept_bytes = b K w, tensor_bytes = b A w, routed_bytes likewise
-    param_bytes = grad_bytes = N w, optimiser_bytes = what is left of the training state
+    param_bytes = grad_bytes = N w, optimiser_bytes = the rest of the training state
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
-from slurm_asrpt.profile.head import Head, Provenance
-from slurm_asrpt.profile.library_tools.models import MODELS, Layer, Model
+from slurm_asrpt.profile.header import Head, Provenance
+from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Layer, Model
 from slurm_asrpt.profile.library_tools.table1 import DEVICE, PRECISIONS, Precision, write_files
-from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
 from slurm_asrpt.profile.schema import UNCUT
 
 COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.analytic; change that, not this file."
@@ -28,7 +26,7 @@ COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.analytic; chan
 
 def documents() -> Iterator[UncutFile]:
     """Every model of the library."""
-    for model in (*MODELS, *TODAY):
+    for model in (*TABLE1_MODELS, *RECENT_MODELS):
         yield uncut(model)
 
 
@@ -40,7 +38,7 @@ def uncut(model: Model) -> UncutFile:
 
 
 def _pairs(model: Model) -> Iterator[tuple[Layer, Layer | None]]:
-    """Each layer with the one before it."""
+    """Each layer with the previous one."""
     return zip(model.layers, (None, *model.layers), strict=False)
 
 
@@ -78,7 +76,7 @@ def _provenance(model: Model, precision: Precision) -> Provenance:
 
 
 def write_library(folder: Path) -> int:
-    """Write every model to ``folder``, remove those that are no longer made, and return how many there are."""
+    """Write every model to ``folder``, remove obsolete ones, and return the number written."""
     return write_files(folder, {document.head.name: format_uncut(document, COMMENT) for document in documents()})
 
 

@@ -1,11 +1,12 @@
-"""Measures the library's models (torchmodels.py) on a GPU, one after the other, and writes a profile of each.
+"""Measure the library's models (torch_models.py) on a GPU, one after the other, and write a profile of each.
 
-    python -m slurm_asrpt.profile.library_tools.measured            # all that have none of this GPU yet
+    python -m slurm_asrpt.profile.library_tools.measured            # all without a profile of this GPU
     python -m slurm_asrpt.profile.library_tools.measured bert-large # this one
 
-They stand in the library beside the computed ones, as bert-large-h100. What does not fit is left out, with the reason.
-Small models are measured whole; of the wide ones three like layers, some of them with a part of their mini-batch. How
-much crosses the slices of a layer, and what of it is experts', is computed: one GPU does not show it. Needs torch.
+The profiles are stored in the library beside the computed ones, as bert-large-h100. Models that do not fit are skipped,
+with the reason. Small models are measured completely; of wide ones three like layers, some with a part of their
+mini-batch. The bytes between the slices of a layer, and those of experts, are computed: one GPU does not show them.
+Needs torch.
 """
 
 from __future__ import annotations
@@ -23,20 +24,18 @@ from typing import Any
 import torch
 
 from slurm_asrpt.errors import AsrptError
+from slurm_asrpt.profile.block_timing import MeasureOptions
 from slurm_asrpt.profile.blocks import Block, UncutFile, format_uncut
-from slurm_asrpt.profile.clock import device_name
+from slurm_asrpt.profile.device_clock import device_name
 from slurm_asrpt.profile.library_tools import torch_models
 from slurm_asrpt.profile.library_tools.analytic import uncut
-from slurm_asrpt.profile.library_tools.models import MODELS as TABLE1
-from slurm_asrpt.profile.library_tools.models import Kind, Model
-from slurm_asrpt.profile.library_tools.today import MODELS as TODAY
+from slurm_asrpt.profile.library_tools.architectures import RECENT_MODELS, TABLE1_MODELS, Kind, Model
 from slurm_asrpt.profile.measure import measure
-from slurm_asrpt.profile.rounds import How
 from slurm_asrpt.profile.schema import UNCUT
 
 COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.measured; measure again, do not change this file."
 LIKE = 3
-"""Of the like layers, as in section V-A of the paper."""
+"""Number of like layers to measure, as in section V-A of the paper."""
 
 _COMPUTED = ("tensor_bytes", "expert_bytes", "routed_bytes")
 _PER_SAMPLE = (
@@ -53,8 +52,8 @@ _SMALL_TEXT = {"tokens": 8, "hidden": 64, "heads": 16, "vocabulary": 50}
 
 @dataclass(frozen=True)
 class Plan:
-    """How a model is measured. count: of its like layers, 0: all are measured. parts: of its mini-batch, one of which
-    fits. small: sizes that any machine has memory for, to try this."""
+    """How a model is measured. count: number of its like layers, 0: measure all. parts: of its mini-batch, one of
+    which fits. small: sizes that fit on any machine, for trials."""
 
     make: Callable[..., torch_models.Made]
     count: int = 0
@@ -80,11 +79,11 @@ PLANS = {
 
 
 def measured(model: Model, device: str, repeats: int, small: bool = False) -> UncutFile:
-    """The model's profile on this machine. Raises InputError, also where it does not fit."""
+    """The model's profile on this machine. Raises InputError, also if it does not fit."""
     plan = PLANS[model.key]
     sizes = {"batch": 2} | plan.small if small else {"batch": model.batch // plan.parts}
     images = model.kind is Kind.CONVOLUTIONS
-    how = How(
+    how = MeasureOptions(
         device=device,
         dtype="float32" if images else "bfloat16",
         optimiser="sgd" if images else "adamw",
@@ -100,13 +99,13 @@ def measured(model: Model, device: str, repeats: int, small: bool = False) -> Un
 
 
 def suffix(device: str) -> str:
-    """h100 of NVIDIA H100 80GB HBM3; cpu."""
+    """h100 for NVIDIA H100 80GB HBM3; cpu."""
     found = re.search(r"[A-Za-z]{1,4}[0-9]{1,4}[A-Za-z]*", device_name(device)) if device == "cuda" else None
     return found[0].lower() if found else device
 
 
 def completed(found: UncutFile, model: Model, parts: int) -> UncutFile:
-    """Of the whole mini-batch, with the model's name, and with what is computed."""
+    """Scale to the whole mini-batch, and add the model's name and the computed figures."""
     computed = {block.name: block for block in uncut(model).blocks}
     blocks = tuple(_whole(block, computed.get(block.name), parts) for block in found.blocks)
     old = found.head.provenance
@@ -125,17 +124,17 @@ def _whole(block: Block, computed: Block | None, parts: int) -> Block:
 
 
 def write(model: Model, folder: Path, options: argparse.Namespace) -> str:
-    """Measures and writes one; what became of it."""
+    """Measure and write one model; returns the outcome as text."""
     path = folder / f"{model.key}-{suffix(options.device)}.toml"
     if path.exists() and model.key not in options.models:
-        return f"is there already: {path}"
+        return f"exists already: {path}"
     began = time.monotonic()
     try:
         found = measured(model, options.device, options.repeats, options.small)
     except AsrptError as error:
-        return f"left out: {error}"
-    except Exception as error:  # whatever it is, the others are measured
-        return f"left out: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return f"skipped: {error}"
+    except Exception as error:  # on any error, go on with the other models
+        return f"skipped: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     path.write_text(format_uncut(found, COMMENT), encoding="utf-8")
     blocks = f"{found.seconds * 1e3:.1f} ms"
     whole = f" of {found.iteration_s * 1e3:.1f} ms" if found.iteration_s else ""
@@ -145,21 +144,26 @@ def write(model: Model, folder: Path, options: argparse.Namespace) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help="measured again if it is there; else all that are not"
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="measure again, even if its profile exists; default: all without a profile",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="else the library")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="default: the library")
     parser.add_argument("--repeats", type=int, default=10, metavar="N")
-    parser.add_argument("--small", action="store_true", help="in sizes for any machine, to try this; needs --into")
+    parser.add_argument(
+        "--small", action="store_true", help="use sizes that fit on any machine, for trials; needs --into"
+    )
     options = parser.parse_args()
-    known = {model.key: model for model in (*TABLE1, *TODAY)}
+    known = {model.key: model for model in (*TABLE1_MODELS, *RECENT_MODELS)}
     if unknown := set(options.models) - set(known):
-        parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
+        parser.error(f"{', '.join(sorted(unknown))}: unknown; valid models: {', '.join(known)}")
     if options.small and not options.into:
-        parser.error("--small: its figures are none for the library; name a folder with --into")
+        parser.error("--small: its figures must not go to the library; specify a folder with --into")
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu --small tries it without")
-    torch.set_float32_matmul_precision("high")  # TF32, as convolutions have it by default
+    torch.set_float32_matmul_precision("high")  # TF32, the default of convolutions
     for key in options.models or known:
         print(f"{key}: {write(known[key], options.into or UNCUT, options)}", flush=True)
         gc.collect()

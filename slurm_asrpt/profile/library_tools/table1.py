@@ -1,10 +1,10 @@
-"""Writes the profile library: the nine models of the paper's Table I in several parallel configurations.
+"""Write the profile library: the nine models of the paper's Table I in several parallel configurations.
 
-Run ``python -m slurm_asrpt.profile.library_tools.table1`` after a change here or in ``models.py``. All figures are
-analytic, with P FLOPs per sample, a mini-batch of b samples and k replicas of a stage that share it:
+Run ``python -m slurm_asrpt.profile.library_tools.table1`` after a change here or in ``architectures.py``. All figures
+are analytic, with P FLOPs per sample, a mini-batch of b samples and k replicas of a stage that share it:
 
     forward_s   = b P / (k F)     F: assumed effective FLOP/s, see PRECISIONS
-    backward_s  = 2 forward_s     two products (input and weight gradients) for each one forward; no recomputation
+    backward_s  = 2 forward_s     two products (input and weight gradients) per forward product; no recomputation
     bytes_out   = b V w / k       V: values per sample at the cut, w: bytes per value; bytes_in likewise
     param_bytes = N w             N: trainable parameters, so h is what an all-reduce of gradients moves
 """
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.profile.cut import balanced_ends
-from slurm_asrpt.profile.head import MEASURED, Head, Provenance
-from slurm_asrpt.profile.library_tools.models import MODELS, Kind, Layer, Model
+from slurm_asrpt.profile.header import MEASURED, Head, Provenance
+from slurm_asrpt.profile.library_tools.architectures import TABLE1_MODELS, Kind, Layer, Model
 from slurm_asrpt.profile.schema import LIBRARY, ProfileFile, format_profile
 
 DEVICE = "NVIDIA A100 80 GB (assumed, not measured)"
 
-# 80 GB less 10 GB left for activations, which the check below does not count.
+# 80 GB minus 10 GB for activations, which the check below does not count.
 STATE_BYTES_PER_GPU = 70e9
 
 COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.table1; change that, not this file."
@@ -34,8 +34,8 @@ COMMENT = "Written by python -m slurm_asrpt.profile.library_tools.table1; change
 class Precision:
     """How a kind of model is trained.
 
-    flops_per_s: effective FLOP/s of one GPU. value_bytes: of an activation, parameter or gradient on the wire.
-    state_bytes: per parameter, kept on the GPU (weights, gradients, optimiser).
+    flops_per_s: effective FLOP/s of one GPU. value_bytes: of an activation, parameter or gradient in transit.
+    state_bytes: per parameter, kept on the GPU (weights, gradients, optimizer).
     """
 
     name: str
@@ -99,13 +99,13 @@ PLANS: dict[str, Sequence[Plan]] = {
 
 def documents() -> Iterator[ProfileFile]:
     """Every profile of the library."""
-    for model in MODELS:
+    for model in TABLE1_MODELS:
         for plan in PLANS[model.key]:
             yield build(model, plan)
 
 
 def build(model: Model, plan: Plan) -> ProfileFile:
-    """The profile of ``model`` under ``plan``. Raises ValueError where it cannot be trained so."""
+    """The profile of ``model`` under ``plan``. Raises ValueError if it cannot be trained so."""
     precision = OFFLOADED if plan.offload else PRECISIONS[model.kind]
     ends = plan.ends or balanced_ends(tuple(layer.flops for layer in model.layers), plan.replicas)
     starts = (0, *ends[:-1])
@@ -163,12 +163,13 @@ def _provenance(model: Model, precision: Precision, ends: Sequence[int]) -> Prov
 
 
 def write_library(folder: Path) -> int:
-    """Write every profile to ``folder``, remove profiles that are no longer made, and return how many there are."""
+    """Write every profile to ``folder``, remove obsolete ones, and return the number written."""
     return write_files(folder, {d.profile.name: format_profile(d, COMMENT) for d in documents()})
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> int:
-    """Write these profiles by name, remove all others of ``folder`` that are not measured; how many were written."""
+    """Write these profiles by name, remove all others of ``folder`` that are not measured; returns the number
+    written."""
     made = {f"{name}.toml": text for name, text in texts.items()}
     for name, text in made.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The library's models in torch, a child module for each layer of their tables (models.py, today.py). Needs torch.
+"""The library's models in torch, with one child module per layer of ``architectures.py``. Needs torch.
 
-Random weights, random batches: they are there to be measured. Each is a factory for asrpt-profile run:
+Random weights and batches, for measurements only. Each is a factory for asrpt-profile run:
 
     asrpt-profile run slurm_asrpt.profile.library_tools.torch_models:resnet152 --device cuda
 
-A mixture's experts get equally many tokens each, as the tables have it. Dropout is left out.
+The experts of a mixture get equal numbers of tokens, as in the tables. Dropout is omitted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Named = Iterator[tuple[str, nn.Module]]
 
 
 class CrossEntropy:
-    """Of scores (... x classes). What is wanted goes to their device once: a copy from the host makes the host wait."""
+    """Cross entropy of scores (... x classes). The targets are copied to the device once: a copy would make the
+    host wait."""
 
     def __init__(self, wanted: Any) -> None:
         self.wanted = wanted
@@ -51,7 +52,7 @@ class CrossEntropy:
 
 
 class Part(nn.Module):
-    """Modules one after the other that are measured together."""
+    """A sequence of modules that are measured together."""
 
     def __init__(self, *inside: nn.Module) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ def _vgg19(size: int) -> Named:
 
 
 def _conv(channels: int, out: int, kernel: int | tuple[int, int], relu: bool = True, **how: Any) -> list[nn.Module]:
-    """A convolution, batch norm after it."""
+    """A convolution, followed by batch norm."""
     last = [nn.ReLU(inplace=True)] if relu else []
     return [nn.Conv2d(channels, out, kernel, bias=False, **how), nn.BatchNorm2d(out), *last]
 
@@ -121,7 +122,7 @@ def _resnet152() -> Named:
 
 
 class _Branches(nn.Module):
-    """Branches side by side, their channels one after the other; one may fork into two at its end."""
+    """Parallel branches whose channels are concatenated; a branch may fork into two at its end."""
 
     def __init__(self, *branches: nn.Module | tuple[nn.Module, nn.Module, nn.Module]) -> None:
         super().__init__()
@@ -224,7 +225,7 @@ def _spans(
     hidden: int,
     count: int,
 ) -> Made:
-    """Where an answer begins and ends, of all tokens."""
+    """Start and end of an answer among all tokens."""
 
     def parts() -> Named:
         yield "embedding", embedding
@@ -304,7 +305,7 @@ def llama(
     tokens: int = 4096,
     vocabulary: int = 128256,
 ) -> Made:
-    """Eight key-value heads, rotated positions, a gated feed-forward."""
+    """Eight key-value heads, rotary positions, a gated feed-forward."""
 
     def parts() -> Named:
         yield "embedding", Embedding(vocabulary, hidden)

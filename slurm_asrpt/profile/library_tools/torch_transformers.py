@@ -1,4 +1,4 @@
-"""The layers of the library's transformers in torch: as torchmodels.py puts them together. Needs torch."""
+"""Transformer layers in torch, which torch_models.py combines into models. Needs torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _attend(q: Any, k: Any, v: Any, heads: int, causal: bool = False, mask: Any 
 
 
 class Embedding(nn.Module):
-    """Of tokens, and of their places and kinds where there are such."""
+    """Embedding of tokens, and optionally of positions and kinds."""
 
     def __init__(self, vocabulary: int, hidden: int, positions: int = 0, kinds: int = 0, norm: bool = False) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def _feed(hidden: int) -> nn.Module:
 
 
 class DecoderLayer(nn.Module):
-    """Norms before attention and feed-forward: GPT's, and ViT's where it is not causal."""
+    """Norms before attention and feed-forward: GPT's, and ViT's if not causal."""
 
     def __init__(self, hidden: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class BertLayer(nn.Module):
 
 
 class XlnetLayer(nn.Module):
-    """As BERT's, with scores for relative places from a fifth matrix."""
+    """As BERT's, with scores for relative positions from a fifth matrix."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class XlnetLayer(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """Scores of each token for being the first and the last one of an answer."""
+    """Scores of each token as the first and the last one of an answer."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class SpanHead(nn.Module):
 
 
 class WordHead(nn.Module):
-    """Scores of all words, with the embedding's matrix. norm: before it, None: none."""
+    """Scores of all words, with the embedding's matrix. norm: applied before it; None: none."""
 
     def __init__(self, embedding: Embedding, norm: nn.Module | None) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class T5Encoder(nn.Module):
 
 
 class T5Decoder(T5Encoder):
-    """Takes and gives (its tokens, the encoder's output); the first one takes the latter for both."""
+    """Takes and returns (its tokens, the encoder's output); the first decoder uses its input for both."""
 
     def __init__(self, hidden: int, heads: int, feed: int) -> None:
         super().__init__(hidden, heads, feed)
@@ -176,7 +176,7 @@ class Gated(nn.Module):
 
 
 class Experts(nn.Module):
-    """Two of eight for each token. Each expert gets equally many, so that the host need not ask how many."""
+    """Two of eight for each token. All experts get the same number of tokens, so that the host need not query it."""
 
     def __init__(self, hidden: int, feed: int, experts: int = 8, chosen: int = 2) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Experts(nn.Module):
 
 
 class LlamaLayer(nn.Module):
-    """Grouped queries (``pairs`` key-value heads), rotated positions; ``feed``: its feed-forward."""
+    """Grouped queries (``pairs`` key-value heads), rotary positions; ``feed``: its feed-forward."""
 
     def __init__(self, hidden: int, heads: int, pairs: int, tokens: int, feed: nn.Module) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class LlamaHead(nn.Module):
 
 
 class Patches(nn.Module):
-    """Of 16 x 16 pixels, with a token for the class in front."""
+    """Patches of 16 x 16 pixels, with a class token in front."""
 
     def __init__(self, hidden: int, size: int) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class Patches(nn.Module):
 
 
 class Pooled(nn.Module):
-    """The last norm, and the classes of the first token."""
+    """The last norm, and class scores of the first token."""
 
     def __init__(self, hidden: int, classes: int) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.metrics import bounds
 from slurm_asrpt.sim.scenario import parse_types
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 from tests.benches.gated import Bench, job
 
 TALKS = JobProfile("talks", (Stage(2, 0.05, 0.05, bytes_in=0, param_bytes=3e11),))  # 0.1 s of its 1.1 s are computing

@@ -89,7 +89,7 @@ def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path
         history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
     daemon = make_daemon()
     daemon.run(once=True)
-    assert 800 < daemon.scheduler.parts.misses.around(7, 80, 100, 120)[1] <= 900 + 1e-6
+    assert 800 < daemon.scheduler.parts.misses.adjusted(7, 80, 100, 120)[1] <= 900 + 1e-6
 
 
 def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
@@ -101,7 +101,7 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
         daemon.recorder.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
         daemon._tend_history(now + 3600 * hour)
         assert daemon.recorder.history.count("1", ()) == left
-    monkeypatch.setattr(loop, "tend", fails)
+    monkeypatch.setattr(loop, "prune", fails)
     daemon._tend_history(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text
 
@@ -291,7 +291,7 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
     assert profiles.get("vgg19-dp4", 4).name == "vgg19-dp4"
     for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
         assert profiles.get(name, 4).name == UNPROFILED
-        assert "is no profile name" in profiles.problems[name]
+        assert "is not a valid profile name" in profiles.problems[name]
 
 
 def test_a_clean_stop_ends_the_hooks_leases(make_daemon):

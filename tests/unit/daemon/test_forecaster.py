@@ -12,9 +12,9 @@ from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import with_room
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.forecast.calibration import Calibration, calibration
-from slurm_asrpt.forecast.conformal import PROOF, Margins, Miss, Start
+from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal, StartInterval
 from slurm_asrpt.forecast.sampling import UNKNOWN_S
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Running, from_json
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Running, from_json
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.status.document import withdrawn_after
@@ -98,7 +98,7 @@ def waiting(watched):
     return job_id
 
 
-PROVEN = Margins(PROOF * (Miss(0.0, 0.0, 0.0),))
+PROVEN = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
 """So many starts as were foretold: there may be upper ends."""
 
 
@@ -224,7 +224,7 @@ def test_what_was_said_survives_a_restart(watched, waiting):
     watched.start()
     watched.cycle()
     assert watched.bench.job(waiting).forecast == said
-    assert watched.row(waiting).start_unknown == f"none yet; the first {MOST_JOBS} in line get one"
+    assert watched.row(waiting).start_unknown == f"none yet; the first {MAX_JOBS} in line get one"
 
 
 def test_a_process_that_fails_or_hangs_is_told_and_tried_again(watched, works, waiting, caplog):
@@ -322,7 +322,7 @@ def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):
         watched.cycle(EVERY_S)
     margins = watched.works.snapshots[-1].margins
     published = from_json((watched.bench.settings.paths.run / PUBLISHED).read_bytes()).margins
-    assert margins == Margins()
+    assert margins == StartConformal()
     assert [miss.waits for miss in published.waiting] == [True]
     assert published.waiting[0].latest > 3
 
@@ -341,8 +341,11 @@ def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     watched.cycle()
     watched.cycle()
     margins = watched.bench.scheduler.parts.margins
-    simulated, told = Start(begin + 80, begin + 100, begin + 120), Start(begin + 80, begin + 100, math.inf)
-    assert margins == Margins().judged(simulated, told, made, watched.bench.job(waiting).record.start_time)
+    simulated, told = (
+        StartInterval(begin + 80, begin + 100, begin + 120),
+        StartInterval(begin + 80, begin + 100, math.inf),
+    )
+    assert margins == StartConformal().updated(simulated, told, made, watched.bench.job(waiting).record.start_time)
     assert margins.misses
     watched.bench.restart()
     watched.start()

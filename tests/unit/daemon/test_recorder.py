@@ -11,7 +11,7 @@ from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.history import store as module
 from slurm_asrpt.history.store import HistoryError, Origin, Run, Source
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.predict.conformal import Misses
+from slurm_asrpt.predict.conformal import RunConformal
 from tests.benches.fake_slurm import GROUP
 
 
@@ -206,6 +206,6 @@ def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
     assert told[-1][0] <= 100
     assert 380 < told[-1][1] < 420
     assert bench.runs()["1"].predicted_high == 120, "the history keeps what the tag said: from it they are made anew"
-    assert Misses.of_history(bench.history, bench.slurm.now).around(1001, 80, 100, 120) == pytest.approx(
-        bench.scheduler.parts.misses.around(1001, 80, 100, 120)
+    assert RunConformal.of_history(bench.history, bench.slurm.now).adjusted(1001, 80, 100, 120) == pytest.approx(
+        bench.scheduler.parts.misses.adjusted(1001, 80, 100, 120)
     )

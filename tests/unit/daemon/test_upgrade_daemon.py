@@ -19,7 +19,7 @@ from slurm_asrpt.daemon.store import SCHEMA
 from slurm_asrpt.daemon.tracked import Place, Service
 from slurm_asrpt.history.store import History, Source
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.predict.model import active_name
+from slurm_asrpt.predict.model_store import active_name
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from tests.benches.daemon import make_settings
 from tests.benches.fake_slurm import GROUP, FakeSlurm

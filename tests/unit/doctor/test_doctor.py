@@ -16,7 +16,7 @@ from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.hook.hook_conf import write_hook_conf
-from slurm_asrpt.predict.model import active_name
+from slurm_asrpt.predict.model_store import active_name
 from slurm_asrpt.predict.retrain import models_folder, retrain
 from slurm_asrpt.predict.validation import Drift, drift
 from slurm_asrpt.status.document import Status, write_status
@@ -137,7 +137,7 @@ def test_an_asrptd_that_hangs_is_found_before_its_heartbeat_runs_out(healthy: Se
 def test_a_model_that_others_can_write_is_not_made_anew_but_shut(healthy: Settings) -> None:
     models_folder(healthy).chmod(0o777)
     [found] = [finding for finding in examine(healthy, NOW, None) if finding.check == "model"]
-    assert (found.state, found.remedy) == (State.FAILURE, "mend its owner and mode")
+    assert (found.state, found.remedy) == (State.FAILURE, "fix its owner and mode")
     assert "others can write" in found.text
     models_folder(healthy).chmod(0o700)
     assert states(healthy)["model"] is State.OK

@@ -18,17 +18,17 @@ from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.forecaster import Process
 from slurm_asrpt.forecast.__main__ import SLICE_S, paced
-from slurm_asrpt.forecast.conformal import KEPT, LIKE, PROOF, Margins, Miss, Start
+from slurm_asrpt.forecast.conformal import KEPT, MIN_STARTS, NEIGHBORS, ConformityScore, StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import forecast
-from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span, Spans, left
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, LogNormals, Quantiles, remaining_length
 from slurm_asrpt.forecast.snapshot import Running, Snapshot, Waiting, from_json, to_json
-from slurm_asrpt.forecast.survival import LEAST, usual
+from slurm_asrpt.forecast.survival import MIN_ENDED, typical_run_time
 
 FABRIC = Fabric(1.25e9, 300e9)
 NODES = (Node("n1", 2), Node("n2", 2, 1))
 NOW = 1000.0
 FACTOR = st.floats(1.1, 20)
-SPANS = st.builds(lambda m, low, high: Span(m / low, m, m * high), st.floats(10, 1e6), FACTOR, FACTOR)
+SPANS = st.builds(lambda m, low, high: Quantiles(m / low, m, m * high), st.floats(10, 1e6), FACTOR, FACTOR)
 
 
 def job(number: int, gpus: int = 2, seconds: float = 100.0, submit: float = 0.0) -> Job:
@@ -37,7 +37,7 @@ def job(number: int, gpus: int = 2, seconds: float = 100.0, submit: float = 0.0)
 
 def waiting(number: int, seconds: float = 100.0, spread: float = 2.0, submit: float = 0.0, **fields: float) -> Waiting:
     each = replace(job(number, seconds=seconds, submit=submit), **fields)
-    return Waiting(each, Span(seconds / spread, seconds, seconds * spread))
+    return Waiting(each, Quantiles(seconds / spread, seconds, seconds * spread))
 
 
 def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object) -> Snapshot:
@@ -47,7 +47,7 @@ def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object
     for each in queue:
         brain.submitted(each.job, NOW)
     running = tuple(
-        Running(JobId(f"90{n}"), {node.name: 2}, Request(), 0.0, Span(50.0, 100.0, 200.0), math.inf)
+        Running(JobId(f"90{n}"), {node.name: 2}, Request(), 0.0, Quantiles(50.0, 100.0, 200.0), math.inf)
         for n, node in enumerate(NODES)
     )
     free = {node.name: 0 for node in NODES}
@@ -57,26 +57,26 @@ def snapshot(queue: list[Waiting], policy: str = "asrpt-gated", **fields: object
 
 
 @given(SPANS, st.integers(0, 2**32 - 1))
-def test_draws_meet_their_interval(span: Span, seed: int) -> None:
-    drawn = Spans([span] * 2000).draw(np.random.default_rng(seed))
+def test_draws_meet_their_interval(span: Quantiles, seed: int) -> None:
+    drawn = LogNormals([span] * 2000).draw(np.random.default_rng(seed))
     for share, bound in ((0.1, span.low), (0.5, span.middle), (0.9, span.high)):
         assert abs(float((drawn <= bound).mean()) - share) < 0.05
 
 
 @given(SPANS, st.floats(0, 1e7), st.floats(0.01, 0.98))
-def test_what_is_left_falls_with_the_chance(span: Span, ran: float, chance: float) -> None:
-    assert left(span, ran, chance) >= left(span, ran, chance + 0.01) >= 0
-    assert math.isfinite(left(span, ran, chance))
+def test_what_is_left_falls_with_the_chance(span: Quantiles, ran: float, chance: float) -> None:
+    assert remaining_length(span, ran, chance) >= remaining_length(span, ran, chance + 0.01) >= 0
+    assert math.isfinite(remaining_length(span, ran, chance))
 
 
 @given(SPANS)
-def test_at_the_beginning_all_is_left(span: Span) -> None:
-    found = [left(span, 0.0, chance) for chance in (0.9, 0.5, 0.1)]
+def test_at_the_beginning_all_is_left(span: Quantiles) -> None:
+    found = [remaining_length(span, 0.0, chance) for chance in (0.9, 0.5, 0.1)]
     assert found == pytest.approx([span.low, span.middle, span.high], rel=1e-6)
 
 
 def test_a_job_that_outlives_its_interval_goes_on_for_long() -> None:
-    assert left(Span(90.0, 100.0, 110.0), 1e6, 0.5) > 1e5
+    assert remaining_length(Quantiles(90.0, 100.0, 110.0), 1e6, 0.5) > 1e5
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -92,7 +92,7 @@ def test_estimates_are_ordered_and_lie_ahead_under_every_policy(policy: str) -> 
 def test_the_first_in_line_starts_when_a_job_ends() -> None:
     full = snapshot([waiting(1)])
     found = forecast(full, 1, samples=399)[JobId("1")]
-    lengths = Spans([run.span for run in full.running])
+    lengths = LogNormals([run.span for run in full.running])
     ends = [lengths.draw(np.random.default_rng(seed)).max() for seed in range(2000)]
     # asrpt-gated reserves one of the two servers, so it is between the first and the last end
     assert NOW + 30 < found.earliest < found.latest < NOW + float(np.quantile(ends, 0.95))
@@ -154,7 +154,7 @@ def test_a_forecast_ends_where_nobody_waits_for_it() -> None:
     assert json.loads(told(os.getpid()).stdout)["starts"]
     orphan = told(os.getppid())
     assert (orphan.returncode, orphan.stdout) == (1, b"")
-    assert b"nobody waits" in orphan.stderr
+    assert b"is gone" in orphan.stderr
 
 
 def test_where_the_machine_is_slow_a_forecast_does_not_rest_as_well() -> None:
@@ -202,74 +202,76 @@ def test_a_process_that_fails_says_why() -> None:
 
 
 def test_margins_bring_wrong_intervals_to_one_in_ten_on_either_side() -> None:
-    rng, margins, beyond = np.random.default_rng(0), Margins(), []
+    rng, margins, beyond = np.random.default_rng(0), StartConformal(), []
     for wait in rng.lognormal(math.log(300), 1.0, 3000).tolist():  # far wider, and later, than is foretold
-        simulated = Start(190.0, 200.0, 210.0)
-        shown = margins.around(simulated, 100.0)
+        simulated = StartInterval(190.0, 200.0, 210.0)
+        shown = margins.adjusted(simulated, 100.0)
         beyond.append((100 + wait < shown.earliest, 100 + wait > shown.latest))
-        margins = margins.judged(simulated, shown, 100.0, 100 + wait)
+        margins = margins.updated(simulated, shown, 100.0, 100 + wait)
     assert np.mean(beyond[1000:], axis=0) == pytest.approx([0.1, 0.1], abs=0.02)
 
 
 def test_an_interval_without_an_end_teaches_nothing_of_the_end() -> None:
-    start = Start(100.0, 200.0, math.inf)
-    margins = Margins().judged(start, start, 0.0, 300.0)
-    assert margins.low > Margins().low
-    assert margins.high == Margins().high
+    start = StartInterval(100.0, 200.0, math.inf)
+    margins = StartConformal().updated(start, start, 0.0, 300.0)
+    assert margins.low > StartConformal().low
+    assert margins.high == StartConformal().high
     assert margins.misses[0].latest is None
 
 
-MISSES = st.lists(st.builds(Miss, *[st.floats(-5, 5)] * 3), max_size=60)
+MISSES = st.lists(st.builds(ConformityScore, *[st.floats(-5, 5)] * 3), max_size=60)
 
 
 @given(MISSES, st.floats(0, 1), st.floats(0, 1), st.floats(1, 1e6), FACTOR, FACTOR)
 def test_margins_keep_the_order(
-    misses: list[Miss], down: float, up: float, wait: float, low: float, high: float
+    misses: list[ConformityScore], down: float, up: float, wait: float, low: float, high: float
 ) -> None:
-    start, margins = Start(wait / low, wait, wait * high), Margins(tuple(misses), down, up)
-    moved = margins.around(start, 0.0)
+    start, margins = StartInterval(wait / low, wait, wait * high), StartConformal(tuple(misses), down, up)
+    moved = margins.adjusted(start, 0.0)
     assert 0 < moved.earliest <= moved.median <= moved.latest
-    assert (moved.latest < math.inf) == (len(misses) >= PROOF)
-    assert margins.around(Start(wait, math.inf, math.inf), 0.0).latest == math.inf
+    assert (moved.latest < math.inf) == (len(misses) >= MIN_STARTS)
+    assert margins.adjusted(StartInterval(wait, math.inf, math.inf), 0.0).latest == math.inf
 
 
 def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
     """A wait is an hour and a second in turn of what was said: as many starts as are remembered later, none is left."""
-    margins = Margins()
+    margins = StartConformal()
     for factor in [50.0] * 200 + [1.0] * (KEPT + 20):
-        simulated = Start(90.0, 100.0, 110.0)
-        margins = margins.judged(simulated, margins.around(simulated, 0.0), 0.0, 100.0 * factor)
-    assert margins.around(simulated, 0.0).latest < 120.0
+        simulated = StartInterval(90.0, 100.0, 110.0)
+        margins = margins.updated(simulated, margins.adjusted(simulated, 0.0), 0.0, 100.0 * factor)
+    assert margins.adjusted(simulated, 0.0).latest < 120.0
 
 
 def test_before_enough_have_started_there_is_no_upper_end() -> None:
     """Nine tell how far nine in ten come late; those who wait do not. The lower end is told at once."""
-    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
-    for _ in range(PROOF):
-        shown = margins.at(9.0, [(simulated, 0.0)] * LIKE).around(simulated, 0.0)
+    simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
+    for _ in range(MIN_STARTS):
+        shown = margins.with_waiting(9.0, [(simulated, 0.0)] * NEIGHBORS).adjusted(simulated, 0.0)
         assert (shown.earliest, shown.latest) == (pytest.approx(90.0), math.inf)
-        margins = margins.judged(simulated, simulated, 0.0, 100.0)
-    assert margins.around(simulated, 0.0).latest < math.inf
+        margins = margins.updated(simulated, simulated, 0.0, 100.0)
+    assert margins.adjusted(simulated, 0.0).latest < math.inf
 
 
 def test_those_who_still_wait_beyond_what_was_said_leave_no_upper_end() -> None:
     """Ten of those that were told the same began as foretold; the others have waited ten times as long by now."""
-    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
     for _ in range(10):
-        margins = margins.judged(simulated, simulated, 0.0, 100.0)
-    assert margins.around(simulated, 0.0).latest < math.inf
-    assert margins.at(50.0, [(simulated, 0.0)] * 3).around(simulated, 0.0).latest < math.inf  # that may yet come true
-    later = margins.at(1000.0, [(simulated, 0.0)] * 3).around(simulated, 0.0)
+        margins = margins.updated(simulated, simulated, 0.0, 100.0)
+    assert margins.adjusted(simulated, 0.0).latest < math.inf
+    assert (
+        margins.with_waiting(50.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0).latest < math.inf
+    )  # that may yet come true
+    later = margins.with_waiting(1000.0, [(simulated, 0.0)] * 3).adjusted(simulated, 0.0)
     assert later.latest == math.inf
-    assert later.earliest == pytest.approx(margins.around(simulated, 0.0).earliest)
+    assert later.earliest == pytest.approx(margins.adjusted(simulated, 0.0).earliest)
 
 
 def test_long_waits_teach_nothing_of_short_ones() -> None:
-    short, long, margins = Start(9.0, 10.0, 11.0), Start(9e4, 1e5, 1.1e5), Margins()
-    for _ in range(LIKE):
-        margins = margins.judged(short, short, 0.0, 10.0).judged(long, long, 0.0, 5e5)
-    assert margins.around(short, 0.0).latest < 12.0
-    assert margins.around(long, 0.0).latest > 4e5
+    short, long, margins = StartInterval(9.0, 10.0, 11.0), StartInterval(9e4, 1e5, 1.1e5), StartConformal()
+    for _ in range(NEIGHBORS):
+        margins = margins.updated(short, short, 0.0, 10.0).updated(long, long, 0.0, 5e5)
+    assert margins.adjusted(short, 0.0).latest < 12.0
+    assert margins.adjusted(long, 0.0).latest > 4e5
 
 
 def test_gpus_rest_between_two_jobs() -> None:
@@ -281,20 +283,20 @@ def test_gpus_rest_between_two_jobs() -> None:
 
 
 def test_many_starts_that_become_known_at_once_move_no_end_beyond_what_was_missed() -> None:
-    simulated, margins = Start(90.0, 100.0, 110.0), Margins()
+    simulated, margins = StartInterval(90.0, 100.0, 110.0), StartConformal()
     for _ in range(300):
-        margins = margins.judged(simulated, simulated, 0.0, 220.0)
-    assert margins.around(simulated, 0.0).latest <= 220.0 + 1e-6
+        margins = margins.updated(simulated, simulated, 0.0, 220.0)
+    assert margins.adjusted(simulated, 0.0).latest <= 220.0 + 1e-6
 
 
-@given(st.lists(st.floats(1, 1e6), min_size=LEAST, max_size=80))
+@given(st.lists(st.floats(1, 1e6), min_size=MIN_ENDED, max_size=80))
 def test_what_is_usual_lies_among_what_was(runs: list[float]) -> None:
-    found = usual(runs, [])
+    found = typical_run_time(runs, [])
     assert min(runs) <= found.low <= found.middle <= found.high <= max(runs)
     assert found.middle == sorted(runs)[(len(runs) - 1) // 2]
 
 
 def test_those_that_go_on_count_as_long_ones() -> None:
     ended = [float(n) for n in range(1, 21)]
-    assert usual(ended, [50.0] * 10).middle > usual(ended, []).middle
-    assert usual(ended, [50.0] * 100) == usual(ended[: LEAST - 1], []) == UNKNOWN_S
+    assert typical_run_time(ended, [50.0] * 10).middle > typical_run_time(ended, []).middle
+    assert typical_run_time(ended, [50.0] * 100) == typical_run_time(ended[: MIN_ENDED - 1], []) == UNKNOWN_S

@@ -20,12 +20,12 @@ from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import make_snapshot
 from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.forecast.arrays import MOST_TASKS, Following, Rest
-from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, SAMPLES, forecast
+from slurm_asrpt.forecast.arrays import MAX_TASKS, PendingTasks, TaskFeed
+from slurm_asrpt.forecast.estimate import MIN_SAMPLES, SAMPLES, forecast
 from slurm_asrpt.forecast.replay import Replay
-from slurm_asrpt.forecast.sampling import ALIKE, Luck, Span, tasks_in
-from slurm_asrpt.forecast.snapshot import MOST_JOBS, PUBLISHED, Snapshot, Waiting, from_json, to_json
-from slurm_asrpt.forecast.what_if import submitted_now
+from slurm_asrpt.forecast.sampling import TASK_CORRELATION, Quantiles, Sampler, array_tasks
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting, from_json, to_json
+from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
 from tests.unit.daemon.test_forecaster import Works
@@ -50,17 +50,17 @@ def with_array(
     policy: str = "asrpt-gated",
 ) -> Snapshot:
     """Array 5, of which as many tasks wait as jobs as may, and others."""
-    span = Span(seconds / 2, seconds, seconds * 2)
+    span = Quantiles(seconds / 2, seconds, seconds * 2)
     ahead = min(tasks, AHEAD, most or AHEAD)
     jobs = [Waiting(task(number, seconds, gpus), span) for number in range(ahead)]
-    rest = Rest(replace(task(0, seconds, gpus), id=JobId("5")), span, ((ahead, tasks, 1),), ahead, 0, most)
+    rest = PendingTasks(replace(task(0, seconds, gpus), id=JobId("5")), span, ((ahead, tasks, 1),), ahead, 0, most)
     return snapshot([*jobs, *others], policy, arrays=(rest,) if tasks > ahead else ())
 
 
 def played(full: Snapshot, lengths: Mapping[str, float], asked: list[JobId]) -> dict[JobId, float]:
     """Starts in the future in which each task lasts 100 s, and jobs as ``lengths`` says."""
     iterations = {each.job.id: lengths.get(each.job.id, 100.0) for each in full.waiting}
-    following = Following(full.arrays, lambda rest: repeat(100.0))
+    following = TaskFeed(full.arrays, lambda rest: repeat(100.0))
     return Replay(full, [50.0] * len(full.running), iterations, iter(()), asked, following).until(math.inf)
 
 
@@ -86,7 +86,7 @@ def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
     asked = [each.job.id for each in queue] + [task(tasks - 1).id]
     lengths = {str(each.job.id): seconds for each, seconds in zip(queue, others, strict=True)}
-    span = Span(50.0, 100.0, 200.0)
+    span = Quantiles(50.0, 100.0, 200.0)
     every = [Waiting(task(number), span) for number in range(tasks)]
     assert played(with_array(tasks, queue), lengths, asked) == played(snapshot([*every, *queue]), lengths, asked)
 
@@ -118,7 +118,7 @@ def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Snapshot, "make_policy", counting)
     found = forecast(full, 0, horizon_s=1e9)
-    assert set(submitted.values()) == {MOST_TASKS}
+    assert set(submitted.values()) == {MAX_TASKS}
     assert len(submitted) == SAMPLES
     assert JobId("1") not in found
     assert found[JobId("2")].latest < NOW + 1000
@@ -128,7 +128,7 @@ def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_the_next_and_the_last_task_are_told(policy: str) -> None:
-    found = forecast(with_array(12, [waiting(1)], most=4, policy=policy), 0, LEAST_SAMPLES)
+    found = forecast(with_array(12, [waiting(1)], most=4, policy=policy), 0, MIN_SAMPLES)
     before, following, last = found[JobId("5_3")], found[JobId("5")], found[JobId("5_11")]
     assert before.median <= following.median < last.median
     assert before.latest <= following.latest < last.latest
@@ -150,7 +150,7 @@ def test_a_newcomer_starts_behind_a_long_array() -> None:
     long = job(0, 2, 5000.0)
 
     def start(tasks: int) -> float:
-        found = submitted_now(with_array(tasks, []), long, lambda alpha: Span(4000.0, 5000.0, 6000.0)).start
+        found = simulate_submission(with_array(tasks, []), long, lambda alpha: Quantiles(4000.0, 5000.0, 6000.0)).start
         assert found is not None
         return found.median
 
@@ -159,18 +159,21 @@ def test_a_newcomer_starts_behind_a_long_array() -> None:
 
 def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_interval() -> None:
     ids = [JobId(name) for name in ("5_0", "5_1", "6_0", "7")]
-    tasks = tasks_in(ids)
-    drawn = np.array([Luck(np.random.default_rng(seed)).normals(4, tasks) for seed in range(4000)])
+    tasks = array_tasks(ids)
+    drawn = np.array([Sampler(np.random.default_rng(seed)).normals(4, tasks) for seed in range(4000)])
     assert drawn.std(axis=0) == pytest.approx(1.0, abs=0.05)
     alike = np.corrcoef(drawn.T)
-    assert alike[0, 1] == pytest.approx(ALIKE, abs=0.05)
+    assert alike[0, 1] == pytest.approx(TASK_CORRELATION, abs=0.05)
     assert abs(alike[np.triu_indices(4, 1)][1:]).max() < 0.05
-    chances = np.array([Luck(np.random.default_rng(seed)).chances(4, tasks) for seed in range(4000)])
+    chances = np.array([Sampler(np.random.default_rng(seed)).survival_probabilities(4, tasks) for seed in range(4000)])
     assert ((chances > 0) & (chances <= 1)).all()
     assert chances.mean(axis=0) == pytest.approx(0.5, abs=0.03)
     assert np.corrcoef(chances.T)[0, 1] > 0.5
-    late = Luck(np.random.default_rng(1))  # who waits and who is to come share what they have in common
-    assert np.corrcoef(late.normals(2, ((0, "5"), (1, "6"))), [late.of_tasks(a, 400).mean() for a in "56"])[0, 1] > 0.9
+    late = Sampler(np.random.default_rng(1))  # who waits and who is to come share what they have in common
+    assert (
+        np.corrcoef(late.normals(2, ((0, "5"), (1, "6"))), [late.array_normals(a, 400).mean() for a in "56"])[0, 1]
+        > 0.9
+    )
 
 
 # in the daemon
@@ -220,7 +223,7 @@ def test_a_rest_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) ->
 
 def test_of_a_long_line_only_arrays_at_its_head_are_played(bench: Bench) -> None:
     first = bench.slurm.submit(1, 50, array_tasks="0-999")
-    for number in range(MOST_JOBS):
+    for number in range(MAX_JOBS):
         bench.slurm.submit(1, 100 + number)
     bench.slurm.submit(1, 5000, array_tasks="0-999")
     bench.cycle(4)
@@ -244,7 +247,7 @@ def test_tasks_came_with_their_array(bench: Bench) -> None:
 def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
     arrivals = Arrivals(since=NOW - 1000)
     for number, time in zip(count(), (NOW - 10, NOW - 900, NOW - 5), strict=False):
-        arrivals.came(job(number), Span(1.0, 2.0, 3.0), 1.0, time)
+        arrivals.came(job(number), Quantiles(1.0, 2.0, 3.0), 1.0, time)
     assert [each.job.submit_time for each in arrivals.recent(NOW)[0]] == [NOW - 900, NOW - 10, NOW - 5]
 
 

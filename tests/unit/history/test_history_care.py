@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.history.maintenance import DAY_S, count_of, forget, open_or_set_aside, size_of, statistics, tend
-from slurm_asrpt.history.store import LARGEST_WAL_BYTES, TEACHING, History, HistoryError, Origin, Run
-from slurm_asrpt.predict.predictors import teaching
+from slurm_asrpt.history.maintenance import DAY_S, count_of, forget, open_or_set_aside, prune, size_of, statistics
+from slurm_asrpt.history.store import LARGEST_WAL_BYTES, TRAINING_STATES, History, HistoryError, Origin, Run
+from slurm_asrpt.predict.predictors import training_samples
 
 RUN = Run("1", 1000, 900, 2000, "COMPLETED", user="ann", uid=1000, group_id="0" * 16, iterations=5)
 
@@ -102,7 +102,7 @@ def test_retention(path: Path, days: int, left: set[str]) -> None:
     now = 100 * DAY_S
     write(path, replace(RUN, job_id="old", end_time=now - 11 * DAY_S), replace(RUN, job_id="new", end_time=now - DAY_S))
     with History(path) as history:
-        assert tend(history, days, now) == 2 - len(left)
+        assert prune(history, days, now) == 2 - len(left)
         assert {run.job_id for run in history.runs()} == left
 
 
@@ -111,7 +111,7 @@ def test_the_log_stays_small_however_much_is_written(path: Path) -> None:
         for start in range(0, 60_000, 5000):
             history.record(replace(RUN, job_id=str(i), job_name="x" * 500) for i in range(start, start + 5000))
             assert reader.count("1", ()) == start + 5000
-        tend(history, 0, 0)
+        prune(history, 0, 0)
         log = path.with_name(path.name + "-wal")
         assert log.stat().st_size <= LARGEST_WAL_BYTES < path.stat().st_size
 
@@ -164,7 +164,7 @@ def test_a_reader_in_the_way_is_told_of(path: Path) -> None:
         history._db.execute("PRAGMA busy_timeout = 10")
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchone()
-        with pytest.raises(HistoryError, match="run this once more"):
+        with pytest.raises(HistoryError, match="run this again"):
             forget(history, "ann", None)
 
 
@@ -187,11 +187,11 @@ def test_statistics(path: Path) -> None:
 
 
 def test_what_statistics_call_learnable_is_what_retrain_takes(path: Path) -> None:
-    states = sorted({*TEACHING, "CANCELLED", "PREEMPTED", "NODE_FAIL", "REQUEUED"})
+    states = sorted({*TRAINING_STATES, "CANCELLED", "PREEMPTED", "NODE_FAIL", "REQUEUED"})
     write(path, *(replace(RUN, job_id=state, state=state) for state in states))
     with History(path, read_only=True) as history:
-        learnable, samples = statistics(history).learnable, teaching(history.samples(completed=False))
-    assert learnable == len(samples) == len(TEACHING)
+        learnable, samples = statistics(history).learnable, training_samples(history.samples(completed=False))
+    assert learnable == len(samples) == len(TRAINING_STATES)
 
 
 def test_statistics_of_nothing(path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history import importing
-from slurm_asrpt.history.exchange import (
+from slurm_asrpt.history.csv_json import (
     BACKWARDS,
     NO_TIME,
     Skipped,
+    fallback_group,
     read_csv,
     read_json_lines,
-    stand_in,
     write_json_lines,
 )
 from slurm_asrpt.history.importing import (
@@ -29,19 +29,19 @@ from slurm_asrpt.history.importing import (
     TOO_OLD,
     WINDOW_S,
     Counts,
-    Import,
-    dumped_rows,
+    Importer,
+    import_rows,
     import_sacct,
+    sacct_file_rows,
     sacct_rows,
-    take_all,
+    trace_file_rows,
     trace_rows,
-    traced_rows,
 )
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import History, Origin, Run, Source
 from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of
-from slurm_asrpt.predict.predictors import lessons_of
-from slurm_asrpt.traces.sacct import COMPONENT, NEVER, STEP, UNENDED
+from slurm_asrpt.predict.predictors import examples_of
+from slurm_asrpt.traces.sacct import COMPONENT, NEVER_STARTED, NOT_ENDED, STEP
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 RELEASES = sorted(path.parent.name for path in RECORDED.glob("*/sacct-epoch.txt"))
@@ -81,7 +81,7 @@ def test_a_job_without_a_tag_gets_a_stand_in_group() -> None:
     (run,) = rows(line())
     assert run == Run(
         job_id="7", start_time=NOW - 100, submit_time=NOW - 200, end_time=NOW, state="COMPLETED", user="ann", uid=1001,
-        group_id=stand_in(1001, "train-9", 2), job_name="train-3", partition="gpu", gpus=2, iterations=90,
+        group_id=fallback_group(1001, "train-9", 2), job_name="train-3", partition="gpu", gpus=2, iterations=90,
         iterations_source=Source.ELAPSED, origin=Origin.SACCT,
     )  # fmt: skip
 
@@ -106,8 +106,8 @@ def test_iterations_of_a_profiled_job_are_not_known() -> None:
         ({"JobID": "7.batch"}, STEP),
         ({"JobID": "7+0"}, COMPONENT),
         ({"JobID": "x"}, "no job id"),
-        ({"Start": "Unknown", "State": "CANCELLED by 0", "AllocTRES": "", "ElapsedRaw": "0"}, NEVER),
-        ({"End": "Unknown", "State": "RUNNING"}, UNENDED),
+        ({"Start": "Unknown", "State": "CANCELLED by 0", "AllocTRES": "", "ElapsedRaw": "0"}, NEVER_STARTED),
+        ({"End": "Unknown", "State": "RUNNING"}, NOT_ENDED),
         ({"AllocTRES": "cpu=2"}, "no GPUs"),
         ({"AllocTRES": "gres/gpu=x"}, "no GPUs"),
         ({"Submit": "?"}, "no start or end"),
@@ -138,8 +138,8 @@ def test_a_name_may_hold_anything() -> None:
 def test_a_recorded_dump_twice(release: str, history: History) -> None:
     path = RECORDED / release / "sacct-epoch.txt"
     for number in range(2):
-        into = Import(history)
-        take_all(dumped_rows(path), into)
+        into = Importer(history)
+        import_rows(sacct_file_rows(path), into)
         assert (into.counts.added, into.counts.there) == ((13, 0) if number == 0 else (0, 13))
     runs = {run.key: run for run in history.all_runs()}
     states = {key: run.state for key, run in runs.items() if key[0] in ("4", "11", "14")}
@@ -155,8 +155,8 @@ def test_what_has_changed_is_updated_and_our_own_runs_are_not(history: History) 
     mine = replace(run, job_id="8", origin=Origin.ASRPTD, iterations=1)
     history.record([mine])
     for changed in (run, replace(run, state="FAILED")):
-        into = Import(history)
-        into.take([changed, replace(mine, origin=Origin.SACCT, iterations=90)])
+        into = Importer(history)
+        into.add_batch([changed, replace(mine, origin=Origin.SACCT, iterations=90)])
     assert (into.counts.added, into.counts.updated, into.counts.there) == (0, 1, 1)
     assert history.find([run.key, mine.key]) == {run.key: replace(run, state="FAILED"), mine.key: mine}
 
@@ -165,13 +165,13 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(history: History) -> None:
     (run,) = rows(line())
     assert isinstance(run, Run)
     batch = [run, run, replace(run, job_id="8"), Skipped("x")]
-    dry, wet, nowhere = Import(history, write=False), Import(history), Import(None, write=False)
+    dry, wet, nowhere = Importer(history, write=False), Importer(history), Importer(None, write=False)
     for into in (dry, nowhere):
-        into.take(batch[:1])
-        into.take(batch[1:])
+        into.add_batch(batch[:1])
+        into.add_batch(batch[1:])
     assert history.runs() == []
-    wet.take(batch[:1])
-    wet.take(batch[1:])
+    wet.add_batch(batch[:1])
+    wet.add_batch(batch[1:])
     assert dry.counts == wet.counts == nowhere.counts
     assert (wet.counts.added, wet.counts.there, len(history.runs())) == (2, 1, 2)
 
@@ -180,16 +180,16 @@ def test_what_has_not_happened_yet_is_not_taken(history: History) -> None:
     """Whatever tells of it: a run of next year would be the latest for a year."""
     (run,) = rows(line())
     assert isinstance(run, Run)
-    into = Import(history, now=run.end_time - TOLERATED_S)
-    into.take([run, replace(run, job_id="8", end_time=run.end_time + 1), Skipped("no job id")])
+    into = Importer(history, now=run.end_time - TOLERATED_S)
+    into.add_batch([run, replace(run, job_id="8", end_time=run.end_time + 1), Skipped("no job id")])
     assert into.counts.skipped == {FUTURE: 1, "no job id": 1}
     assert [kept.job_id for kept in history.runs()] == [run.job_id]
 
 
 def test_what_retention_would_drop_is_not_brought_back(history: History) -> None:
     (run,) = rows(line())
-    into = Import(history, oldest=NOW + 1)
-    into.take([run])
+    into = Importer(history, oldest=NOW + 1)
+    into.add_batch([run])
     assert (into.counts.skipped, history.runs()) == ({TOO_OLD: 1}, [])
 
 
@@ -212,7 +212,7 @@ class Sacct:
 def test_windows_without_gaps_then_from_the_mark_on(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     sacct = Sacct(monkeypatch, lambda since, until: [line()])
     told: list[tuple[int, int]] = []
-    into = Import(history)
+    into = Importer(history)
     import_sacct(into, "gpu", None, NOW, lambda done, of: told.append((done, of)))
     assert sacct.windows[0][0] == NOW - FIRST_S
     assert sacct.windows[-1][1] == NOW
@@ -222,9 +222,9 @@ def test_windows_without_gaps_then_from_the_mark_on(history: History, monkeypatc
     assert (into.counts.added, into.counts.there) == (1, len(sacct.windows) - 1)
 
     sacct.windows.clear()
-    import_sacct(Import(history), "gpu", None, NOW + 60)
+    import_sacct(Importer(history), "gpu", None, NOW + 60)
     assert sacct.windows == [(NOW - OVERLAP_S, NOW + 60)]
-    import_sacct(Import(history), "gpu", NOW - 2 * DAY_S, NOW + 60)
+    import_sacct(Importer(history), "gpu", NOW - 2 * DAY_S, NOW + 60)
     assert sacct.windows[-1] == (NOW - 2 * DAY_S, NOW + 60)
 
 
@@ -237,14 +237,14 @@ def test_an_interrupted_import_goes_on_where_it_was(history: History, monkeypatc
     sacct = Sacct(monkeypatch, interrupted)
     begin = NOW - 10 * WINDOW_S
     with pytest.raises(KeyboardInterrupt):
-        import_sacct(Import(history), "gpu", begin, NOW)
+        import_sacct(Importer(history), "gpu", begin, NOW)
     assert sorted(run.job_id for run in history.runs()) == ["1", "2"]
     assert history.mark("sacct gpu") == begin + 2 * WINDOW_S
 
 
 def test_a_dry_run_leaves_no_mark(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     Sacct(monkeypatch, lambda since, until: [line()])
-    import_sacct(Import(history, write=False), "gpu", NOW - DAY_S, NOW)
+    import_sacct(Importer(history, write=False), "gpu", NOW - DAY_S, NOW)
     assert history.mark("sacct gpu") == 0
 
 
@@ -261,16 +261,16 @@ def trace(tmp_path: Path) -> Path:
 
 def test_a_trace(history: History, trace: Path) -> None:
     for _ in range(2):
-        into = Import(history)
-        take_all(traced_rows(trace, "auto", False, NOW), into)
-    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1, UNENDED: 1})
+        into = Importer(history)
+        import_rows(trace_file_rows(trace, "auto", False, NOW), into)
+    assert (into.counts.there, into.counts.skipped) == (3, {"zero run time": 1, NOT_ENDED: 1})
     one, two, four = sorted(history.all_runs(), key=lambda run: run.job_id)
     assert (one.job_id, one.start_time, one.end_time, one.iterations) == ("mine:1", NOW + 5, NOW + 65, 60)
     assert [run.state for run in (one, two, four)] == ["COMPLETED", "CANCELLED", "FAILED"]
     assert one.uid == four.uid != two.uid
     assert max(run.uid for run in (one, two, four)) < -1
     assert one.group_id == two.group_id
-    assert four.group_id == stand_in(four.uid, "", 4)
+    assert four.group_id == fallback_group(four.uid, "", 4)
     assert [sample.iterations for sample in history.samples(completed=False)] == [60, 30, 20]
 
 
@@ -279,13 +279,13 @@ def test_runs_without_any_group_teach_user_and_cluster(history: History, tmp_pat
     trace.write_text("job_id,submit_s,gpus,duration_s,user,group\n1,0,1,60,ann,\n2,9,1,30,ann,\n3,9,2,40,,\n")
     table.write_text("id,start,end,user,group\n1,5,15,no-such-user-x,\n2,5,25,,\n")
     runs.write_text('{"job_id": "4", "start_time": 5, "elapsed": 7, "uid": 3, "group_id": ""}\n')
-    into = Import(history)
-    for rows in (traced_rows(trace, "auto", False, NOW), read_csv(table, {}), read_json_lines(runs)):
-        take_all(rows, into)
+    into = Importer(history)
+    for rows in (trace_file_rows(trace, "auto", False, NOW), read_csv(table, {}), read_json_lines(runs)):
+        import_rows(rows, into)
     samples = history.samples()
     assert into.counts.added == len(samples) == 6
     assert len({sample.group for sample in samples}) == 5  # ann's on one GPU are alike
-    keys = {key for lesson in lessons_of(samples) for key in lesson.chain}
+    keys = {key for lesson in examples_of(samples) for key in lesson.chain}
     users = {("user", dict(keys_of("", "", sample.user, 0, {}))["user"]) for sample in samples}
     assert keys >= users | {("cluster", CLUSTER_KEY)}
 
@@ -304,11 +304,11 @@ def test_of_an_interrupted_batch_nothing_is_kept_nor_counted(history: History, m
 
     (run,) = rows(line())
     assert isinstance(run, Run)
-    into = Import(history)
-    into.take([run])
+    into = Importer(history)
+    into.add_batch([run])
     monkeypatch.setattr(history, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        into.take([replace(run, job_id="8"), replace(run, state="FAILED"), run, Skipped("x")])
+        into.add_batch([replace(run, job_id="8"), replace(run, state="FAILED"), run, Skipped("x")])
     assert into.counts == Counts(read=1, added=1)
     assert history.runs() == [run]
 
@@ -326,7 +326,7 @@ def test_a_foreign_csv_by_its_titles_and_by_ours(tmp_path: Path) -> None:
     assert isinstance(one, Run)
     assert isinstance(two, Run)
     assert (one.start_time, one.end_time, one.iterations) == (1714557600, 1714557690, 90)
-    assert (one.job_name, one.group_id) == ("a\nb-1", stand_in(one.uid, "a\nb", 2))
+    assert (one.job_name, one.group_id) == ("a\nb-1", fallback_group(one.uid, "a\nb", 2))
     assert (two.job_name, two.end_time - two.start_time, two.state) == ("a\ufffdb", 600, "FAILED")
     assert one.uid == two.uid < -1
     assert found[2:] == [Skipped(NO_TIME), Skipped(BACKWARDS), Skipped("wrong number of fields")]
@@ -337,7 +337,7 @@ def test_json_lines_of_others(tmp_path: Path) -> None:
     path.write_text('{"job_id": "1", "start_time": 5, "elapsed": 7, "uid": 3, "job_name": "x"}\n[]\n{"job": 1}\n{\n\n')
     one, *others = read_json_lines(path)
     assert isinstance(one, Run)
-    assert (one.end_time, one.iterations, one.group_id, one.origin) == (12, 7, stand_in(3, "x", 0), Origin.CSV)
+    assert (one.end_time, one.iterations, one.group_id, one.origin) == (12, 7, fallback_group(3, "x", 0), Origin.CSV)
     assert [type(other) for other in others] == [Skipped] * 3
 
 

@@ -87,7 +87,7 @@ def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> N
         ('version = 1\n[job-name]\n"x\\u001b[2J" = "p"', "job name"),
         ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 printable characters"),
         ("version = 1\n[job-name]\nx = 1", "must be a text"),
-        ("version", "not valid TOML"),
+        ("version", "invalid TOML"),
     ],
 )
 def test_a_bad_file_is_refused(text: str, complaint: str) -> None:
@@ -163,7 +163,7 @@ def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
         (["vgg19-dp4", "--remove", "--group", ID], "--remove takes none"),
         (["vgg19-dp4", "--group", ID, "--job-name", "x"], "give one of them"),
         (["vgg19-dpx", "--group", ID], "did you mean"),
-        (["/etc/passwd", "--group", ID], "no profile name"),
+        (["/etc/passwd", "--group", ID], "not a valid profile name"),
         (["llama-3-8b-tp3pp99", "--group", ID], "cannot be cut into 99 stages"),
         (["vgg19-dp4", "--job-name", "a\nb"], "use 1 to 128 printable characters"),
         (["vgg19-dp4", "--job-name", os.fsdecode(b"\xff")], "use 1 to 128 printable characters"),

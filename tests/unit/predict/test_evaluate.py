@@ -14,35 +14,35 @@ from typer.testing import CliRunner
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run, Source
 from slurm_asrpt.hook.table import Answer
-from slurm_asrpt.predict.evaluation import Case, assess, score
-from slurm_asrpt.predict.predictors import Lesson, predictor_names
+from slurm_asrpt.predict.evaluation import EvaluationRun, evaluate_predictor, score
+from slurm_asrpt.predict.predictors import Example, predictor_names
 from slurm_asrpt.sim.predictors import chains_of
 
 DAY = 86400
 
 
-def case(group: str, iterations: float, submit: float) -> Case:
+def case(group: str, iterations: float, submit: float) -> EvaluationRun:
     chain = chains_of([group], ["u"], [1])[0]
-    return Case(Lesson(chain, iterations), submit, submit + iterations)
+    return EvaluationRun(Example(chain, iterations), submit, submit + iterations)
 
 
 def test_what_has_not_ended_teaches_nothing() -> None:
     cases = [case("a", 10, 0), case("a", 500, 1), case("b", 1, 20), case("a", 10, 20)]
-    found = assess("last", cases, 3, None, 10, 0)
+    found = evaluate_predictor("last", cases, 3, None, 10, 0)
     assert (found.mae, found.near, found.unseen) == (0, 1, 0)
 
 
 def test_rolling_learns_on_the_way_and_once_does_not() -> None:
     cases = [case("a", 10, 0), case("b", 100, 50), case("b", 100, 500), case("b", 100, 900)]
-    once, rolling = (assess("median", cases, 1, every, 10, 0) for every in (None, 100))
+    once, rolling = (evaluate_predictor("median", cases, 1, every, 10, 0) for every in (None, 100))
     assert (once.unseen, once.mae) == (1, 100)
     assert rolling.unseen == pytest.approx(1 / 3)
     assert rolling.mae == pytest.approx(100 / 3)
 
 
 def test_what_does_not_teach_is_judged_all_the_same() -> None:
-    silent = replace(case("a", 10, 0), teaches=False)
-    assert assess("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
+    silent = replace(case("a", 10, 0), trains=False)
+    assert evaluate_predictor("last", [silent, case("a", 10, 20)], 1, None, 10, 0).unseen == 1
 
 
 def test_scores() -> None:
@@ -62,7 +62,7 @@ def test_only_what_had_ended_by_then_moves_the_intervals() -> None:
     before = [case("a", 100 + place % 7, 1000.0 * place) for place in range(100)]
     drifted = [case("a", 300, 200_000 + 10.0 * place) for place in range(100)]
     for count, expected in ((29, 0.0), (100, 0.7)):
-        found = assess("expected", [*before, *drifted[:count]], 100, None, 10, 0)
+        found = evaluate_predictor("expected", [*before, *drifted[:count]], 100, None, 10, 0)
         assert found.table_inside == 0
         assert found.inside == pytest.approx(expected, abs=0.02)
 

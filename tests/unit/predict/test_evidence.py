@@ -9,12 +9,12 @@ import pytest
 
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.hook.table import Entry
-from slurm_asrpt.predict.conformal import Misses, whole_ends
-from slurm_asrpt.predict.evidence import Subject, evidence
+from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
+from slurm_asrpt.predict.evidence import PredictionInput, evidence
 from slurm_asrpt.reporting.prediction_plot import draw
 
 GROUP, OTHER, PROGRAM = "a" * 16, "b" * 16, "c" * 16
-SUBJECT = Subject(GROUP, PROGRAM, 1000, 4, {"epochs": 90.0})
+SUBJECT = PredictionInput(GROUP, PROGRAM, 1000, 4, {"epochs": 90.0})
 
 
 def run(job: int, group: str = GROUP, **fields: object) -> Run:
@@ -47,8 +47,8 @@ def history(tmp_path: Path) -> History:
     return kept
 
 
-def ids(subject: Subject, entries: dict[str, Entry], history: History) -> list[str]:
-    return [found.job_id for found in evidence(subject, entries, history, Misses()).runs]
+def ids(subject: PredictionInput, entries: dict[str, Entry], history: History) -> list[str]:
+    return [found.job_id for found in evidence(subject, entries, history, RunConformal()).runs]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def ids(subject: Subject, entries: dict[str, Entry], history: History) -> list[s
 )
 def test_the_runs_of_the_level_that_answers(level: str, jobs: list[str], history: History) -> None:
     key = dict(SUBJECT.keys)[level]
-    found = evidence(SUBJECT, {key: Entry(50.0, 40.0, 60.0)}, history, Misses())
+    found = evidence(SUBJECT, {key: Entry(50.0, 40.0, 60.0)}, history, RunConformal())
     assert (found.answer.level, found.answer.iterations) == (level, 50)
     assert [each.job_id for each in found.runs] == jobs
     assert [each.runs for each in found.levels] == [1, 2, 3, 3, 4]
@@ -72,19 +72,19 @@ def test_the_runs_of_the_level_that_answers(level: str, jobs: list[str], history
 
 def test_an_unseen_job_shows_its_groups_runs_since_the_last_retraining(history: History) -> None:
     assert ids(SUBJECT, {}, history) == ["2", "1"]
-    assert ids(Subject("d" * 16, "", 7, 1), {}, history) == []
+    assert ids(PredictionInput("d" * 16, "", 7, 1), {}, history) == []
 
 
 def test_an_entry_per_epoch_is_passed_over_where_epochs_are_not_said(history: History) -> None:
     keys = dict(SUBJECT.keys)
     entries = {keys["group"]: Entry(2.0, 1.0, 3.0, "e"), keys["user"]: Entry.plain(7.0)}
-    assert evidence(SUBJECT, entries, history, Misses()).answer.iterations == 180
-    plain = Subject(GROUP, PROGRAM, 1000, 4)
-    assert evidence(plain, entries, history, Misses()).answer.level == "user"
+    assert evidence(SUBJECT, entries, history, RunConformal()).answer.iterations == 180
+    plain = PredictionInput(GROUP, PROGRAM, 1000, 4)
+    assert evidence(plain, entries, history, RunConformal()).answer.level == "user"
 
 
 def test_one_run_is_drawn_on_its_days_and_not_over_years(tmp_path: Path, history: History) -> None:
-    found = evidence(SUBJECT, {}, history, Misses())
+    found = evidence(SUBJECT, {}, history, RunConformal())
     lone = replace(found, runs=(run(1, end_time=1_800_000_000),))  # in January 2027
     draw("one run", lone, None, tmp_path / "run.svg")
     written = (tmp_path / "run.svg").read_text()
@@ -94,12 +94,12 @@ def test_one_run_is_drawn_on_its_days_and_not_over_years(tmp_path: Path, history
 
 def test_the_interval_is_the_one_that_asrptd_goes_by(history: History) -> None:
     """A user's runs have taken ten times what the table's upper end says: new jobs are told so."""
-    misses = Misses()
+    conformal = RunConformal()
     for _ in range(20):
-        misses.learn(SUBJECT.uid, 40.0, 50.0, 60.0, 600.0)
+        conformal.learn(SUBJECT.uid, 40.0, 50.0, 60.0, 600.0)
     entries = {dict(SUBJECT.keys)["user"]: Entry(50.0, 40.0, 60.0)}
-    found = evidence(SUBJECT, entries, history, misses)
+    found = evidence(SUBJECT, entries, history, conformal)
     assert (found.answer.low, found.answer.high) == (40, 60)
-    assert found.told == whole_ends(*misses.around(SUBJECT.uid, 40, 50, 60))
-    assert found.told[1] > 500
-    assert evidence(SUBJECT, {}, history, misses).told == (0, 0)
+    assert found.adjusted == rounded_interval(*conformal.adjusted(SUBJECT.uid, 40, 50, 60))
+    assert found.adjusted[1] > 500
+    assert evidence(SUBJECT, {}, history, conformal).adjusted == (0, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slurm_asrpt.predict.evaluation import assess
-from slurm_asrpt.predict.predictors import Lesson, fit
+from slurm_asrpt.predict.evaluation import evaluate_predictor
+from slurm_asrpt.predict.predictors import Example, fit
 from slurm_asrpt.sim.evaluation import cases_of_trace
 from slurm_asrpt.sim.predictors import chains_of
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 CHAIN = chains_of(["g"], ["u"], [1])[0]
 
@@ -18,15 +18,15 @@ CHAIN = chains_of(["g"], ["u"], [1])[0]
 @pytest.mark.parametrize("seed", [1, 2])
 def test_four_in_five_later_jobs_fall_inside(name: str, seed: int) -> None:
     cases = cases_of_trace(pai_like(8000, 20, seed))
-    found = assess(name, cases, 6400, None, 100, 0)
+    found = evaluate_predictor(name, cases, 6400, None, 100, 0)
     assert 0.75 <= found.table_inside <= 0.85
 
 
 @pytest.mark.parametrize("name", ["expected", "typical", "forest", "mean", "median", "last"])
 def test_the_figure_lies_in_its_interval(name: str) -> None:
-    lessons = [case.lesson for case in cases_of_trace(pai_like(2000, 5, 0))]
-    entries = fit(name, lessons, 10, 0)
-    assert {key for lesson in lessons for level, key in lesson.chain if level == "group"} <= set(entries)
+    examples = [case.example for case in cases_of_trace(pai_like(2000, 5, 0))]
+    entries = fit(name, examples, 10, 0)
+    assert {key for example in examples for level, key in example.chain if level == "group"} <= set(entries)
     assert all(0 < entry.low <= entry.iterations <= entry.high for entry in entries.values())
 
 
@@ -34,8 +34,8 @@ def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
     dice = np.random.default_rng(0)
     chains = [chains_of([str(group)], [str(group)], [1])[0] for group in range(300)]
     # two runs each, which differ by a factor of about e
-    lessons = [Lesson(chain, float(1000 * np.exp(dice.normal()))) for chain in [*chains, *chains]]
-    entries = fit("expected", [*lessons, Lesson(CHAIN, 1000.0)], 10, 0)
+    examples = [Example(chain, float(1000 * np.exp(dice.normal()))) for chain in [*chains, *chains]]
+    entries = fit("expected", [*examples, Example(CHAIN, 1000.0)], 10, 0)
     alone = entries["gg"]
     assert alone.iterations == 1000
     # the difference of two draws has deviation 1.41, of which 80% lie within 1.28 deviations
@@ -44,12 +44,12 @@ def test_a_group_with_one_run_gets_the_width_that_such_groups_need() -> None:
 
 
 def test_what_never_varies_has_a_narrow_interval() -> None:
-    entry = fit("expected", [Lesson(CHAIN, 500.0)] * 200, 10, 0)["gg"]
+    entry = fit("expected", [Example(CHAIN, 500.0)] * 200, 10, 0)["gg"]
     assert (entry.low, entry.iterations, entry.high) == (500, 500, 500)
 
 
 def test_intervals_per_epoch_are_per_epoch() -> None:
-    lessons = [Lesson(CHAIN, 10.0 * n, {"epochs": float(n)}) for n in (10, 20, 40, 80)] * 20
-    entry = fit("expected", lessons, 10, 0)["gg"]
+    examples = [Example(CHAIN, 10.0 * n, {"epochs": float(n)}) for n in (10, 20, 40, 80)] * 20
+    entry = fit("expected", examples, 10, 0)["gg"]
     assert (entry.unit, entry.iterations) == ("e", 10)
     assert 9 < entry.low <= entry.high < 11

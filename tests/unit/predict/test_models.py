@@ -15,7 +15,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Origin, Run
 from slurm_asrpt.hook.keys import owned
 from slurm_asrpt.hook.table import parse_table, read_table
-from slurm_asrpt.predict.model import KEPT_OTHERS, ModelError, active_name, list_models, load_model
+from slurm_asrpt.predict.model_store import KEPT_OTHERS, ModelError, active_name, list_models, load_model
 from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback
 
 GROUP = "0123456789abcdef"
@@ -261,7 +261,7 @@ def test_an_empty_model_does_not_take_the_place_of_one_that_knows_something(sett
     ran(settings, 100, 30, 1)
     learned(settings, 100.0)
     (settings.paths.state / "history.sqlite").unlink()
-    assert "nothing to learn from" in learned(settings, 200.0).refused
+    assert "no runs to train on" in learned(settings, 200.0).refused
     assert table_says(settings) == 100
     assert learned(settings, 300.0, force=True).refused == ""
 
@@ -286,7 +286,7 @@ def test_without_a_model_to_compare_with_files_may_make_nothing_worse(settings: 
     ran(settings, 9000, 300, 1, cluster="file", origin=Origin.CSV)
     report = learned(settings, 200.0)
     assert (report.verdict.runs, report.verdict.old, report.unjudged) == (30, 0.0, "")
-    assert "one without the imported files" in report.refused
+    assert "a model without the imported files" in report.refused
     assert learned(settings, 300.0, force=True).refused == ""
     assert table_says(settings) == 9000
 

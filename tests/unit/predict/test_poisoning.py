@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from slurm_asrpt.history.store import History, Run, Sample, Source
 from slurm_asrpt.hook.group import digest
 from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of, owned
-from slurm_asrpt.predict.conformal import KEPT, Misses
-from slurm_asrpt.predict.evidence import Subject, evidence
-from slurm_asrpt.predict.predictors import fit, lessons_of, predictor_names
+from slurm_asrpt.predict.conformal import KEPT, RunConformal
+from slurm_asrpt.predict.evidence import PredictionInput, evidence
+from slurm_asrpt.predict.predictors import examples_of, fit, predictor_names
 from tests.benches.daemon import Bench
 
 VICTIM, ATTACKER = 1001, 1002
@@ -72,8 +72,8 @@ def sample(uid: int, iterations: int, group: str = "a" * 16) -> Sample:
 @pytest.mark.parametrize("name", [name for name in predictor_names() if name != "forest-sklearn"])
 def test_runs_of_others_with_ones_own_ids_teach_nothing_under_ones_keys(name: str) -> None:
     mine = [sample(VICTIM, 100)] * 60
-    alone = fit(name, lessons_of(mine), trees=5, seed=0)
-    poisoned = fit(name, lessons_of([*mine, *[sample(ATTACKER, 10**9)] * 60]), trees=5, seed=0)
+    alone = fit(name, examples_of(mine), trees=5, seed=0)
+    poisoned = fit(name, examples_of([*mine, *[sample(ATTACKER, 10**9)] * 60]), trees=5, seed=0)
     chain = [key for level, key in keys_of("a" * 16, "b" * 16, VICTIM, 4, {}) if level in ("exact", "group", "program")]
     there = [key for key in chain if key in alone]
     assert there
@@ -84,7 +84,7 @@ def test_the_evidence_for_a_prediction_is_the_users_own(tmp_path: Path) -> None:
     values = {"state": "COMPLETED", "group_id": "a" * 16, "program": "b" * 16, "iterations": 9, "gpus": 4}
     with History(tmp_path / "history.sqlite") as history:
         history.record(Run(str(uid), 1, end_time=2, uid=uid, **values) for uid in (VICTIM, ATTACKER))  # type: ignore[arg-type]
-        found = evidence(Subject("a" * 16, "b" * 16, VICTIM, 4), {}, history, Misses())
+        found = evidence(PredictionInput("a" * 16, "b" * 16, VICTIM, 4), {}, history, RunConformal())
     assert [level.runs for level in found.levels] == [1, 1, 1, 1, 2]
     assert [run.job_id for run in found.runs] == [str(VICTIM)]
 
@@ -112,11 +112,11 @@ def test_more_iterations_than_can_have_been_done_are_not_believed(ended: dict[in
 
 def test_one_users_runs_hardly_move_the_intervals_of_others() -> None:
     """Of the order nothing goes by them; and who has run for a while is told by the own runs."""
-    misses = Misses()
+    conformal = RunConformal()
     for place in range(KEPT):
-        misses.learn("victim", 80, 100, 125, 90 + place % 21)
-    before = misses.around("victim", 80, 100, 125)
+        conformal.learn("victim", 80, 100, 125, 90 + place % 21)
+    before = conformal.adjusted("victim", 80, 100, 125)
     for _ in range(1000):
-        misses.learn("attacker", 80, 100, 125, 1e12)
-    after = misses.around("victim", 80, 100, 125)
+        conformal.learn("attacker", 80, 100, 125, 1e12)
+    after = conformal.adjusted("victim", 80, 100, 125)
     assert np.log(np.array(after) / before) == pytest.approx([0, 0], abs=0.05)

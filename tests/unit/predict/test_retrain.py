@@ -10,7 +10,7 @@ from slurm_asrpt.hook import table
 from slurm_asrpt.hook.keys import owned
 from slurm_asrpt.hook.table import Answer, Entry
 from slurm_asrpt.predict import retrain as retrain_module
-from slurm_asrpt.predict.model import Model, active_name, load_model
+from slurm_asrpt.predict.model_store import Model, active_name, load_model
 from slurm_asrpt.predict.retrain import RetrainError, retrain
 
 
@@ -107,5 +107,5 @@ def test_old_models_go(settings: Settings) -> None:
 
 def test_one_retraining_at_a_time(settings: Settings) -> None:
     settings.paths.state.mkdir()
-    with retrain_module._alone(settings), pytest.raises(RetrainError, match="under way"):
+    with retrain_module._alone(settings), pytest.raises(RetrainError, match="in progress"):
         retrain(settings, 1e9)

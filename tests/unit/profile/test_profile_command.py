@@ -134,7 +134,7 @@ def test_plan_lists_and_writes_what_a_job_can_name(asrpt_profile, tmp_path: Path
     ("arguments", "status", "said"),
     [
         (["plan", "gpt-175b", "-g", "8"], 1, "no plan fits; its parameters, gradients and optimiser take 2.79 TB"),
-        (["plan", "vgg19-dp4", "-g", "8"], 2, "is cut into stages already"),
+        (["plan", "vgg19-dp4", "-g", "8"], 2, "is already cut into stages"),
         (["plan", "vgg19", "-g", "8", "--nodes", "two"], 2, "write servers x GPUs of each"),
         (["plan", "vgg19", "-g", "8", "--nodes", "0x8"], 2, "write servers x GPUs of each"),
         (["plan", "vgg19", "-g", "8", "--nodes", "1x4"], 2, "has 4 GPUs, fewer than --gpus 8"),

@@ -22,7 +22,7 @@ from slurm_asrpt.profile.documents import (
     parse_document,
     to_json,
 )
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.schema import library_names, parse_profile, uncut_names
 
 GOOD = """\
@@ -82,7 +82,7 @@ def test_a_good_file_is_read() -> None:
         ("bytes_out = 0", "", "line 23: block 2: bytes_out: missing"),
         ("outliers = 2", "outliers = 1.5", "line 20: block 1: outliers: must be a whole number of at least 0"),
         ("update_s", "updates", "line 19: block 1: updates: unknown key; did you mean update_s?"),
-        ("expert_bytes = 5", "expert_bytes = 50", "block 2: expert_bytes: more than param_bytes"),
+        ("expert_bytes = 5", "expert_bytes = 50", "block 2: expert_bytes: must not exceed param_bytes"),
         ("routed_bytes = 7\n", "", "block 2: expert_bytes: needs routed_bytes"),
         ("batch = 8", "batch = 8\nallreduce = 1", "line 5: allreduce: unknown key"),
     ],
@@ -128,7 +128,7 @@ def test_any_json_is_a_profile_or_an_input_error(text: str) -> None:
 
 def test_what_is_cut_is_refused_where_blocks_are_needed() -> None:
     assert load_uncut("bert-large", []).head.model == "BERT-large"
-    with pytest.raises(InputError, match="is cut into stages already"):
+    with pytest.raises(InputError, match="is already cut into stages"):
         load_uncut("bert-large-dp2", [])
 
 

@@ -10,9 +10,9 @@ from slurm_asrpt.core.job import JobProfile
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
 from slurm_asrpt.profile.cut import balanced_ends
-from slurm_asrpt.profile.head import NAME_PATTERN
-from slurm_asrpt.profile.library_tools import analytic, today
-from slurm_asrpt.profile.library_tools.models import MODELS, Model
+from slurm_asrpt.profile.header import NAME_PATTERN
+from slurm_asrpt.profile.library_tools import analytic, architectures
+from slurm_asrpt.profile.library_tools.architectures import TABLE1_MODELS, Model
 from slurm_asrpt.profile.library_tools.table1 import PLANS, Plan, build, even, write_library
 from slurm_asrpt.profile.schema import LIBRARY, UNCUT, library_names, load_file, load_profile
 
@@ -42,7 +42,7 @@ def ratio(profile: JobProfile) -> float:
     return worst_iteration_time(profile, SERVER_GPUS, PAPER_FABRIC) / best
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.key)
+@pytest.mark.parametrize("model", TABLE1_MODELS, ids=lambda model: model.key)
 def test_layer_tables_add_up_to_the_published_model(model: Model) -> None:
     params, macs, tolerance = PUBLISHED[model.key]
     assert model.params == pytest.approx(params, rel=tolerance)
@@ -51,7 +51,7 @@ def test_layer_tables_add_up_to_the_published_model(model: Model) -> None:
 
 
 def test_mini_batches_are_those_of_table_one() -> None:
-    batches = {model.key: model.batch for model in MODELS}
+    batches = {model.key: model.batch for model in TABLE1_MODELS}
     assert batches == {
         "vgg19": 32, "resnet152": 4, "inception-v3": 32, "bert-large": 4, "xlnet-large": 4,
         "t5-11b": 8, "gpt-6.7b": 32, "gpt-13b": 32, "gpt-175b": 16,
@@ -77,7 +77,7 @@ def test_each_profile_is_sound(name: str) -> None:
     assert max(stage.replicas for stage in document.profile.stages) <= document.head.batch
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.key)
+@pytest.mark.parametrize("model", TABLE1_MODELS, ids=lambda model: model.key)
 def test_a_configuration_neither_adds_nor_loses_work(model: Model) -> None:
     """k_s (p_s^f + p_s^b) summed over stages is the same work, however it is cut."""
     works = [
@@ -124,7 +124,7 @@ def test_no_stage_is_left_without_work() -> None:
 
 
 def test_what_cannot_be_trained_so_is_refused() -> None:
-    by_key = {model.key: model for model in MODELS}
+    by_key = {model.key: model for model in TABLE1_MODELS}
     with pytest.raises(ValueError, match="cannot be split over 8 replicas"):
         build(by_key["resnet152"], even(1, 8))
     with pytest.raises(ValueError, match="do not fit on one GPU"):
@@ -141,7 +141,7 @@ TODAY = {
 """Parameters as the models' own weights have them; multiply-adds of ViT as torchvision states them."""
 
 
-@pytest.mark.parametrize("model", today.MODELS, ids=lambda model: model.key)
+@pytest.mark.parametrize("model", architectures.RECENT_MODELS, ids=lambda model: model.key)
 def test_models_of_today_add_up_too(model: Model) -> None:
     params, macs = TODAY[model.key]
     assert model.params == params
@@ -158,10 +158,10 @@ def test_the_uncut_library_is_what_its_script_writes(tmp_path: Path) -> None:
     shipped = {path.name: path.read_text() for path in UNCUT.glob("*.toml")}
     computed = {name: text for name, text in shipped.items() if 'kind = "measured"' not in text}
     assert written == computed, "run python -m slurm_asrpt.profile.library_tools.analytic"
-    assert count == len(written) == len(MODELS) + len(today.MODELS)
+    assert count == len(written) == len(TABLE1_MODELS) + len(architectures.RECENT_MODELS)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.key)
+@pytest.mark.parametrize("model", TABLE1_MODELS, ids=lambda model: model.key)
 def test_blocks_and_stages_of_a_model_agree(model: Model) -> None:
     """The same work and gradients, whether as blocks or cut by the other script."""
     whole = analytic.uncut(model)

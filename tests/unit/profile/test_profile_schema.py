@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import AllReduce, JobProfile, Overlap, Pipeline, Stage
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.profile.head import Head, Provenance
+from slurm_asrpt.profile.header import Head, Provenance
 from slurm_asrpt.profile.schema import (
     LIBRARY,
     ProfileFile,
@@ -96,8 +96,8 @@ def test_the_rest_of_the_file_is_kept() -> None:
         ("bytes_in = 0", "bytes_in = 1", "stage 1: bytes_in: must be 0, no stage comes before"),
         ("bytes_out = 0", "bytes_out = 1", "stage 2: bytes_out: must be 0, no stage comes after"),
         ("bytes_in = 200", "bytes_inn = 200", "stage 2: bytes_inn: unknown key; did you mean bytes_in?"),
-        ("[provenance]", "[provenance", "not valid TOML"),
-        ("batch = 8", f"batch = {'[' * 5000}", "not valid TOML"),
+        ("[provenance]", "[provenance", "invalid TOML"),
+        ("batch = 8", f"batch = {'[' * 5000}", "invalid TOML"),
     ],
 )
 def test_a_wrong_file_says_what_and_where(old: str, new: str, said: str) -> None:
@@ -162,10 +162,10 @@ def test_without_them_nothing_new_is_written() -> None:
         ("tensor = 2", "tensor = 2.0", "tensor: must be a whole number of at least 1"),
         ("tensor = 2", "tensor = 50000", "more than 100000 GPUs in all"),
         ("tensor = 2", f"tensor = {'9' * 3000}", "more than 100000 GPUs in all"),
-        ("tensor = 2", "", "stage 1: tensor_bytes: there is nobody to send them to"),
+        ("tensor = 2", "", "stage 1: tensor_bytes: requires tensor slices"),
         ('"synchronous"', '"sometimes"', "pipeline: must be one of asynchronous, synchronous"),
         ('"synchronous"', "1", "pipeline: must be a text"),
-        ('pipeline = "synchronous"', "", "micro_batches: only a synchronous pipeline has them"),
+        ('pipeline = "synchronous"', "", "micro_batches: requires a synchronous pipeline"),
         ("micro_batches = 4", "micro_batches = 1000001", "micro_batches: must be at most 1000000"),
         ("micro_batches = 4", "micro_batches = -1", "micro_batches: must be a whole number"),
         ("backward = 1.25", "backward = -1", "overlap.backward: must be a finite number of at least 0"),
@@ -257,7 +257,7 @@ def test_a_site_folder_goes_before_the_library(tmp_path: Path) -> None:
 
 def test_an_unknown_name_lists_near_ones(tmp_path: Path) -> None:
     (tmp_path / "vgg19-dp44.toml").write_text(GOOD)
-    with pytest.raises(InputError, match=r"no profile is called vgg19-dp5; did you mean .*vgg19-dp44"):
+    with pytest.raises(InputError, match=r"unknown profile vgg19-dp5; did you mean .*vgg19-dp44"):
         load_profile("vgg19-dp5", [tmp_path])
     with pytest.raises(InputError, match=r"known: "):
         load_profile("zzzzzzzzz", [])
@@ -265,14 +265,14 @@ def test_an_unknown_name_lists_near_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "-x", "a b", "$(id)", "a;b", "\x1b[31m", "a" * 65, "a\n", "é"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="is no profile name") as caught:
+    with pytest.raises(InputError, match="is not a valid profile name") as caught:
         load_profile(name, [])
     assert printable(str(caught.value)) == str(caught.value)
 
 
 def test_names_never_leave_the_folders(tmp_path: Path) -> None:
     (tmp_path / "outside.toml").write_text(GOOD)
-    with pytest.raises(InputError, match="is no profile name"):
+    with pytest.raises(InputError, match="is not a valid profile name"):
         find_profile("../outside", [tmp_path / "inside"])
 
 

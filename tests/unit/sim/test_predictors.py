@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from slurm_asrpt.config.settings import PredictSettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
-from slurm_asrpt.predict.predictors import Chain, Lesson, fit, make_predictor, predictor_names
+from slurm_asrpt.predict.predictors import Chain, Example, fit, make_predictor, predictor_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, taught
 from slurm_asrpt.sim.workload import Cluster, Options, build
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 FABRIC = Fabric(inter=1e9, intra=1e11)
 
@@ -101,8 +101,8 @@ def test_the_settings_know_every_predictor() -> None:
 )
 def test_a_forest_of_many_trees_says_what_a_simulation_takes_it_to_say(runs: dict[str, list[int]]) -> None:
     """What spares a simulation its forests: a group's prediction is the mean of its runs, as the trees tend to it."""
-    lessons = [Lesson(chain(group), iterations) for group, values in runs.items() for iterations in values]
-    forest = fit("forest", lessons, 100, 0)
+    examples = [Example(chain(group), iterations) for group, values in runs.items() for iterations in values]
+    forest = fit("forest", examples, 100, 0)
     for group, values in runs.items():
         array = np.array(values, dtype=float)
         # the mean of 100 bootstrap means: standard error sd/sqrt(100 n), and whole iterations

@@ -200,7 +200,7 @@ def test_another_trace_file_is_another_scenario(tmp_path: Path) -> None:
         file.write_text(text)
         names.add(make_scenario(str(file), parse_policy("fifo")).name)
     assert len(names) == 2
-    with pytest.raises(InputError, match="no trace there"):
+    with pytest.raises(InputError, match="no such trace"):
         make_scenario(str(tmp_path / "none.csv"))
 
 

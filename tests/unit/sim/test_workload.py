@@ -8,7 +8,7 @@ import pytest
 
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
 from slurm_asrpt.traces import clean
-from slurm_asrpt.traces.generate import pai_like
+from slurm_asrpt.traces.synthetic import pai_like
 
 
 def frame(**columns: object) -> pd.DataFrame:

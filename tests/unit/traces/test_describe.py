@@ -16,9 +16,9 @@ from slurm_asrpt_cli.sim.traces import add_commands
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.reporting.trace_plot import draw
 from slurm_asrpt.traces import Trace, clean, read_trace, write_trace
-from slurm_asrpt.traces.describe import hill_index, statistics
-from slurm_asrpt.traces.generate import pai_like
 from slurm_asrpt.traces.samples import HELIOS, PHILLY
+from slurm_asrpt.traces.statistics import hill_index, statistics
+from slurm_asrpt.traces.synthetic import pai_like
 
 
 def make(**columns: object) -> Trace:
@@ -147,7 +147,7 @@ def test_describe_prints_draws_and_gives_json(
     [
         (["describe", "absent"], "No such file"),
         (["describe", PHILLY, "--plot", "x.exe"], "must end in .png"),
-        (["describe", PHILLY, "--format", "nope"], "no format is called 'nope'"),
+        (["describe", PHILLY, "--format", "nope"], "unknown format 'nope'"),
         (["describe", PHILLY, "--column", "x"], "write NAME=TITLE"),
         (["generate", "-o", "x.csv", "--jobs", "0"], "--jobs"),
         (["generate", "-o", "/absent/x.csv", "--jobs", "5"], "cannot be written"),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slurm_asrpt.traces.generate import DAYS, pai_like
+from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
 
 @pytest.fixture(scope="module", params=[0, 1])

@@ -12,12 +12,12 @@ import pytest
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import Trace, formats, read_trace, write_trace
-from slurm_asrpt.traces.base import ROUNDED
-from slurm_asrpt.traces.job_names import normal_name
+from slurm_asrpt.traces.parsing import normal_name
 from slurm_asrpt.traces.registry import PROCESSORS
 from slurm_asrpt.traces.samples import HELIOS, ITP, PHILLY
 from slurm_asrpt.traces.samples.cut import cut
 from slurm_asrpt.traces.swf import PARTIAL
+from slurm_asrpt.traces.trace import ROUNDED
 
 SHARED = Path(__file__).parents[4] / "shared" / "traces"
 
@@ -276,14 +276,14 @@ def test_csv_with_usual_titles_dates_and_durations(tmp_path: Path) -> None:
 
 def test_csv_with_columns_named_by_the_user(tmp_path: Path) -> None:
     path = write(tmp_path / "own.csv", "Key;x,When,Cards,Took", "a,5,1.5,60", "b,6,1,60")
-    with pytest.raises(InputError, match="not a trace of a known kind"):
+    with pytest.raises(InputError, match="not a trace in a known format"):
         read_trace(path)
     columns = {"job_id": "key;X", "submit_s": "When", "gpus": "Cards", "duration_s": "Took"}
     trace = read_trace(path, columns=columns)
     assert trace.jobs["gpus"].tolist() == [2, 1]
     with pytest.raises(InputError, match=r"no column gone; there are: key;x, when"):
         read_trace(path, columns={**columns, "gpus": "gone"})
-    with pytest.raises(InputError, match="no such column; known: job_id"):
+    with pytest.raises(InputError, match="unknown column; valid ones: job_id"):
         read_trace(path, columns={**columns, "cards": "Cards"})
     with pytest.raises(InputError, match=r"--column duration_s=TITLE"):
         read_trace(path, columns={k: v for k, v in columns.items() if k != "duration_s"})
@@ -336,7 +336,7 @@ def test_an_edited_file_of_ours_is_counted_anew(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"", "the file is empty"),
-        (b"\xff\xfe\x00j", "not a trace of a known kind"),
+        (b"\xff\xfe\x00j", "not a trace in a known format"),
         (b"\x1f\x8bno gzip", "cannot be read"),
         (gzip.compress(b"job_id,submit_s,gpus,duration_s\n" + b"1,2,3,4\n" * 9999)[:-9], "cannot be read"),
         (b"x" * 2_000_000, "a line of more than"),
@@ -360,7 +360,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
         read_trace(tmp_path)
     with pytest.raises(InputError, match="not a regular file"):
         read_trace(Path("/dev/zero"))
-    with pytest.raises(InputError, match=r"no format is called 'nope'; known: asrpt, pai,"):
+    with pytest.raises(InputError, match=r"unknown format 'nope'; valid ones: asrpt, pai,"):
         read_trace(PHILLY, "nope")
     with pytest.raises(InputError, match="cannot be written"):
         write_trace(read_trace(PHILLY), tmp_path / "absent" / "x.csv")

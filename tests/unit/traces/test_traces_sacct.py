@@ -9,7 +9,16 @@ import pytest
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.traces import Trace, read_trace
-from slurm_asrpt.traces.sacct import COMPONENT, EARLIER, NEVER, SACCT_FIELDS, STEP, UNENDED, parse_sacct, tres_gpus
+from slurm_asrpt.traces.sacct import (
+    COMPONENT,
+    EARLIER,
+    NEVER_STARTED,
+    NOT_ENDED,
+    SACCT_FIELDS,
+    STEP,
+    parse_sacct,
+    tres_gpus,
+)
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 RELEASES = sorted(path.parent.name for path in RECORDED.glob("*/sacct.txt"))
@@ -59,8 +68,8 @@ def test_a_recorded_dump_in_local_time(release: str) -> None:
     # names with a separator or a line break are in the middle of the row here: such rows cannot be told apart
     assert trace.left_out == {
         "wrong number of fields": 3,
-        NEVER: 2,
-        UNENDED: 1,
+        NEVER_STARTED: 2,
+        NOT_ENDED: 1,
         "no submission time": 1,
         "no GPUs": 1,
         "zero run time": 1,
@@ -101,12 +110,12 @@ def test_one_row() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"State": "PENDING", "Start": "Unknown", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER),
-        ({"State": "CANCELLED by 1000", "Start": "None", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER),
-        ({"State": "CANCELLED by 1000", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER),
-        ({"JobID": "7_[4-9%1]", "State": "PENDING", "Start": "Unknown"}, NEVER),
-        ({"State": "RUNNING", "End": "Unknown"}, UNENDED),
-        ({"State": "SUSPENDED", "End": "Unknown"}, UNENDED),
+        ({"State": "PENDING", "Start": "Unknown", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER_STARTED),
+        ({"State": "CANCELLED by 1000", "Start": "None", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER_STARTED),
+        ({"State": "CANCELLED by 1000", "ElapsedRaw": "0", "AllocTRES": ""}, NEVER_STARTED),
+        ({"JobID": "7_[4-9%1]", "State": "PENDING", "Start": "Unknown"}, NEVER_STARTED),
+        ({"State": "RUNNING", "End": "Unknown"}, NOT_ENDED),
+        ({"State": "SUSPENDED", "End": "Unknown"}, NOT_ENDED),
         ({"AllocTRES": "cpu=2", "ReqTRES": "cpu=2"}, "no GPUs"),
         ({"AllocTRES": "gres/gpu=x"}, "no number of GPUs"),
         ({"Submit": "Unknown"}, "no submission time"),

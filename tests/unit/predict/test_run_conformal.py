@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.history.store import History, Origin, Run
-from slurm_asrpt.predict.conformal import KEPT, MOST_USERS, REMEMBERED_S, Misses
+from slurm_asrpt.predict.conformal import KEPT, MAX_USERS, REMEMBERED_S, RunConformal
 
 RUN = Run("1", 1, end_time=200, state="COMPLETED", uid=7, group_id="0" * 16, iterations=100,
           predicted_iterations=100, predicted_low=80, predicted_high=120)  # fmt: skip
@@ -21,11 +21,11 @@ TRUTHS = st.floats(1, 1e9)
 
 def shares_beyond(truths: list[float]) -> tuple[float, float]:
     """Of the last thousand of one user's runs, of which 80 to 125 was said."""
-    misses, beyond = Misses(), []
+    conformal, beyond = RunConformal(), []
     for truth in truths:
-        low, high = misses.around("u", 80, 100, 125)
+        low, high = conformal.adjusted("u", 80, 100, 125)
         beyond.append((truth < low, truth > high))
-        misses.learn("u", 80, 100, 125, truth)
+        conformal.learn("u", 80, 100, 125, truth)
     below, above = np.mean(beyond[-1000:], axis=0)
     return float(below), float(above)
 
@@ -43,10 +43,10 @@ def test_a_drift_is_followed() -> None:
 
 
 def test_too_wide_intervals_become_narrow() -> None:
-    misses = Misses()
+    conformal = RunConformal()
     for place in range(200):
-        misses.learn("u", 1, 100, 10_000, 95 + place % 11)
-    low, high = misses.around("u", 1, 100, 10_000)
+        conformal.learn("u", 1, 100, 10_000, 95 + place % 11)
+    low, high = conformal.adjusted("u", 1, 100, 10_000)
     assert 90 < low <= 100 <= high < 110
 
 
@@ -54,52 +54,52 @@ def test_too_wide_intervals_become_narrow() -> None:
 def test_the_figure_stays_inside_and_no_end_is_moved_beyond_what_was_missed(
     truths: list[float], middle: float, down: float, up: float
 ) -> None:
-    misses, low, high = Misses(), middle / down, middle * up
+    conformal, low, high = RunConformal(), middle / down, middle * up
     for truth in truths:
-        misses.learn("u", low, middle, high, truth)
-    found = misses.around("u", low, middle, high)
+        conformal.learn("u", low, middle, high, truth)
+    found = conformal.adjusted("u", low, middle, high)
     assert found[0] <= middle <= found[1]
     assert min([low, *truths]) * (1 - 1e-9) <= max(found[0], 1.0)
     assert found[1] <= max([high, middle, *truths]) * (1 + 1e-9)
 
 
 def test_without_runs_the_table_has_its_say() -> None:
-    assert Misses().around("u", 50, 100, 300) == (50, 300)
+    assert RunConformal().adjusted("u", 50, 100, 300) == (50, 300)
 
 
 def test_a_new_user_gets_everybodys_and_the_others_their_own() -> None:
-    misses = Misses()
+    conformal = RunConformal()
     for _ in range(KEPT):
-        misses.learn("long", 80, 100, 125, 1000)
-        misses.learn("short", 80, 100, 125, 100)
-    assert misses.around("long", 80, 100, 125)[1] == pytest.approx(1000)
-    assert misses.around("short", 80, 100, 125)[1] < 200
-    assert misses.around("new", 80, 100, 125)[1] == pytest.approx(1000)
+        conformal.learn("long", 80, 100, 125, 1000)
+        conformal.learn("short", 80, 100, 125, 100)
+    assert conformal.adjusted("long", 80, 100, 125)[1] == pytest.approx(1000)
+    assert conformal.adjusted("short", 80, 100, 125)[1] < 200
+    assert conformal.adjusted("new", 80, 100, 125)[1] == pytest.approx(1000)
 
 
 def test_who_has_but_the_numbers_says_the_same() -> None:
-    misses = Misses()
+    conformal = RunConformal()
     for _ in range(9):
-        misses.learn(7, 80, 100, 125, 1000)
-        misses.learn(8, 80, 100, 125, 90)
+        conformal.learn(7, 80, 100, 125, 1000)
+        conformal.learn(8, 80, 100, 125, 90)
     for uid in (7, 8, 9):
-        assert misses.moves().around(uid, 80, 100, 125) == misses.around(uid, 80, 100, 125)
+        assert conformal.offsets().adjusted(uid, 80, 100, 125) == conformal.adjusted(uid, 80, 100, 125)
 
 
 def test_what_was_wrong_with_other_predictions_is_forgotten() -> None:
-    misses = Misses()
+    conformal = RunConformal()
     for truth in [5000.0] * 200 + [100.0] * (KEPT + 20):
-        misses.learn("u", 90, 100, 110, truth)
-    assert misses.around("u", 90, 100, 110)[1] < 125
+        conformal.learn("u", 90, 100, 110, truth)
+    assert conformal.adjusted("u", 90, 100, 110)[1] < 125
 
 
 def test_as_many_users_are_remembered_as_are_bearable() -> None:
-    misses = Misses()
-    for user in range(MOST_USERS + 10):
+    conformal = RunConformal()
+    for user in range(MAX_USERS + 10):
         for _ in range(5):
-            misses.learn(user, 80, 100, 125, 20 if user in (9, 11) else 300)
-    assert misses.around(9, 80, 100, 125) == misses.around("new", 80, 100, 125)
-    assert misses.around(11, 80, 100, 125) != misses.around("new", 80, 100, 125)
+            conformal.learn(user, 80, 100, 125, 20 if user in (9, 11) else 300)
+    assert conformal.adjusted(9, 80, 100, 125) == conformal.adjusted("new", 80, 100, 125)
+    assert conformal.adjusted(11, 80, 100, 125) != conformal.adjusted("new", 80, 100, 125)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_as_many_users_are_remembered_as_are_bearable() -> None:
     ],
 )
 def test_what_teaches_no_predictor_moves_no_interval(change: dict[str, object]) -> None:
-    misses = Misses()
-    misses.ended(replace(RUN, **change))  # type: ignore[arg-type]
-    assert misses.around(7, 80, 100, 120) == (80, 120)
-    misses.ended(replace(RUN, iterations=900))
-    assert misses.around(7, 80, 100, 120)[1] > 130
+    conformal = RunConformal()
+    conformal.learn_run(replace(RUN, **change))  # type: ignore[arg-type]
+    assert conformal.adjusted(7, 80, 100, 120) == (80, 120)
+    conformal.learn_run(replace(RUN, iterations=900))
+    assert conformal.adjusted(7, 80, 100, 120)[1] > 130
 
 
 def test_a_tag_with_ends_in_the_wrong_order_does_no_harm() -> None:
-    misses = Misses()
-    misses.ended(replace(RUN, predicted_low=500, predicted_high=3))
-    low, high = misses.around(7, 500, 100, 3)
+    conformal = RunConformal()
+    conformal.learn_run(replace(RUN, predicted_low=500, predicted_high=3))
+    low, high = conformal.adjusted(7, 500, 100, 3)
     assert low <= 100 <= high
 
 
@@ -132,14 +132,14 @@ def test_the_history_makes_them_anew_in_the_order_of_the_ends(tmp_path: Path) ->
     runs = [
         replace(RUN, job_id=str(n), end_time=1000 + n, uid=n % 3, iterations=truth) for n, truth in enumerate(truths)
     ]
-    live = Misses()
+    live = RunConformal()
     for run in runs:
-        live.ended(run)
+        live.learn_run(run)
     with History(tmp_path / "h.sqlite") as history:
         history.record(runs[::-1])
-        anew = Misses.of_history(history, 2000)
+        anew = RunConformal.of_history(history, 2000)
     for user in (0, 1, 2, 3):
-        assert anew.around(user, 80, 100, 120) == live.around(user, 80, 100, 120)
+        assert anew.adjusted(user, 80, 100, 120) == live.adjusted(user, 80, 100, 120)
 
 
 def test_imported_runs_and_those_long_ago_teach_nothing(tmp_path: Path) -> None:
@@ -149,5 +149,5 @@ def test_imported_runs_and_those_long_ago_teach_nothing(tmp_path: Path) -> None:
     late = [replace(RUN, job_id=f"l{n}", end_time=end) for n in range(20)]
     with History(tmp_path / "h.sqlite") as history:
         history.record([*wrong, *old, *late])
-        assert Misses.of_history(history, end).around(7, 80, 100, 120)[1] < 125
-        assert Misses.of_history(history, end - 1).around(7, 80, 100, 120)[1] > 500
+        assert RunConformal.of_history(history, end).adjusted(7, 80, 100, 120)[1] < 125
+        assert RunConformal.of_history(history, end - 1).adjusted(7, 80, 100, 120)[1] > 500

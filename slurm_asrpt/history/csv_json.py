@@ -1,6 +1,7 @@
-"""Runs as CSV and as JSON lines, there and back. Of foreign tables, what they have no column for is made of the rest.
+"""Export and import of runs as CSV and as JSON lines. For foreign tables, missing columns are derived from the others.
 
-In CSV a text that a spreadsheet would take for a formula (``=cmd``) gets an apostrophe in front; reading takes it off.
+In CSV, a text that a spreadsheet would take for a formula (``=cmd``) is written with an apostrophe in front; reading
+removes it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from typing import Any, Protocol
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
 from slurm_asrpt.hook.group import digest
+from slurm_asrpt.traces.csv_columns import ALIASES
 from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
-from slurm_asrpt.traces.job_names import normal_name
-from slurm_asrpt.traces.named import ALIASES
-from slurm_asrpt.traces.times import clock_seconds
+from slurm_asrpt.traces.parsing import clock_seconds, normal_name
 
 NAMES = tuple(f.name for f in fields(Run))
 ELAPSED = "elapsed"
-"""A column of foreign tables: seconds that a job ran, or ``[D-]HH:MM:SS``."""
+"""A column of foreign tables: run time in seconds, or ``[D-]HH:MM:SS``."""
 UNREADABLE, NO_JOB_ID, NO_TIME = "unreadable line", "no job id", "no start or end"
 NO_FIELDS = "no object with a run's fields"
 BACKWARDS = "ends before it starts"
@@ -49,7 +49,7 @@ _LATEST = 1 << 62
 
 @dataclass(frozen=True)
 class Skipped:
-    """A row that is no run, and why."""
+    """A row that is not a run, and why."""
 
     reason: str
 
@@ -58,83 +58,86 @@ Row = Run | Skipped
 
 
 class Output(Protocol):
-    """What text can be written to; line breaks must stay as they are."""
+    """A text stream; line breaks must be written as they are."""
 
     def write(self, text: str, /) -> object: ...
 
 
-def stand_in(uid: int, name: str, gpus: int) -> str:
-    """The group of jobs whose script nobody knows: user and job name without counters; without a name, user and GPUs.
+def fallback_group(uid: int, name: str, gpus: int) -> str:
+    """The group of jobs whose script is unknown: user and job name without counters; without a name, user and GPUs.
 
-    It equals no group that the hook makes, so it never answers for one; such runs teach what is typical of the user
-    and of the cluster, and what recurs.
+    It never equals a group that the hook makes, so it never answers for one. Such runs teach what is typical of the
+    user and of the cluster, and what recurs.
     """
     kind = f"asrpt-name 1\n{uid}\n{normal_name(name)}" if name else f"asrpt-unnamed 1\n{uid}\n{gpus}"
     return digest(kind.encode(errors="replace"))
 
 
 def named_group(text: str) -> str:
-    """A foreign table's own recurrence key as one of ours, empty for none; as ``stand_in``."""
+    """A foreign table's own recurrence key as a group ID; empty for no key. As ``fallback_group``, it never equals
+    the hook's."""
     return digest(b"asrpt-named 1\n" + text.encode(errors="replace")) if text else ""
 
 
 @cache
 def uid_of(user: str) -> int:
-    """The user's number on this machine; a number below -1, always the same, for a name that it does not know."""
+    """The user ID on this machine; for an unknown name a number below -1, always the same."""
     try:
         return pwd.getpwnam(user).pw_uid if user else -1
     except (KeyError, ValueError):
-        return stranger(user)
+        return foreign_uid(user)
 
 
-def stranger(user: str) -> int:
-    """A number that keeps users of another cluster apart, and from those of this one; -1 for no name."""
+def foreign_uid(user: str) -> int:
+    """A number that keeps users of another cluster apart from each other and from those of this one; -1 for no name."""
     return -2 - int(digest(user.encode(errors="replace"))[:8], 16) if user else -1
 
 
 def write_csv(file: Output, runs: Iterable[Run]) -> int:
-    """All columns of each run under a line of titles; how many runs."""
-    writer = csv.writer(file, lineterminator="\r\n")  # a bare \n would leave a \r in a name unquoted
+    """Write a header line and all columns of each run. Returns the number of runs."""
+    writer = csv.writer(file, lineterminator="\r\n")  # with a bare \n, a \r in a name would not be quoted
     writer.writerow(NAMES)
     count = 0
     for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
         cells = zip(NAMES, row_of(run), strict=True)
-        writer.writerow(_tame(value) if name in _TEXTS else value for name, value in cells)
+        writer.writerow(_escape_formula(value) if name in _TEXTS else value for name, value in cells)
     return count
 
 
 def write_json_lines(file: Output, runs: Iterable[Run]) -> int:
-    """A JSON object a run and line, in ASCII; how many runs."""
+    """Write one JSON object per run and line, in ASCII. Returns the number of runs."""
     count = 0
     for count, run in enumerate(runs, start=1):  # noqa: B007 the last one counts
         file.write(json.dumps({name: getattr(run, name) for name in NAMES}) + "\n")
     return count
 
 
-def _tame(text: str) -> str:
+def _escape_formula(text: str) -> str:
     return f"'{text}" if text[:1] in _FORMULA and text else text
 
 
-def _wild(text: str) -> str:
+def _unescape_formula(text: str) -> str:
     return text[1:] if text[:1] == "'" and text[1:2] in _FORMULA and len(text) > 1 else text
 
 
 def read_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Row]:
-    """The rows of a CSV file. columns: of NAMES or ELAPSED -> the file's title. Raises InputError."""
-    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is less than the nodes of a large job
+    """Read a CSV file. columns: our column (of NAMES or ELAPSED) -> the file's title. Raises InputError."""
+    csv.field_size_limit(LONGEST_LINE)  # the default limit is too small for the nodes of a large job
     with lines(path, newline="") as opened:
         reader = csv.reader(opened)
         try:
             titles = [title.strip().casefold() for title in next(reader, [])]
         except csv.Error as error:
-            raise InputError(f"{path}: no line of titles ({error}); is this a CSV file?") from None
+            raise InputError(f"{path}: no header line ({error}); is this a CSV file?") from None
         places = _places(path, titles, columns)
         while (cells := _next(reader)) is not None:
             if isinstance(cells, Skipped) or len(cells) != len(titles):
                 yield cells if isinstance(cells, Skipped) else Skipped(WRONG_FIELDS)
                 continue
             values = {name: cells[place] for name, place in places.items()}
-            yield _row({name: _wild(text) if name in _TEXTS else text for name, text in values.items()}, Origin.CSV)
+            yield _row(
+                {name: _unescape_formula(text) if name in _TEXTS else text for name, text in values.items()}, Origin.CSV
+            )
 
 
 def _next(reader: Any) -> list[str] | Skipped | None:
@@ -146,11 +149,11 @@ def _next(reader: Any) -> list[str] | Skipped | None:
 
 
 def _places(path: Path, titles: list[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """Where each of our columns stands. Raises InputError for one that is not there, or that is needed."""
+    """The position of each of our columns. Raises InputError for a missing or unknown one."""
     known = (*NAMES, ELAPSED)
     for name in columns:
         if name not in known:
-            raise InputError(f"--column {printable(name)[:40]}=...: no such column; known: {', '.join(known)}")
+            raise InputError(f"--column {printable(name)[:40]}=...: unknown column; valid ones: {', '.join(known)}")
     usual = {name: (name, *ALIASES.get(_OTHER_NAMES.get(name, name), ())) for name in known}
     wanted = usual | {name: (title.strip().casefold(),) for name, title in columns.items()}
     places = {name: titles.index(hit) for name, names in wanted.items() for hit in names[::-1] if hit in titles}
@@ -170,7 +173,7 @@ def _list(titles: list[str]) -> str:
 
 
 def read_json_lines(path: Path) -> Iterator[Row]:
-    """The rows of a file of JSON objects, a line each. Raises InputError, also after lines of which none is a run's."""
+    """Read a file with one JSON object per line. Raises InputError, also if no line is a run."""
     foreign = {Skipped(UNREADABLE), Skipped(NO_FIELDS)}
     some = ours = False
     with lines(path, newline="\n") as opened:
@@ -192,7 +195,7 @@ def _of_json(line: str) -> Row:
 
 
 def _row(values: Mapping[str, Any], origin: Origin) -> Row:
-    """A run of values by name: text, or what JSON has. An empty cell that should hold a number counts as none."""
+    """A run from values by name, as text or JSON values. An empty cell of a numeric column counts as missing."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -204,7 +207,7 @@ def _row(values: Mapping[str, Any], origin: Origin) -> Row:
 
 
 def _completed(found: dict[str, Any], origin: Origin) -> Row:
-    """Add what the table does not have."""
+    """Derive what the table does not have."""
     if not found.get("job_id"):
         return Skipped(NO_JOB_ID)
     elapsed = found.pop(ELAPSED, None)
@@ -220,8 +223,8 @@ def _completed(found: dict[str, Any], origin: Origin) -> Row:
         ran = found["end_time"] - found["start_time"] if elapsed is None else elapsed
         found |= {"iterations": max(1, round(ran)), "iterations_source": Source.ELAPSED}
     found.setdefault("uid", uid_of(found.get("user", "")))
-    if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # what we wrote stays as it was
-        found["group_id"] = stand_in(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
+    if not found.get("group_id") and not {"group_id", "origin"} <= found.keys():  # our own exports stay unchanged
+        found["group_id"] = fallback_group(found["uid"], found.get("job_name", ""), found.get("gpus", 0))
     if found.get("group_id") and not _GROUP.fullmatch(found["group_id"]):
         found["group_id"] = named_group(found["group_id"])
     found.setdefault("iterations_source", Source.REPORTED if found["iterations"] else Source.NONE)
@@ -229,7 +232,7 @@ def _completed(found: dict[str, Any], origin: Origin) -> Row:
 
 
 def _whole(value: Any) -> int:
-    """Raises ValueError, TypeError for what is no whole number of 63 bits."""
+    """Raises ValueError, TypeError unless the value is an integer of 63 bits."""
     if isinstance(value, str):
         value = int(value) if re.fullmatch(r"-?[0-9]{1,19}", value) else float(value)
     if isinstance(value, bool) or value != int(value) or abs(value) > _LATEST:
@@ -251,7 +254,7 @@ def _text(value: Any) -> str:
 
 
 def _instant(value: Any) -> int:
-    """Seconds since the epoch of a number or an ISO 8601 date, which is local time without a zone."""
+    """Seconds since the epoch, from a number or an ISO 8601 date (local time if it has no zone)."""
     try:
         return _whole(value)
     except ValueError:
@@ -267,7 +270,7 @@ def _duration(value: Any) -> float:
 
 
 def _mapping(number: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """From names to numbers, as JSON text or as it is."""
+    """A parser of mappings from names to numbers, as JSON text or as objects."""
 
     def parse(value: Any) -> dict[str, Any]:
         pairs = json.loads(value) if isinstance(value, str) else value

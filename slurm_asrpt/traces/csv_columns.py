@@ -1,7 +1,7 @@
-"""CSV files with a line of titles: columns by usual names, or by those that the user gives.
+"""CSV files with a header line: columns are found by usual titles, or by those that the user specifies.
 
-Times may be seconds or ISO 8601 dates, durations seconds or ``[D-]HH:MM:SS``. What a file does not give directly is
-made of what it does: the wait is start - submission, the run time end - start, the group user and job name.
+Times may be seconds or ISO 8601 dates; durations seconds or ``[D-]HH:MM:SS``. Missing columns are derived: the wait is
+start - submission, the run time is end - start, the group is user and job name.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from collections.abc import Mapping
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
-from slurm_asrpt.traces.files import Source, read_rows
-from slurm_asrpt.traces.job_names import recurrent_names
+from slurm_asrpt.traces.files import TraceFile, read_rows
+from slurm_asrpt.traces.parsing import durations, instants, recurrent_names
 from slurm_asrpt.traces.registry import ReadOptions, register
-from slurm_asrpt.traces.times import durations, instants
+from slurm_asrpt.traces.trace import COLUMNS, ROUNDED, Trace, clean, numbers, whole_gpus
 
 EXTRA: Mapping[str, str] = {
     "start_s": "start of the job, on the clock of submit_s",
     "end_s": "end of the job, on the clock of submit_s",
     "name": "the job's name; with the user it makes the group where there is none",
 }
-"""Columns that ``--column`` takes besides those of a trace."""
+"""Columns that ``--column`` accepts in addition to those of a trace."""
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "job_id": ("job_id", "jobid", "id"),
@@ -38,7 +37,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "end_s": ("end_s", "end_time", "end"),
     "name": ("name", "job_name", "jobname"),
 }
-"""Titles by which a column is known, the likeliest first."""
+"""Titles by which a column is known, most likely first."""
 
 _TIMES = ("submit_s", "start_s", "end_s")
 _DURATIONS = ("duration_s", "time_limit_s", "wait_s")
@@ -48,14 +47,14 @@ _MURI = ("num_gpu", "submit_time", "duration", "iteration_time", "resource_time_
 
 
 @register("muri", "the traces of Muri (SIGCOMM'22), milliseconds", lambda found: found.has("job_id", *_MURI))
-def read_muri(found: Source, options: ReadOptions) -> Trace:
+def read_muri(found: TraceFile, options: ReadOptions) -> Trace:
     """Sizes and run times derive from Philly; the models in the file are the authors' and are not used."""
     columns = {"job_id": "job_id", "submit_s": "submit_time", "gpus": "num_gpu", "duration_s": "duration"}
-    return read_named(found, columns, unit_s=1e-3)
+    return read_csv_columns(found, columns, unit_s=1e-3)
 
 
 def _known(titles: tuple[str, ...]) -> dict[str, str]:
-    """Column of ours -> the file's, as far as titles tell."""
+    """Our column -> the file's title, for known titles."""
     found = {column: [name for name in names if name in titles] for column, names in ALIASES.items()}
     return {column: names[0] for column, names in found.items() if names}
 
@@ -64,39 +63,41 @@ def _timed(columns: Mapping[str, str]) -> bool:
     return "duration_s" in columns or {"start_s", "end_s"} <= set(columns)
 
 
-def _is_named(found: Source) -> bool:
+def _has_known_columns(found: TraceFile) -> bool:
     known = _known(found.titles)
     return {"job_id", "submit_s", "gpus"} <= set(known) and _timed(known)
 
 
-@register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _is_named)
-def read(found: Source, options: ReadOptions) -> Trace:
-    """Raises InputError for a column that is not there."""
+@register("csv", "CSV with a line of titles; --column submit_s=TITLE where the title is unusual", _has_known_columns)
+def read(found: TraceFile, options: ReadOptions) -> Trace:
+    """Raises InputError for a missing column."""
     if found.path.is_dir():
-        raise InputError(f"{found.path}: a folder; name one file")
-    return read_named(found, _chosen(found, options.columns))
+        raise InputError(f"{found.path}: is a folder; specify one file")
+    return read_csv_columns(found, _chosen(found, options.columns))
 
 
-def _chosen(found: Source, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Known titles, and over them the user's."""
+def _chosen(found: TraceFile, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Known titles, overridden by the user's."""
     unknown = [column for column in wanted if column not in ALIASES]
     if unknown:
         known = ", ".join([*COLUMNS, *EXTRA])
-        raise InputError(f"--column {printable(unknown[0])[:40]}=...: no such column; known: {known}")
+        raise InputError(f"--column {printable(unknown[0])[:40]}=...: unknown column; valid ones: {known}")
     chosen = {**_known(found.titles), **{column: title.strip().casefold() for column, title in wanted.items()}}
     missing = [column for column in ("submit_s", "gpus") if column not in chosen]
     if not missing and not _timed(chosen):
         missing = ["duration_s"]
     if missing:
-        raise InputError(f"{found.path}: no title tells the {missing[0]}; name it: --column {missing[0]}=TITLE")
+        raise InputError(
+            f"{found.path}: no column has a known title for {missing[0]}; specify it: --column {missing[0]}=TITLE"
+        )
     return chosen
 
 
-def read_named(
-    found: Source, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
+def read_csv_columns(
+    found: TraceFile, columns: Mapping[str, str], unit_s: float = 1.0, changed: Mapping[str, pd.Series] | None = None
 ) -> Trace:
-    """The columns of the file by ours; without an id its rows are numbered. unit_s: seconds of one unit of its times
-    and durations that are numbers."""
+    """Read the given columns of a file. Rows without an ID are numbered. unit_s: seconds per unit of numeric times
+    and durations."""
     titles = sorted(set(columns.values()))
     try:
         rows = read_rows(found.path, titles, [])
@@ -121,7 +122,7 @@ def read_named(
 
 
 def _derive(frame: pd.DataFrame) -> None:
-    """Fill in what other columns tell, in place."""
+    """Derive missing columns, in place."""
     if "wait_s" not in frame and "start_s" in frame:
         frame["wait_s"] = frame["start_s"] - frame["submit_s"]
     if "duration_s" not in frame:

@@ -1,4 +1,4 @@
-"""What a trace is like, as values: sizes, run times, recurrence, arrivals, tails. Drawing is ``describeplot``'s."""
+"""Statistics of a trace: sizes, run times, recurrence, arrivals, tails. reporting/trace_plot.py draws them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.lazy_pandas import pd
-from slurm_asrpt.traces.base import DAY_S, Trace, recurrence_key
+from slurm_asrpt.traces.trace import DAY_S, Trace, recurrence_key
 
 Floats = NDArray[np.float64]
 PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
 RECURRENT_RUNS = 5
-"""A group of at least this many runs recurs (as in the paper's section V-A)."""
+"""A group with at least this many runs recurs (as in the paper's section V-A)."""
 BUSIEST_USERS = 0.05
 TAIL = 0.05
-"""Share of the longest jobs that the Hill estimate looks at."""
+"""Share of the longest jobs that the Hill estimator uses."""
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
-    """Figures of a trace, JSON values throughout; times in seconds unless a name says otherwise, shares from 0 to 1.
+    """Figures of a trace as JSON values; times in seconds unless a name says otherwise, shares from 0 to 1.
 
     Raises ValueError for a trace without jobs.
     """
@@ -68,7 +68,7 @@ def _percentiles(values: Floats) -> dict[str, float] | None:
 
 
 def _sizes(gpus: Floats, work: Floats) -> list[dict[str, Any]]:
-    """Jobs by GPUs: 1, 2, 3-4, 5-8 and so on; the sizes that no job has are left out."""
+    """Jobs by GPUs: 1, 2, 3-4, 5-8 and so on; sizes without jobs are left out."""
     power = np.ceil(np.log2(gpus)).astype(int)
     found = []
     for exponent in np.unique(power):
@@ -87,13 +87,13 @@ def _sizes(gpus: Floats, work: Floats) -> list[dict[str, Any]]:
 
 
 def runs_per_job(jobs: pd.DataFrame) -> NDArray[np.int64]:
-    """For each job how many runs its group has, itself included."""
+    """For each job, the number of runs of its group, itself included."""
     codes, _ = pd.factorize(recurrence_key(jobs))
     return np.asarray(np.bincount(codes)[codes], dtype=np.int64)
 
 
 def _recurrence(jobs: pd.DataFrame) -> dict[str, Any]:
-    """key: what makes jobs runs of one program; seen_before: share of the jobs whose group was submitted before."""
+    """key: what identifies runs of one program; seen_before: share of the jobs whose group was submitted before."""
     key = recurrence_key(jobs)
     runs = runs_per_job(jobs)
     told = float((jobs["group"] != "").mean())
@@ -108,7 +108,7 @@ def _recurrence(jobs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _users(user: pd.Series, work: Floats) -> dict[str, Any] | None:
-    """What the busiest 5% of the users submit; None where users are not known."""
+    """What the busiest 5% of the users submit; None if users are unknown."""
     known = (user != "").to_numpy()
     if not known.any():
         return None
@@ -124,7 +124,7 @@ def _users(user: pd.Series, work: Floats) -> dict[str, Any] | None:
 
 
 def _tail(duration: Floats, work: Floats) -> dict[str, Any]:
-    """Share of the GPU time that the largest jobs take; Hill's estimate of the tail index of the run times."""
+    """Share of the GPU time of the largest jobs; Hill's estimate of the tail index of the run times."""
     largest = np.sort(work)[::-1]
     shares = {
         f"top_{percent}_percent": float(largest[: max(1, round(len(work) * percent / 100))].sum() / work.sum())
@@ -134,9 +134,10 @@ def _tail(duration: Floats, work: Floats) -> dict[str, Any]:
 
 
 def hill_index(values: Floats, share: float = TAIL) -> float | None:
-    """Hill's estimate of the index a in P(X > x) ~ x^-a from the largest ``share`` of ``values``; below 2 is heavy.
+    """Hill's estimate of the index a in P(X > x) ~ x^-a from the largest ``share`` of ``values``; below 2 the tail
+    is heavy.
 
-    None with fewer than ten of them, or if they are all equal.
+    None with fewer than ten such values, or if they are all equal.
     """
     count = int(len(values) * share)
     if count < 10:
@@ -147,7 +148,7 @@ def hill_index(values: Floats, share: float = TAIL) -> float | None:
 
 
 def _arrivals(trace: Trace) -> dict[str, Any]:
-    """by_hour: share of the jobs in each hour, of the day if it is known, else counted from the first job."""
+    """by_hour: share of the jobs in each hour, of the day if known, else counted from the first job."""
     first = trace.first_s
     hour = ((trace.jobs["submit_s"].to_numpy() + (first or 0.0)) // 3600).astype(np.int64)
     by_hour = np.bincount(hour % 24, minlength=24) / len(hour)

@@ -1,7 +1,8 @@
-"""Models on disk: ``<state>/models/<time>/`` with model.json and predictions.txt, and ``current`` pointing at one.
+"""Models on disk: ``<state>/models/<time>/`` with model.json and predictions.txt; the link ``current`` names the active
+one.
 
 A model is data, not code: nothing here is unpickled. A predictor's whole output is a table, so the table is the model.
-What another user could have written, or what fits its check sum no longer, is refused and changes nothing.
+A model that another user could have written, or whose checksum does not match, is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, 
 from slurm_asrpt.hook.table import renewed
 
 FORMAT, FORMER = 5, 4
-"""FORMER: with a table of the format before; it is read, too, so that an upgrade has something to compare with."""
+"""FORMER: with a table in the previous format. It is still read, so that an upgrade has a model to compare with."""
 KEPT_OTHERS = 3
-"""Refused or damaged models that are kept, to be looked at."""
+"""Number of refused or damaged models that are kept for inspection."""
 _META, _DATA, _CURRENT = "model.json", "predictions.txt", "current"
 
 
 class ModelError(AsrptError):
     """A stored model is missing, damaged, or could have been written by others.
 
-    trouble and remedy: the two halves of what is said.
+    trouble and remedy: the two halves of the message.
     """
 
     def __init__(self, trouble: str, remedy: str) -> None:
@@ -42,9 +43,10 @@ class ModelError(AsrptError):
 class ModelInfo:
     """Where a model comes from.
 
-    created: UTC. rows, groups: what it has learned from. trained_until: the end of the latest of those runs, seconds
-    since the epoch. error: mean absolute error over mean iterations on runs not learned from, None if not judged.
-    refused: why it was not activated, empty if it was good enough. sha256: of all else here, and of the predictions.
+    created: UTC. rows, groups: number of runs and groups it was trained on. trained_until: end of the latest of
+    those runs, seconds since the epoch. error: mean absolute error over mean iterations on held-out runs, None if
+    not evaluated. refused: why it was not activated; empty if it was good enough. sha256: of all other fields, and
+    of the predictions.
     """
 
     created: str
@@ -70,8 +72,8 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A model folder as it is found. trouble: why it cannot be used, empty if it can."""
+class ListedModel:
+    """A model folder as found. trouble: why it cannot be used; empty if it can."""
 
     name: str
     active: bool
@@ -80,7 +82,7 @@ class Listed:
 
 
 def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
-    """Store a model beside the others; which one is active stays as it is. Raises OSError."""
+    """Store a model beside the others; the active one does not change. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
     to_folders_owner(models)
     created = datetime.fromtimestamp(now, UTC)
@@ -101,7 +103,7 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
 
 
 def load_model(models: Path, name: str) -> Model:
-    """A stored model, verified. Raises ModelError, and InputError for a name that is none."""
+    """A stored model, verified. Raises ModelError, and InputError if there is no such model."""
     if not _is_name(name) or not (models / name).is_dir():
         raise InputError(f"{printable(name)}: no such model; asrpt-admin models list shows them")
     try:
@@ -111,10 +113,10 @@ def load_model(models: Path, name: str) -> Model:
         info = ModelInfo(**raw)
         data = read_trusted(models / name / _DATA, owners)
         if check_sum(info, data) != info.sha256:
-            raise ModelError(f"{models / name}: its check sum does not fit", _REMEDY)
+            raise ModelError(f"{models / name}: its checksum does not match", _REMEDY)
         return Model(name, info, _table_of(info, data))
     except OSError as error:
-        remedy = "mend its owner and mode" if isinstance(error, PermissionError) else _REMEDY
+        remedy = "fix its owner and mode" if isinstance(error, PermissionError) else _REMEDY
         raise ModelError(f"{models / name}: refused: {error.strerror} ({error.filename})", remedy) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"{models / name}: its description cannot be read ({error})", _REMEDY) from error
@@ -128,7 +130,7 @@ def _table_of(info: ModelInfo, data: bytes) -> bytes:
 
 
 def check_sum(info: ModelInfo, data: bytes) -> str:
-    """Of the predictions and of what is said about them."""
+    """SHA-256 of the predictions and their metadata."""
     said = json.dumps(asdict(replace(info, sha256="")), sort_keys=True).encode()
     return hashlib.sha256(said + b"\n" + data).hexdigest()
 
@@ -137,38 +139,40 @@ _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last g
 
 
 def _owners(models: Path) -> set[int]:
-    """Who may write models. Raises OSError where others than these can."""
+    """The users who may write models. Raises OSError if others can."""
     owners = rulers(models.parent)
     check_trusted_folder(models, owners)
     return owners
 
 
-def list_models(models: Path) -> list[Listed]:
-    """All models, the oldest first. Raises OSError where the folder cannot be read."""
+def list_models(models: Path) -> list[ListedModel]:
+    """All models, oldest first. Raises OSError if the folder cannot be read."""
     active = active_name(models)
     return [_listed(models, name, name == active) for name in _names(models)]
 
 
-def _listed(models: Path, name: str, active: bool) -> Listed:
+def _listed(models: Path, name: str, active: bool) -> ListedModel:
     try:
-        return Listed(name, active, load_model(models, name).info, "")
+        return ListedModel(name, active, load_model(models, name).info, "")
     except ModelError as error:
-        return Listed(name, active, None, str(error).removeprefix(f"{models / name}: ").removesuffix(f"; {_REMEDY}"))
+        return ListedModel(
+            name, active, None, str(error).removeprefix(f"{models / name}: ").removesuffix(f"; {_REMEDY}")
+        )
 
 
 def usable(models: Path, name: str) -> list[str]:
-    """The name, if that model can be used; else nothing."""
+    """A list of the name, if that model can be used; else an empty list."""
     return [m.name for m in list_models(models) if m.name == name and m.info]
 
 
 def active_name(models: Path) -> str:
-    """The name of the active model, "" if there is none."""
+    """The name of the active model; "" if there is none."""
     link = models / _CURRENT
     return os.readlink(link) if link.is_symlink() and _is_name(os.readlink(link)) else ""
 
 
 def point_at(models: Path, name: str) -> None:
-    """Make a model the active one: a new link beside ``current``, renamed over it. Raises OSError."""
+    """Make a model the active one: create a new link and rename it over ``current``. Raises OSError."""
     link = models / f".{_CURRENT}-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(name)
@@ -177,9 +181,9 @@ def point_at(models: Path, name: str) -> None:
 
 
 def prune_models(models: Path, keep: int) -> None:
-    """Remove all but the ``keep`` latest good models and the few latest others, and what a crash left half-made.
+    """Remove all models except the ``keep`` latest good ones and a few of the others, and leftovers of a crash.
 
-    The active one always stays.
+    The active model is always kept.
     """
     for draft in models.glob(".draft-*"):
         shutil.rmtree(draft)

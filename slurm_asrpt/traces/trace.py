@@ -1,4 +1,4 @@
-"""A trace as clean columns, and the one place that says which rows cannot be used and why."""
+"""A trace as clean columns, and the rules by which rows are left out."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 class Trace:
     """Jobs in the order of submission.
 
-    jobs: one row per job with COLUMNS. rows: rows read. left_out: how many rows were left out, by reason.
-    merged: how many rows are no job of their own (a job step, a task of a job), by kind.
-    changed: how many jobs were kept but altered (a part of a GPU rounded up, say), by what was done.
-    first_s: time of day of the first submission where the jobs ran, seconds after midnight; None if not known.
-    Every row is accounted for: rows == len(jobs) + left_out + merged.
+    jobs: one row per job with COLUMNS. rows: number of rows read. left_out: number of rows left out, by reason.
+    merged: number of rows that are not jobs of their own (a job step, a task of a job), by kind. changed: number of
+    jobs that were kept but altered (a part of a GPU rounded up, for example), by alteration. first_s: local time of
+    day of the first submission, seconds after midnight; None if unknown. Every row is accounted for: rows ==
+    len(jobs) + left_out + merged.
     """
 
     name: str
@@ -74,12 +74,12 @@ def clean(
     merged: Mapping[str, int] | None = None,
     midnights: bool = False,
 ) -> Trace:
-    """A trace of the rows that make sense; every other row is counted under its first fault.
+    """A trace of the valid rows; every other row is counted under its first fault.
 
-    raw: COLUMNS by name, of which job_id, submit_s, gpus and duration_s are needed; cells may be anything. The clock
-    is shifted so that the first job comes at 0. left_out, merged: rows that the reader has counted and that are not in
-    raw. changed: by what was done, of which rows of raw it is true, or a count. midnights: multiples of 86400 in
-    submit_s are midnights where the jobs ran. Raises ValueError for a missing column.
+    raw: COLUMNS by name, of which job_id, submit_s, gpus and duration_s are required; cells may hold anything. The
+    clock is shifted so that the first job comes at 0. left_out, merged: rows that the reader has counted and that
+    are not in raw. changed: by alteration, a mask of the altered rows of raw, or a count. midnights: whether
+    multiples of 86400 in submit_s are local midnights. Raises ValueError for a missing column.
     """
     missing = [column for column in _NEEDED if column not in raw]
     if missing:
@@ -107,14 +107,14 @@ def clean(
 
 
 def numbers(values: ArrayLike | pd.Series) -> pd.Series:
-    """float64; nan for what is no number."""
+    """float64; nan if not a number."""
     series = pd.Series(values)
     if series.dtype.kind in "iuf":
         return series.astype(np.float64)
     if series.dtype.kind == "b":
         return pd.Series(np.nan, index=series.index)
     found = pd.to_numeric(series.astype(object), errors="coerce")
-    if found.dtype == object:  # whole numbers beyond 64 bits
+    if found.dtype == object:  # integers beyond 64 bits
         found = found.map(_float)
     return found.astype(np.float64)
 
@@ -129,19 +129,19 @@ def _float(value: object) -> float:
 def whole_gpus(gpus: pd.Series) -> tuple[pd.Series, pd.Series]:
     """GPUs rounded up to whole ones, and which jobs that changed.
 
-    The rule for traces that give parts of a GPU: a job's parts are added up over all its workers, and the sum is
-    rounded up. Nothing here shares a GPU, and rounding down would let a job have fewer than it used. Zero stays zero.
+    For traces with fractional GPUs: a job's fractions are added up over all its workers, and the sum is rounded up.
+    Nothing here shares a GPU, and rounding down would give a job fewer GPUs than it used. Zero stays zero.
     """
     whole = np.maximum(np.ceil(gpus - 1e-9), 1.0).where(gpus > 0, gpus)  # a sum of parts may be off by a rounding error
     return whole, (whole - gpus).abs() > 1e-9
 
 
 ROUNDED = "part of a GPU rounded up to a whole one"
-"""What ``changed`` says of them."""
+"""What ``changed`` says of such jobs."""
 
 
 def all_of(frame: pd.DataFrame) -> pd.Series:
-    """Every row: for ``changed``."""
+    """A mask of every row, for ``changed``."""
     return pd.Series(True, index=frame.index)
 
 
@@ -154,7 +154,7 @@ def _counted(counts: Mapping[str, int] | None) -> dict[str, int]:
 
 
 def _text(column: pd.Series) -> pd.Series:
-    """Text on one line: what could steer a terminal or break a file of rows becomes a question mark."""
+    """Text on one line: characters that could control a terminal or break a file of rows become question marks."""
     text = column.astype(object).where(column.notna(), "").astype(str)
     if _CONTROL.search("".join(text.tolist())):
         text = text.map(lambda word: _CONTROL.sub("?", word))
@@ -177,7 +177,7 @@ def _once(jobs: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _faults(jobs: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    """(fault, which rows have it); a row counts under the first of its faults."""
+    """(fault, mask of rows); a row counts under its first fault."""
     submit, gpus, duration = jobs["submit_s"], jobs["gpus"], jobs["duration_s"]
     return [
         ("no job id", jobs["job_id"] == ""),

@@ -20,14 +20,14 @@ from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.forecast.conformal import PROOF, Margins, Miss
-from slurm_asrpt.forecast.sampling import Span
+from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal
+from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
-from slurm_asrpt.forecast.what_if import submitted_now
+from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.hook.group import describe
 from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
-from slurm_asrpt.predict.conformal import whole_ends
+from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
@@ -95,15 +95,15 @@ def newcomer(gpus: int = 2, seconds: float = 100.0) -> Job:
     return Job(JobId("x"), "u", gpus, unprofiled(gpus), seconds)
 
 
-def span(alpha: float) -> Span:
-    return Span(50.0, 100.0, 200.0)
+def span(alpha: float) -> Quantiles:
+    return Quantiles(50.0, 100.0, 200.0)
 
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_on_idle_nodes_it_starts_at_once_or_as_soon_as_the_policy_lets_it(policy: str) -> None:
-    margins = Margins(PROOF * (Miss(0.0, 0.0, 0.0),))
+    margins = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
     idle = snapshot([], policy, free={node.name: 2 for node in NODES}, running=(), margins=margins)
-    found = submitted_now(idle, newcomer(), span)
+    found = simulate_submission(idle, newcomer(), span)
     assert found.alpha_min == 1.0
     if found.placement is not None:
         assert sum(found.placement.gpus.values()) == 2
@@ -116,7 +116,7 @@ def test_on_idle_nodes_it_starts_at_once_or_as_soon_as_the_policy_lets_it(policy
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_on_busy_nodes_it_waits_for_a_reason_and_starts_later(policy: str) -> None:
-    found = submitted_now(snapshot([waiting(1), waiting(2)], policy), newcomer(), span)
+    found = simulate_submission(snapshot([waiting(1), waiting(2)], policy), newcomer(), span)
     assert found.placement is None
     assert found.reason is not None
     assert found.reason.text
@@ -128,25 +128,25 @@ def test_on_busy_nodes_it_waits_for_a_reason_and_starts_later(policy: str) -> No
 def test_a_shorter_one_passes_and_asking_changes_nothing() -> None:
     now = snapshot([waiting(1, seconds=5000.0), waiting(2, seconds=5000.0)])
     short, long = (
-        submitted_now(now, newcomer(seconds=s), lambda a, s=s: Span(s / 2, s, 2 * s)) for s in (10.0, 9000.0)
+        simulate_submission(now, newcomer(seconds=s), lambda a, s=s: Quantiles(s / 2, s, 2 * s)) for s in (10.0, 9000.0)
     )
     assert short.rank == 1
     assert long.rank == 3
     assert short.start is not None
     assert long.start is not None
     assert short.start.median < long.start.median
-    assert submitted_now(now, newcomer(seconds=10.0), lambda a: Span(5.0, 10.0, 20.0)) == short
+    assert simulate_submission(now, newcomer(seconds=10.0), lambda a: Quantiles(5.0, 10.0, 20.0)) == short
 
 
 def test_one_that_no_node_holds_never_starts() -> None:
-    found = submitted_now(snapshot([]), newcomer(gpus=64), span)
+    found = simulate_submission(snapshot([]), newcomer(gpus=64), span)
     assert (found.placement, found.alpha_min, found.start) == (None, None, None)
     assert found.reason is not None
     assert found.reason.kind == "capacity"
 
 
 def test_a_budget_ends_it() -> None:
-    assert submitted_now(snapshot([waiting(1)]), newcomer(), span, budget_s=-1.0).start is None
+    assert simulate_submission(snapshot([waiting(1)]), newcomer(), span, budget_s=-1.0).start is None
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
         site.scheduler.parts.misses.learn(os.getuid(), 400, 500, 700, 7000)
     publish(site)
     moved = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
-    told = whole_ends(*site.scheduler.parts.misses.around(os.getuid(), 400, 500, 700))
+    told = rounded_interval(*site.scheduler.parts.misses.adjusted(os.getuid(), 400, 500, 700))
     assert (moved["predicted_low"], moved["predicted_high"]) == told
     assert told[1] > 5000
     assert found["promise"] is False
@@ -302,6 +302,6 @@ def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monk
 
 def test_a_job_that_never_ends_keeps_it_waiting() -> None:
     busy = snapshot([])
-    for_ever = tuple(replace(run, span=Span(1e9, 1e9, 1e9)) for run in busy.running)
-    found = submitted_now(replace(busy, running=for_ever), newcomer(), span)
+    for_ever = tuple(replace(run, span=Quantiles(1e9, 1e9, 1e9)) for run in busy.running)
+    found = simulate_submission(replace(busy, running=for_ever), newcomer(), span)
     assert found.start is None or math.isinf(found.start.latest)

@@ -1,6 +1,6 @@
-"""The device's own clock and its memory: CUDA events on a GPU, this process's clock on a CPU. Needs torch.
+"""The device's clock and memory: CUDA events on a GPU, this process's clock on a CPU. Needs torch.
 
-A GPU works behind the host: a mark is a moment in its queue of work, and can be read once ``wait`` has returned.
+A GPU runs asynchronously to the host: a mark is a point in its queue of work, and can be read after ``wait``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 
 WAKE_S, WAKE_WIDTH = 0.5, 4096
 CYCLES_PER_S = 2e9
-"""At least those of a GPU: an H100 has 1.98e9 at most."""
+"""An upper bound of GPU clocks: an H100 has at most 1.98e9."""
 AHEAD = 1.25
-"""For how much of the time that the host took to launch some work a GPU is kept waiting before it."""
+"""Factor on the host's launch time: how long a GPU is kept busy before work that is launched ahead."""
 
 Mark = Any
-"""A CUDA event, which may still be to come, or seconds."""
-Span = tuple[Mark, Mark]
+"""A CUDA event, possibly still pending, or seconds."""
+Interval = tuple[Mark, Mark]
 
 
 def mark(device: str) -> Mark:
-    """Now, as the device will come to it."""
+    """The current point in the device's queue."""
     if device != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -34,36 +34,36 @@ def mark(device: str) -> Mark:
 
 
 def wait(device: str) -> None:
-    """Until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def spanned(work: Callable[[], Any], device: str, spans: list[Span]) -> Any:
-    """What ``work`` returns; from when to when it takes is added to ``spans``."""
+def timed_interval(work: Callable[[], Any], device: str, intervals: list[Interval]) -> Any:
+    """The result of ``work``; appends its start and end to ``intervals``."""
     begin = mark(device)
     result = work()
-    spans.append((begin, mark(device)))
+    intervals.append((begin, mark(device)))
     return result
 
 
-def total(spans: Sequence[Span]) -> float:
-    """Seconds of all of them, whose marks have come."""
-    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in spans))
+def total(intervals: Sequence[Interval]) -> float:
+    """Seconds of all intervals, after ``wait``."""
+    return float(sum(e - b if isinstance(b, float) else b.elapsed_time(e) / 1e3 for b, e in intervals))
 
 
-class Lead:
-    """Work that the host launches before a GPU comes to it: kernels then follow each other without the host's pauses.
+class LaunchAhead:
+    """Launches work before a GPU gets to it, so that kernels follow each other without pauses of the host.
 
-    While it does not count it begins on an idle GPU, and ``host_s`` is what the host takes; when it counts, the GPU
-    first waits for about so long.
+    A call that does not count starts on an idle GPU and measures the host's launch time, ``host_s``. In a call that
+    counts, the GPU first waits for about as long.
     """
 
     def __init__(self, device: str) -> None:
         self.device, self.host_s = device, 0.0
 
-    def give(self, work: Callable[[], Any], counts: bool) -> None:
-        """Runs it."""
+    def run(self, work: Callable[[], Any], counts: bool) -> None:
+        """Run the work."""
         if counts:
             if self.device == "cuda":
                 torch.cuda._sleep(int(AHEAD * self.host_s * CYCLES_PER_S))
@@ -76,16 +76,16 @@ class Lead:
 
 
 def timed(work: Callable[[], Any], device: str) -> tuple[Any, float]:
-    """What ``work`` returns, and the seconds that it took from a standstill."""
-    spans: list[Span] = []
+    """The result of ``work``, and the seconds that it took from an idle device on."""
+    intervals: list[Interval] = []
     wait(device)
-    result = spanned(work, device, spans)
+    result = timed_interval(work, device, intervals)
     wait(device)
-    return result, total(spans)
+    return result, total(intervals)
 
 
-def wake(device: str) -> None:
-    """Until a GPU runs at the clock of one that works: an idle one is several times as slow."""
+def warm_clock(device: str) -> None:
+    """Keep a GPU busy until it runs at its working clock: an idle GPU is several times slower."""
     if device != "cuda":
         return
     matrix = torch.ones(WAKE_WIDTH, WAKE_WIDTH, device=device)
@@ -96,7 +96,7 @@ def wake(device: str) -> None:
 
 
 def begin_peak(device: str) -> int:
-    """Bytes in use now; from here on the most is kept."""
+    """Bytes in use now; starts the measurement of the peak."""
     if device != "cuda":
         return 0
     torch.cuda.reset_peak_memory_stats()
@@ -104,12 +104,12 @@ def begin_peak(device: str) -> int:
 
 
 def peak(device: str, before: int) -> int:
-    """The most bytes since then beyond those in use then; 0 on a CPU, where nobody counts."""
+    """Peak bytes since ``begin_peak``, minus those in use then; 0 on a CPU, where they are not counted."""
     return int(torch.cuda.max_memory_allocated()) - before if device == "cuda" else 0
 
 
 def device_name(device: str) -> str:
-    """The GPU, or the processor with the threads that torch uses."""
+    """The GPU; or the processor with the number of threads that torch uses."""
     if device == "cuda":
         return str(torch.cuda.get_device_name())
     try:

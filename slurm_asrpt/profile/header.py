@@ -1,4 +1,4 @@
-"""What every profile file begins with: of which model, on what, when, with which software, and how it came about.
+"""The header of every profile file: model, device, date, software, and provenance.
 
 Standard library only.
 """
@@ -32,7 +32,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Head:
-    """batch: samples per iteration, the whole job together. date, software (versions by name): of a measurement."""
+    """batch: samples per iteration of the whole job. date, software (versions by name): of a measurement."""
 
     name: str
     model: str
@@ -44,9 +44,9 @@ class Head:
 
 
 def read_head(table: Table) -> Head:
-    """Raises InputError; also for a measurement that does not say when and with what it was made."""
+    """Raises InputError; also for a measurement without date or software."""
     if table.whole("version") != VERSION:
-        raise table.error("version", f"this release reads version {VERSION}; write the profile anew")
+        raise table.error("version", f"this release reads version {VERSION}; create the profile again")
     name = table.text("name")
     if not NAME_PATTERN.fullmatch(name):
         raise table.error("name", f"must match {NAME_PATTERN.pattern}, found {short(name)}")

@@ -1,4 +1,4 @@
-"""One figure a group, from all its runs; groups that have not run yet have none, as in the paper."""
+"""One statistic per group, over all its runs; groups that have not run yet have none, as in the paper."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _last(runs: Sequence[float]) -> float:
 register("mean")(partial(ByGroup, fmean))
 register("median")(partial(ByGroup, median))
 register("last")(partial(ByGroup, _last))
-# The forest on group and user is the mean of a group's runs but for the noise of its bootstraps, so where it must learn
-# on and on this is what it would say (docs/decisions/0005); ``fit`` makes the bootstraps.
+# The forest on group and user is the mean of a group's runs, apart from the noise of its bootstraps. So this is its
+# answer where a predictor must learn run by run (docs/decisions/0005); ``fit`` draws the bootstraps.
 register("forest")(partial(ByGroup, fmean))
 register("forest-sklearn")(partial(ByGroup, fmean))

@@ -1,19 +1,23 @@
-"""Models layer by layer, from their architectures: the nine of the paper's Table I; those of today are in today.py.
+"""Model architectures, layer by layer: the nine of the paper's Table I (TABLE1_MODELS), and recent ones
+(RECENT_MODELS).
 
-Counting rules, the same for all: a multiply-add is 2 FLOPs; convolutions, matrix products and attention products
-count, biases, normalisations, activations and pooling do not; parameters all count. Figures are per sample (one image,
-or one sequence of 512 tokens: section V-A).
+Counting rules, the same for all: a multiply-add is 2 FLOPs; convolutions, matrix products and attention products count,
+biases, normalizations, activations and pooling do not; all parameters count. Figures are per sample (one image, or one
+sequence of 512 tokens: section V-A).
 
-What the backward pass needs of the forward pass: each convolution and each normalisation keeps its input, so that with
-batch norm a convolution's output counts twice (its ReLU is done in place); a matrix product keeps its input; a
-transformer layer keeps 17 h + 2.5 heads x tokens values a token (Korthikanti et al., MLSys 2023, equation 1: 34 sbh +
-5 as^2b bytes at two bytes a value).
+Memory for the backward pass: each convolution and each normalization keeps its input, so with batch norm a
+convolution's output counts twice (its ReLU is in place); a matrix product keeps its input; a transformer layer keeps 17
+h + 2.5 heads x tokens values per token (Korthikanti et al., MLSys 2023, equation 1: 34 sbh + 5 as^2b bytes at two bytes
+per value).
+
+The recent models with long sequences keep no attention scores but recompute them (Dao et al., FlashAttention, NeurIPS
+2022). Their mini-batches are assumptions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 TOKENS = 512
@@ -21,7 +25,7 @@ IMAGE_CHANNELS = 3
 
 
 class Kind(StrEnum):
-    """What decides how fast a GPU works on a model: its operations and how wide they are."""
+    """What determines how fast a GPU runs a model: its operations and their width."""
 
     CONVOLUTIONS = "convolutions"
     WIDTH_1024 = "transformer of width 1024"
@@ -30,12 +34,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Layer:
-    """A part of a model that no cut divides.
+    """A part of a model that is never split.
 
     flops: of the forward pass, per sample. params: trainable. out: values handed to the next layer, per sample.
-    tied: parameters shared with the first layer; a stage that does not hold that layer needs a copy of its own.
-    kept: values kept for the backward pass, per sample. sliced: values that tensor slices all-reduce, per sample; 0: it
-    is not sliced. experts: of params, those of experts. routed: values that go to experts, per sample, one way.
+    tied: parameters shared with the first layer; a stage without that layer needs a copy.
+    kept: values kept for the backward pass, per sample. sliced: values that tensor slices all-reduce, per sample;
+    0: not sliced.
+    experts: part of params that belongs to experts. routed: values sent to experts, per sample, one way.
     """
 
     name: str
@@ -51,7 +56,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """batch: its mini-batch, that of Table I or an assumption. source: where the architecture is specified."""
+    """batch: its mini-batch, from Table I or assumed. source: where the architecture is specified."""
 
     key: str
     name: str
@@ -204,12 +209,13 @@ def attention_flops(inner: int, tokens: int = TOKENS) -> float:
 
 
 def kept_values(hidden: int, heads: int, tokens: int = TOKENS) -> float:
-    """Of a transformer layer, per sequence; see above."""
+    """Values kept by a transformer layer, per sequence; see above."""
     return tokens * (17.0 * hidden + 2.5 * heads * tokens)
 
 
 def block(name: str, hidden: int, heads: int, matrices: int, others: int, tokens: int = TOKENS) -> Layer:
-    """A transformer layer: ``matrices`` parameters that each token meets once, ``others`` biases and norms.
+    """A transformer layer: ``matrices`` parameters that each token is multiplied with once, ``others`` biases and
+    norms.
 
     Its tensor slices all-reduce the output of attention and feed-forward, and the gradients likewise: four times
     tokens x hidden (Shoeybi et al., Megatron-LM, 2019, section 3).
@@ -220,7 +226,7 @@ def block(name: str, hidden: int, heads: int, matrices: int, others: int, tokens
 
 
 def embedding(rows: int, hidden: int, tokens: int = TOKENS) -> Layer:
-    """A table of ``rows``; slices hold rows of it and add up what they find (Shoeybi et al.)."""
+    """A table of ``rows``; slices hold parts of its rows and sum their results (Shoeybi et al.)."""
     out = tokens * hidden
     return Layer("embedding", 0.0, rows * hidden, out, sliced=float(out))
 
@@ -246,8 +252,9 @@ def _span_head(hidden: int) -> Layer:
 def _t5_11b_layers() -> list[Layer]:
     """24 encoder and 24 decoder layers, d_model 1024, d_ff 65536, 128 heads of 128; 512 tokens on either side.
 
-    The encoder's output goes along from decoder layer to decoder layer, for their cross attention. Kept: queries, keys,
-    values and the weighted sum of each attention and its scores, both sides of the feed-forward, and the layer's input.
+    The encoder's output is passed from decoder layer to decoder layer, for their cross attention. Kept: queries,
+    keys, values and the weighted sum of each attention and its scores, both sides of the feed-forward, and the
+    layer's input.
     """
     model, inner, feed, vocabulary, heads = 1024, 128 * 128, 65536, 32128, 128
     attention, forward = 4 * model * inner, 2 * model * feed
@@ -266,7 +273,7 @@ def _t5_11b_layers() -> list[Layer]:
 
 
 def word_head(hidden: int, vocabulary: int, params: int, tokens: int = TOKENS) -> Layer:
-    """Scores of the whole vocabulary, with the embedding's matrix; ``params`` of its own. Its scores are kept."""
+    """Scores of the whole vocabulary, with the embedding's matrix; ``params`` of its own. The scores are kept."""
     flops, out = 2.0 * tokens * hidden * vocabulary, tokens * vocabulary
     kept, sliced = float(tokens * hidden + out), float(tokens * hidden)
     return Layer("word_head", flops, params, out, tied=vocabulary * hidden, kept=kept, sliced=sliced)
@@ -293,7 +300,7 @@ _BERT = "Devlin et al., NAACL 2019, section 3"
 _XLNET = "Yang et al., NeurIPS 2019, appendix A.4 (Table I of the A-SRPT paper says 550M parameters)"
 _T5 = "Raffel et al., JMLR 2020, section 3.7 (11B)"
 
-MODELS = (
+TABLE1_MODELS = (
     Model("vgg19", "VGG19", 32, tuple(_vgg19_layers()), _VGG19, Kind.CONVOLUTIONS),
     Model("resnet152", "ResNet152", 4, tuple(_resnet152_layers()), _RESNET152, Kind.CONVOLUTIONS),
     Model("inception-v3", "Inception-V3", 32, tuple(_inception_v3_layers()), _INCEPTION, Kind.CONVOLUTIONS),
@@ -304,3 +311,67 @@ MODELS = (
     _gpt("13B", 32, 40, 5120, 40),
     _gpt("175B", 16, 96, 12288, 96),
 )
+
+
+CONTEXT = 4096
+"""Tokens of a sequence; a batch of 32 sequences is 131,072 tokens."""
+
+
+def _decoder(name: str, hidden: int, heads: int, pairs: int, feed: int) -> Layer:
+    """Grouped-query attention with ``pairs`` key-value heads and a gated feed-forward; two RMS norms, no biases."""
+    inner = hidden * pairs // heads
+    matrices = 2 * hidden**2 + 2 * hidden * inner + 3 * hidden * feed
+    return block(name, hidden, 0, matrices, 2 * hidden, CONTEXT)
+
+
+def _mixture(name: str, hidden: int, heads: int, pairs: int, feed: int) -> Layer:
+    """As ``_decoder``, with eight experts as the feed-forward; a router sends each token to two of them."""
+    experts, chosen = 8, 2
+    plain, expert = _decoder(name, hidden, heads, pairs, 0), 3 * hidden * feed
+    return Layer(
+        name,
+        plain.flops + 2.0 * CONTEXT * (chosen * expert + experts * hidden),
+        plain.params + experts * expert + experts * hidden,
+        plain.out,
+        kept=kept_values(hidden, 0, CONTEXT) + CONTEXT * (chosen - 1) * 2.0 * feed,
+        sliced=plain.sliced,
+        experts=experts * expert,
+        routed=float(CONTEXT * chosen * hidden),
+    )
+
+
+def _untied_head(hidden: int, vocabulary: int) -> Layer:
+    """A word head with its own matrix, and the last norm."""
+    tied = word_head(hidden, vocabulary, 0, CONTEXT)
+    return replace(tied, params=vocabulary * hidden + hidden, tied=0)
+
+
+def _llama(size: str, count: int, hidden: int, heads: int, feed: int) -> Model:
+    layers = [embedding(128256, hidden, CONTEXT)]
+    layers += [_decoder(f"layer{i}", hidden, heads, 8, feed) for i in range(1, count + 1)]
+    layers.append(_untied_head(hidden, 128256))
+    source = f"Dubey et al., The Llama 3 Herd of Models, 2024, Table 3; {count} layers of width {hidden}, 4,096 tokens"
+    return Model(f"llama-3-{size.lower()}", f"Llama 3 {size}", 32, tuple(layers), source, Kind.WIDE)
+
+
+def _mixtral() -> Model:
+    hidden, vocabulary = 4096, 32000
+    layers = [embedding(vocabulary, hidden, CONTEXT)]
+    layers += [_mixture(f"layer{i}", hidden, 32, 8, 14336) for i in range(1, 33)]
+    layers.append(_untied_head(hidden, vocabulary))
+    source = "Jiang et al., Mixtral of Experts, 2024, Table 1; 32 layers of 8 experts, two for each token, 4,096 tokens"
+    return Model("mixtral-8x7b", "Mixtral 8x7B", 32, tuple(layers), source, Kind.WIDE)
+
+
+def _vit_large() -> Model:
+    """24 layers of width 1024 over 196 patches of 16 x 16 pixels and a class token; 224 x 224 in."""
+    hidden, tokens, patch = 1024, 197, 3 * 16 * 16
+    embedding = patch * hidden + hidden + hidden + tokens * hidden
+    layers = [Layer("patches", 2.0 * 196 * patch * hidden, embedding, tokens * hidden, kept=196.0 * patch)]
+    layers += [block(f"layer{i}", hidden, 16, 12 * hidden**2, 13 * hidden, tokens) for i in range(1, 25)]
+    layers.append(Layer("head", 2.0 * hidden * 1000, hidden * 1000 + 1000 + 2 * hidden, 1000, kept=tokens * hidden))
+    source = "Dosovitskiy et al., ICLR 2021, Table 1 (Large, 16 x 16), as in torchvision's vit_l_16"
+    return Model("vit-l16", "ViT-L/16", 128, tuple(layers), source, Kind.WIDTH_1024)
+
+
+RECENT_MODELS = (_llama("8B", 32, 4096, 32, 14336), _llama("70B", 80, 8192, 64, 28672), _vit_large(), _mixtral())
