@@ -232,7 +232,7 @@ def main() -> int:
     parser.add_argument("--policy", default="asrpt-gated", choices=policy_names())
     parser.add_argument("--every", type=float, default=5400.0, help="seconds between two forecasts")
     parser.add_argument("--window", type=float, default=86400.0, help="draw arrivals from this many past seconds")
-    parser.add_argument("--samples", type=int, default=LEAST_SAMPLES)
+    parser.add_argument("--samples", type=int, default=MIN_SAMPLES)
     parser.add_argument("--budget", type=float, default=math.inf, help="CPU seconds of a forecast; asrptd uses 15")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds, whose jobs are counted together")
     parser.add_argument("--blind", action="store_true", help="forecast without arrivals")
