@@ -23,8 +23,8 @@ from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
-from slurm_asrpt.lab import cluster, debian, root
-from slurm_asrpt.lab.client import identity
+from slurm_asrpt.lab import cluster, other_release
+from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
 app = Tools(
@@ -84,7 +84,7 @@ def main_options(
     """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
     if folder is not None:
         with _errors():
-            root.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
+            other_release.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
 
 
 def _after_root(arguments: list[str]) -> list[str]:
@@ -106,7 +106,7 @@ def make_debian(
       asrpt-lab debian trixie /srv/trixie
     """
     with _errors(), console.status("checking this machine") as line:
-        debian.make(suite, folder, lambda text: line.update(escape(text)))
+        other_release.make(suite, folder, lambda text: line.update(escape(text)))
     print(f"{folder}: ready; type: {_command('asrpt-lab')} --root {folder} up")
 
 
@@ -170,7 +170,7 @@ def up(
     count = len(spec.node_list)
     print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. Next:")
     where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
-    for text in _next_in_root(lab, where) if root.inside() else _next(lab, where):
+    for text in _next_in_root(lab, where) if other_release.inside() else _next(lab, where):
         print(text)
 
 
@@ -185,7 +185,7 @@ def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
 
 
 def _next_in_root(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
-    here = ["asrpt-lab", "--root", root.inside()]
+    here = ["asrpt-lab", "--root", other_release.inside()]
     if lab.spec.hook:
         yield shlex.join([*here, "run", *where, "asrptd"]) + " &"
     yield shlex.join([*here, "run", *where, *_example(lab)])

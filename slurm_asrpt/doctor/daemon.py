@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import UNITS, Finding, Snapshot, Unit, failure, ok, warning
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.status.document import read_status, stale_after
@@ -60,7 +59,7 @@ def alive(settings: Settings, now: float) -> Iterator[Finding]:
     yield failure("asrptd", text, "journalctl -u asrptd says if its cycles fail; if not, systemctl restart asrptd")
 
 
-def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def leases(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """Every job in asrptd's queue has a lease, and none is about to run out."""
     try:
         status = read_status(settings.paths.run)
@@ -70,7 +69,7 @@ def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield ok("leases", f"none are written (mode {status.mode})")
         return
     queued = {row.job_id for row in status.jobs if row.rank}
-    ends = {job.job_id: job.eligible_time for job in look.jobs if job.state == PENDING and job.job_id in queued}
+    ends = {job.job_id: job.eligible_time for job in snapshot.jobs if job.state == PENDING and job.job_id in queued}
     least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # renewed in the next cycle
     weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
     if weak:
@@ -81,9 +80,9 @@ def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield ok("leases", f"{counted(len(ends), 'waiting job')} with a lease")
 
 
-def clock(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def clock(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """Leases end by the controller's clock and are renewed by this one's."""
-    low, high = look.ahead_s
+    low, high = snapshot.ahead_s
     off = max(low, -high, 0.0)
     if off <= CLOCK_S:
         yield ok("clock", "the controller's agrees with this machine's")
@@ -91,3 +90,31 @@ def clock(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
     text = f"the controller's is {off:.0f} s {'ahead of' if low > 0 else 'behind'} this machine's"
     kind = failure if off > settings.daemon.lease_s / 4 else warning
     yield kind("clock", text, "synchronise both (chronyc tracking), or run asrptd on the controller")
+
+
+def units(found: list[Unit]) -> Iterator[Finding]:
+    """One finding a unit that is not as it should be."""
+    bad = [finding for unit in found for finding in _unit(unit)]
+    yield from bad
+    if found and not bad:
+        yield ok("units", f"{' and '.join(UNITS)} run and start at boot")
+
+
+def _unit(unit: Unit) -> Iterator[Finding]:
+    name, active = unit.get("Id", ""), unit.get("ActiveState", "")
+    if unit.get("LoadState") != "loaded":
+        text = f"systemd has no {name} ({unit.get('LoadState', 'unknown')})"
+        yield warning("units", text, "run this on the controller; there, asrpt-admin install --apply")
+        return
+    if active == "failed":
+        yield failure(
+            "units", f"{name} has failed ({unit.get('Result')})", f"journalctl -u {name}; then start it again"
+        )
+    elif active not in ("active", "activating", "reloading"):
+        yield failure("units", f"{name} does not run ({active})", f"systemctl start {name}")
+    if unit.get("UnitFileState") not in ("enabled", "enabled-runtime", "linked"):
+        text = f"{name} does not start at boot ({unit.get('UnitFileState')})"
+        yield warning("units", text, f"systemctl enable {name}")
+    if unit.get("NeedDaemonReload") == "yes":
+        text = f"{name} was changed and systemd has the one before"
+        yield warning("units", text, f"systemctl daemon-reload; systemctl restart {name}")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.install import lua_plugin, luablock
@@ -23,16 +22,18 @@ RECENT_S = 3600.0
 """Jobs submitted since then tell whether the hook works."""
 
 
-def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def plugin(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """slurmctld loads Lua, and no other plugin changes a job after it."""
-    plugins = words(look.config, "JobSubmitPlugins")
+    plugins = words(snapshot.config, "JobSubmitPlugins")
     if "lua" not in plugins:
         wanted = f"JobSubmitPlugins={','.join([*plugins, 'lua'])}, restart slurmctld"
-        first = "" if _script(look).exists() else f"{INSTALL} (slurmctld does not start without job_submit.lua), then "
+        first = (
+            "" if _script(snapshot).exists() else f"{INSTALL} (slurmctld does not start without job_submit.lua), then "
+        )
         yield failure("lua", "slurm.conf loads no Lua", first + wanted)
         return
     later = plugins[plugins.index("lua") + 1 :]
-    if lua_plugin.plugin(look.config) is None:
+    if lua_plugin.plugin(snapshot.config) is None:
         text = f"no {lua_plugin.PLUGIN} in PluginDir of this machine"
         yield warning("lua", text, "run this on the controller; there, install Slurm's Lua plugin")
     elif later:
@@ -42,21 +43,21 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield ok("lua", "the plugin is there and comes last")
 
 
-def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def include(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """job_submit.lua loads, calls our module, that of this release, and has been touched since it changed."""
-    script = _script(look)
+    script = _script(snapshot)
     try:
-        yield _include(settings, look, script, script.read_bytes())
+        yield _include(settings, snapshot, script, script.read_bytes())
     except OSError as error:
         yield warning("include", f"{script}: {error.strerror}", f"run this on the controller; there, {INSTALL}")
     except InputError as error:
         yield failure("include", f"{script}: {error}", INSTALL)
 
 
-def _include(settings: Settings, look: Look, script: Path, lua_text: bytes) -> Finding:
+def _include(settings: Settings, snapshot: Snapshot, script: Path, lua_text: bytes) -> Finding:
     """Raises InputError for lines of ours that are damaged."""
     found = luablock.block_in(lua_text) or luablock.included_by_hand(lua_text)
-    if trouble := _trouble(lua_text, look):
+    if trouble := _trouble(lua_text, snapshot):
         text = f"Lua cannot load it ({trouble}): slurmctld keeps the one before, and does not start again"
         return failure("include", text, f"mend {script}")
     if not found:
@@ -67,13 +68,13 @@ def _include(settings: Settings, look: Look, script: Path, lua_text: bytes) -> F
     return _module(settings, script, lua_text)
 
 
-def _script(look: Look) -> Path:
-    return Path(look.config.get("SLURM_CONF", "")).parent / "job_submit.lua"
+def _script(snapshot: Snapshot) -> Path:
+    return Path(snapshot.config.get("SLURM_CONF", "")).parent / "job_submit.lua"
 
 
-def _trouble(text: bytes, look: Look) -> str:
+def _trouble(text: bytes, snapshot: Snapshot) -> str:
     """Why slurmctld's Lua cannot load it, as far as that can be told here."""
-    plugin = lua_plugin.plugin(look.config)
+    plugin = lua_plugin.plugin(snapshot.config)
     return lua_plugin.trouble_with(text, plugin) or "" if plugin else ""
 
 
@@ -94,12 +95,12 @@ def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
     return ok("include", f"{script} calls our module")
 
 
-def scripts(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def scripts(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """The prologs of ours that slurm.conf names are there, can be run, and are those of this release, for these paths.
 
     On this machine: what the nodes have is theirs to tell.
     """
-    named = [(Path(path), name) for key, name in SCRIPTS.items() for path in scripts_of(look.config, key)]
+    named = [(Path(path), name) for key, name in SCRIPTS.items() for path in scripts_of(snapshot.config, key)]
     ours = [(path, name) for path, name in named if path.name == name]
     bad = [finding for path, name in ours for finding in _prolog(settings, path, name)]
     yield from bad
@@ -121,10 +122,13 @@ def _prolog(settings: Settings, path: Path, name: str) -> Iterator[Finding]:
         yield warning("scripts", f"{path} is not that of this release, or for another spool folder", again)
 
 
-def tags(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def tags(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """That jobs are tagged is the only proof that the hook runs; slurmctld loads it when it starts."""
-    managed, since = set(settings.slurm.partitions), max(now - RECENT_S, parse_time(look.config.get("BOOT_TIME", "")))
-    recent = [job for job in look.jobs if job.submit_time >= since and _for_us(job, managed)]
+    managed, since = (
+        set(settings.slurm.partitions),
+        max(now - RECENT_S, parse_time(snapshot.config.get("BOOT_TIME", ""))),
+    )
+    recent = [job for job in snapshot.jobs if job.submit_time >= since and _for_us(job, managed)]
     untagged = [job for job in recent if parse_tag(job.admin_comment) is None]
     if not recent:
         yield ok("tags", "no GPU job of the last hour, or since slurmctld started, to tell by")

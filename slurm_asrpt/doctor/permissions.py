@@ -9,8 +9,7 @@ from pathlib import Path
 
 from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook import hook_conf, table
 from slurm_asrpt.install import luablock
@@ -19,17 +18,19 @@ from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
 
-def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def owners(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """Only root and SlurmUser can write what is trusted; asrptd is one of them. What root runs is root's."""
-    name = look.config.get("SlurmUser", "SlurmUser").partition("(")[0]
+    name = snapshot.config.get("SlurmUser", "SlurmUser").partition("(")[0]
     bad = [
-        *_untrusted(_paths(settings, look.config), {0} | _slurm_user(look.config), "neither root nor SlurmUser", name),
+        *_untrusted(
+            _paths(settings, snapshot.config), {0} | _slurm_user(snapshot.config), "neither root nor SlurmUser", name
+        ),
         *_untrusted(_scripts(settings), {0}, "and root runs it on the nodes", "root"),
     ]
     yield from bad
     state = settings.paths.state
     if state.is_dir() and state.stat().st_mode & 0o077:
-        yield warning("permissions", f"{state}: others can look into it", f"chmod 700 {state}")
+        yield warning("permissions", f"{state}: others can snapshot into it", f"chmod 700 {state}")
     elif not bad:
         yield ok("permissions", "only root and SlurmUser can write what is trusted")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, State
+from slurm_asrpt.doctor.checks import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurmlines import SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
@@ -18,20 +17,21 @@ FULL = 0.8
 """Share of MaxJobCount from which submissions may soon be refused."""
 
 
-def answers(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    version = look.config.get("SLURM_VERSION", "")
+def answers(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
+    version = snapshot.config.get("SLURM_VERSION", "")
     if release(version) < OLDEST:
         yield failure("slurm", f"Slurm {version} is older than 22.05", "update Slurm; docs/compatibility.md")
     else:
         yield ok(
-            "slurm", f"Slurm {version} answers, {counted(len(look.jobs), 'job')}, {counted(len(look.nodes), 'node')}"
+            "slurm",
+            f"Slurm {version} answers, {counted(len(snapshot.jobs), 'job')}, {counted(len(snapshot.nodes), 'node')}",
         )
 
 
-def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def conf(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """The lines that slurm.conf needs; that of the Lua plugin is another check's."""
     found = [
-        line for line in wanted_lines(look.config, settings.paths.scripts) if not line.text.startswith("JobSubmit")
+        line for line in wanted_lines(snapshot.config, settings.paths.scripts) if not line.text.startswith("JobSubmit")
     ]
     bad = [line for line in found if line.state is not State.PRESENT]
     for line in bad:
@@ -46,10 +46,15 @@ def conf(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield ok("slurm.conf", "has the lines that it needs")
 
 
-def fights(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def fights(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """Settings under which asrptd does less than it says, or Slurm undoes it."""
-    checks = (_pace(settings, look.config), _priority(settings, look.config), _preemption(look.config))
-    more = (_prologs(look.config), _remembers(settings, look.config), _room(look), _requeues(settings, look.config))
+    checks = (_pace(settings, snapshot.config), _priority(settings, snapshot.config), _preemption(snapshot.config))
+    more = (
+        _prologs(snapshot.config),
+        _remembers(settings, snapshot.config),
+        _room(snapshot),
+        _requeues(settings, snapshot.config),
+    )
     found = [finding for check in (*checks, *more) for finding in check]
     yield from found or [ok("settings", "nothing in slurm.conf fights with asrptd")]
 
@@ -105,10 +110,10 @@ def _remembers(settings: Settings, config: Mapping[str, str]) -> Iterator[Findin
         yield warning("memory", text, f"MinJobAge={max(300, round(cycles))}")
 
 
-def _room(look: Look) -> Iterator[Finding]:
-    most = _number(look.config.get("MaxJobCount", "0"))
-    if most and len(look.jobs) > FULL * most:
-        text = f"{len(look.jobs)} of at most {most:.0f} jobs: Slurm will soon refuse submissions"
+def _room(snapshot: Snapshot) -> Iterator[Finding]:
+    most = _number(snapshot.config.get("MaxJobCount", "0"))
+    if most and len(snapshot.jobs) > FULL * most:
+        text = f"{len(snapshot.jobs)} of at most {most:.0f} jobs: Slurm will soon refuse submissions"
         yield warning("room", text, "raise MaxJobCount, restart slurmctld")
 
 
@@ -125,11 +130,11 @@ def _requeues(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding
         yield warning("interrupt", text, "JobRequeue=1 in slurm.conf; or tell users to write #SBATCH --requeue")
 
 
-def gpus(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
+def gpus(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
     """The partitions handed to asrptd have nodes, and those GPUs of one kind of spelling."""
     managed = set(settings.slurm.partitions)
-    missing = sorted(managed - {name for node in look.nodes for name in node.partitions})
-    ours = [node for node in look.nodes if node.partitions & managed]
+    missing = sorted(managed - {name for node in snapshot.nodes for name in node.partitions})
+    ours = [node for node in snapshot.nodes if node.partitions & managed]
     typed = {bool(node.gpu_type) for node in ours if node.gpus}
     shared = [node.name for node in ours if node.other_gres]
     if missing:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab import conf, machine, processes
-from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import LabPaths, LabSpec
 
 DATABASE_USER = "mysql"
 ACCOUNT = "lab"

@@ -12,18 +12,21 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
-from slurm_asrpt.lab import accounting, files, hooks, machine, processes, users
-from slurm_asrpt.lab.client import LabClient
-from slurm_asrpt.lab.paths import STATE_FILE
+from slurm_asrpt.lab import accounting, conf, machine, processes
+from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import STATE_FILE, LabPaths, LabSpec
+
+COMMAND_TIMEOUT_S = 60.0
 
 Say = Callable[[str], None]
 
@@ -44,8 +47,94 @@ class LabStatus:
     jobs: Mapping[str, int]
 
 
-class Lab(LabClient):
+class Lab:
     """A lab that is up, or was. Made by ``up`` and ``load``."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.spec = spec
+        self.paths = LabPaths(spec.directory)
+
+    @property
+    def directory(self) -> Path:
+        return self.spec.directory
+
+    @property
+    def settings_path(self) -> Path:
+        """The lab's asrpt.toml."""
+        return self.paths.settings
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self.paths.slurm_conf
+
+    @property
+    def train(self) -> Path:
+        """The training stand-in, for ``srun`` in job scripts."""
+        return self.paths.bin / "asrpt-train"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of client commands: this process's own without Slurm's variables, plus the lab's two."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_", "SALLOC_", "SRUN_"))}
+        return kept | {"SLURM_CONF": str(self.slurm_conf), "ASRPT_CONFIG": str(self.settings_path)}
+
+    def home(self, user: str | None = None) -> Path:
+        """Where a test user's jobs run and write their output."""
+        return self.paths.home / (user or "root")
+
+    def run(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        user: str | None = None,
+        input: str | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a client command in the lab, as root or as a test user, in that user's home folder.
+
+        Raises SlurmError if it fails (unless check=False) or hangs, InputError for an unknown user.
+        """
+        words = [os.fspath(word) for word in command]
+        variables = self.env | {"HOME": str(self.home(user)), "USER": user or "root"} | dict(env or {})
+        who = identity(user) if user else None
+        try:
+            done = subprocess.run(
+                words,
+                input=input if input is not None else "",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env=variables,
+                cwd=cwd or self.home(user),
+                timeout=timeout_s,
+                user=who[0] if who else None,
+                group=who[1] if who else None,
+                extra_groups=[] if who else None,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{' '.join(words[:3])}: no answer in {timeout_s:g} s") from error
+        except OSError as error:
+            raise SlurmError(f"{words[0]}: cannot be started ({error.strerror})") from error
+        if check and done.returncode:
+            raise SlurmError(f"{' '.join(words[:3])}: exit code {done.returncode}: {done.stderr or done.stdout}")
+        return done
+
+    def controller_up(self) -> bool:
+        """Whether slurmctld answers."""
+        with contextlib.suppress(SlurmError):
+            return " UP" in self.run(["scontrol", "ping"], check=False, timeout_s=10.0).stdout
+        return False
+
+    def node_states(self) -> Counter[str]:
+        """How many nodes are in each state. Raises SlurmError."""
+        return _count(self.run(["sinfo", "-h", "-N", "-p", self.spec.partitions[0], "-o", "%T"]).stdout)
+
+    def job_states(self) -> Counter[str]:
+        """How many jobs are in each state. Raises SlurmError."""
+        return _count(self.run(["squeue", "-h", "-t", "all", "-o", "%T"]).stdout)
 
     # ---- daemons
 
@@ -112,8 +201,8 @@ class Lab(LabClient):
     # ---- bringing up
 
     def _bring_up(self, say: Say) -> None:
-        users.register(self.directory, self.spec.user_names)
-        files.write(self.spec, self.paths)
+        machine.register(self.directory, self.spec.user_names)
+        conf.write(self.spec, self.paths)
         munged = self._start_munged()
         self._wait("munged answers", self.paths.munge_socket.exists, [munged], self.paths.log / "munged.out", 10.0)
         if self.spec.accounting:
@@ -187,7 +276,7 @@ class Lab(LabClient):
         if self.running:
             self.cancel_jobs()
         self._end_daemons()
-        users.unregister(self.directory)
+        machine.unregister(self.directory)
         if purge:
             self._delete_files()
             with contextlib.suppress(OSError):  # keeps what somebody else put there
@@ -234,7 +323,7 @@ def up(spec: LabSpec, say: Say = _silent) -> Lab:
     machine.check_root()
     _check_free(spec.directory)
     if spec.hook:
-        hooks.hooks_folder(spec)
+        conf.hooks_folder(spec)
     machine.check(spec)
     lab = Lab(spec)
     lab._delete_files()  # of a lab that was down
@@ -296,3 +385,8 @@ def tail(log: Path, lines: int = 5) -> str:
 def status_json(status: LabStatus) -> str:
     """A status as one JSON object."""
     return json.dumps(vars(status), default=list)
+
+
+def _count(lines: str) -> Counter[str]:
+    """Slurm marks states (idle*, idle~ ...); a marked state is another state."""
+    return Counter(lines.lower().split())

@@ -4,16 +4,137 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.lab.paths import LabPaths
-from slurm_asrpt.lab.spec import LabNode, LabSpec
+from slurm_asrpt import shipped
+from slurm_asrpt.errors import InputError, MachineError
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.lab import machine
+from slurm_asrpt.lab.machine import identity
+from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
 MANY_NODES = 32
 
 Sections = Mapping[str, Mapping[str, Any]]
+
+DEFAULT_SPOOL = "/var/spool/asrpt"
+
+_PROGRAM = """\
+#!/usr/bin/python3 -sEP
+import os, sys
+sys.path.insert(0, {library!r})
+os.environ.setdefault("ASRPT_CONFIG", {settings!r})
+from {module} import main
+sys.exit(main())
+"""
+PROGRAMS = {"asrpt-train": "slurm_asrpt.lab.train", "asrpt-report": "slurm_asrpt_cli.report"}
+
+
+def write(spec: LabSpec, paths: LabPaths) -> None:
+    """Write every file that the daemons need. Raises InputError and MachineError."""
+    paths.state_file.write_text(spec.to_json(), encoding="utf-8")
+    for folder in paths.of_slurm_user:
+        os.chown(folder, *identity(spec.slurm_user))
+    for name in ("root", spec.slurm_user, *spec.user_names):
+        _make_home(paths.home / name, identity(name))
+    _make_gpus(paths.gpus, max(node.gpus for node in spec.node_list))
+    install_programs(paths)
+    scripts = install(spec, paths)
+    host = socket.gethostname().partition(".")[0]
+    files = {
+        "slurm.conf": slurm_conf(spec, paths, host, scripts, lua=spec.hook),
+        "gres.conf": gres_conf(spec, paths),
+        "asrpt.toml": toml(lab_settings(spec, paths)),
+    }
+    if _slurm_release() >= (23, 11):
+        files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # known since then; before, proctrack/pgid needs no file
+    for name, text in files.items():
+        (paths.etc / name).write_text(text, encoding="utf-8")
+        (paths.etc / name).chmod(0o644)  # clients of every user read them, whatever root's umask
+
+
+def _make_home(folder: Path, owner: tuple[int, int]) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    os.chown(folder, *owner)
+
+
+def _make_gpus(folder: Path, count: int) -> None:
+    """Device files that stand for GPUs: each is another /dev/null. Raises MachineError."""
+    try:
+        for index in range(count):
+            os.mknod(folder / f"gpu{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except OSError as error:
+        raise MachineError(f"{folder}: cannot make device files ({error.strerror}); a lab needs mknod") from error
+
+
+def _slurm_release() -> tuple[int, ...]:
+    """(22, 5) for 22.05.8. Raises MachineError."""
+    output = subprocess.run([machine.program("slurmctld"), "-V"], capture_output=True, text=True, check=False).stdout
+    words = output.split()
+    try:
+        return tuple(int(part) for part in words[-1].split(".")[:2])
+    except (IndexError, ValueError):
+        raise MachineError(f"slurmctld -V says {output!r}; Slurm 22.05 or newer is needed") from None
+
+
+def hooks_folder(spec: LabSpec) -> Path:
+    """The folder of the hook's files: named, else the checkout's, else the installed one. Raises InputError."""
+    candidates = [spec.hooks_dir] if spec.hooks_dir else shipped.folders(shipped.HOOKS)
+    for folder in candidates:
+        if (folder / luablock.MODULE).is_file():
+            return folder
+    raise InputError(
+        f"{candidates[0] / luablock.MODULE}: not found; name its folder with --hooks-dir, or give --no-hook"
+    )
+
+
+def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
+    """Copy the hook's files into the lab; the slurm.conf keys and paths of the scripts. Raises InputError."""
+    if not spec.hook:
+        return {}
+    folder = hooks_folder(spec)
+    shutil.copyfile(folder / luablock.MODULE, paths.etc / luablock.MODULE)
+    (paths.etc / "job_submit.lua").write_text(lua_conf(paths), encoding="utf-8")
+    return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
+
+
+def _copy_script(source: Path, paths: LabPaths) -> Path:
+    """A prolog or epilog with the lab's spool folder in place of the default one."""
+    target = paths.etc / source.name
+    target.write_text(source.read_text(encoding="utf-8").replace(DEFAULT_SPOOL, str(paths.spool)), encoding="utf-8")
+    target.chmod(0o755)
+    return target
+
+
+def install_programs(paths: LabPaths) -> None:
+    """A copy of the package and the programs that jobs run: test users may not be able to read the checkout."""
+    target = paths.library / "slurm_asrpt"
+    shutil.copytree(shipped.PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    commands = paths.library / "slurm_asrpt_cli"
+    commands.mkdir(exist_ok=True)
+    shutil.copyfile(_commands_folder() / "report.py", commands / "report.py")
+    for path in [target, *target.rglob("*"), commands, *commands.iterdir()]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for name, module in PROGRAMS.items():
+        script = paths.bin / name
+        text = _PROGRAM.format(library=str(paths.library), settings=str(paths.settings), module=module)
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def _commands_folder() -> Path:
+    """Where the commands' modules are: ``cli`` in a checkout."""
+    checkout = shipped.PACKAGE.parent / "cli"
+    return checkout if checkout.is_dir() else shipped.PACKAGE.parent / "slurm_asrpt_cli"
 
 
 def slurm_conf(spec: LabSpec, paths: LabPaths, host: str, scripts: Mapping[str, Path], lua: bool) -> str:

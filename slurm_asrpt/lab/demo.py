@@ -23,6 +23,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, load_settings, parse_settings
@@ -30,7 +31,7 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, MachineError, one_line
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.lab import figures
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.lab.cluster import Lab, tail, up
 from slurm_asrpt.lab.processes import interrupts_deferred
 from slurm_asrpt.lab.spec import LabSpec
@@ -58,6 +59,88 @@ TOLD = ("SLURM_VERSION", "SchedulerType", "SchedulerParameters", "SelectType", "
 """What demo.json says of the Slurm that it was made with."""
 
 console = Console(stderr=True)
+
+DONE = "COMPLETED"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One way of scheduling the jobs. Times in seconds; lost_gpu_hours: beyond the best placement's run time.
+
+    prediction_error: mean of |predicted - real| / real iterations; None for the round that learns.
+    """
+
+    completed: int
+    avg_jct_s: float
+    total_jct_s: float
+    makespan_s: float
+    lost_gpu_hours: float
+    prediction_error: float | None
+
+
+def measure(jobs: Sequence[DemoJob], records: Mapping[str, JobRecord], predicted: bool) -> Round:
+    """Figures of a round over the jobs that completed; records by the job's name. Raises MachineError for none."""
+    done = [(job, records[job.name]) for job in jobs if job.name in records and records[job.name].state == DONE]
+    if not done:
+        raise MachineError("no job completed; run it with --keep and see the logs in the lab's directory")
+    times = [record.end_time - record.submit_time for _, record in done]
+    lost = [job.gpus * max(0.0, r.end_time - r.start_time - job.ideal_s) for job, r in done]
+    errors = [abs(_prediction(record) - job.iterations) / job.iterations for job, record in done]
+    return Round(
+        completed=len(done),
+        avg_jct_s=sum(times) / len(times),
+        total_jct_s=sum(times),
+        makespan_s=max(r.end_time for _, r in done) - min(r.submit_time for _, r in done),
+        lost_gpu_hours=sum(lost) / 3600,
+        prediction_error=sum(errors) / len(errors) if predicted else None,
+    )
+
+
+def _prediction(record: JobRecord) -> int:
+    tag = parse_tag(record.admin_comment)
+    return tag.iterations if tag else 0
+
+
+def table(rounds: Mapping[str, Round]) -> Table:
+    """The rounds side by side by name; in brackets over the first one. Readable from 40 columns on."""
+    first = next(iter(rounds.values()))
+    shown = Table(title="Same jobs, same Slurm", caption="in brackets: over the first column")
+    shown.add_column("", overflow="fold")
+    for name in rounds:
+        shown.add_column(name, justify="right", overflow="fold")
+    rows: dict[str, tuple[str, str]] = {
+        "jobs completed": ("completed", "d"),
+        "average completion time, s": ("avg_jct_s", ".1f"),
+        "total completion time, s": ("total_jct_s", ".0f"),
+        "makespan, s": ("makespan_s", ".0f"),
+        "GPU hours lost to placement": ("lost_gpu_hours", ".3f"),
+    }
+    for title, (field, form) in rows.items():
+        shown.add_row(title, *(_cell(found, first, field, form) for found in rounds.values()))
+    errors = [found.prediction_error for found in rounds.values()]
+    shown.add_row("mean prediction error", *("-" if error is None else f"{error:.1%}" for error in errors))
+    return shown
+
+
+def _cell(found: Round, first: Round, field: str, form: str) -> str:
+    value, before = getattr(found, field), getattr(first, field)
+    over = f" ({value / before:.2f})" if before and form != "d" and found is not first else ""
+    return format(value, form) + over
+
+
+def ratio(backfill: Round, other: Round) -> float:
+    """Average completion time of a round over that under backfill; below 1 backfill is the slower one."""
+    return other.avg_jct_s / backfill.avg_jct_s
+
+
+def meaning(backfill: Round, other: Round, name: str) -> str:
+    """The ratio in words. Completion time: from a job's submission to its end, so waiting counts."""
+    change = ratio(backfill, other) - 1
+    if abs(change) < 0.005:
+        verdict = f"as long under {name} as under backfill"
+    else:
+        verdict = f"{abs(change):.0%} {'less' if change < 0 else 'more'} time under {name}"
+    return f"ratio {1 + change:.2f}: from submission to end a job took {verdict} on average (below 1: {name} is better)"
 
 
 @dataclass(frozen=True)
@@ -167,9 +250,9 @@ def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
     """All rounds; the figures as they go into demo.json."""
     backfill, asrpt, default = _rounds(lab, demo, jobs)
     shown = {"backfill": backfill, PAPER: asrpt, demo.default_title: default}
-    Console().print(figures.table(shown))
+    Console().print(table(shown))
     for name, found in list(shown.items())[1:]:
-        print(figures.meaning(backfill, found, name))
+        print(meaning(backfill, found, name))
     for name, found in shown.items():
         if found.completed < len(jobs):
             lost = len(jobs) - found.completed
@@ -182,8 +265,8 @@ def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
         "avg_jct_backfill_s": backfill.avg_jct_s,
         "avg_jct_asrpt_s": asrpt.avg_jct_s,
         "avg_jct_default_s": default.avg_jct_s,
-        "ratio": figures.ratio(backfill, asrpt),
-        "ratio_default": figures.ratio(backfill, default),
+        "ratio": ratio(backfill, asrpt),
+        "ratio_default": ratio(backfill, default),
         "policy_default": demo.default_policy,
         "backfill": asdict(backfill),
         "asrpt": asdict(asrpt),
@@ -192,7 +275,7 @@ def run(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> dict[str, Any]:
     }
 
 
-def _rounds(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> tuple[figures.Round, figures.Round, figures.Round]:
+def _rounds(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> tuple[Round, Round, Round]:
     """Backfill, the paper's policy, the default policy; the last two with the same predictions."""
     titles = [f"{title:<14}" for title in ("Slurm backfill", PAPER, demo.default_title)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -206,9 +289,9 @@ def _rounds(lab: Lab, demo: Demo, jobs: Sequence[DemoJob]) -> tuple[figures.Roun
         with asrptd(lab, "enforce", demo.default_policy):
             third = play(lab, jobs, progress, f"3/{ROUNDS} {titles[2]}")
     return (
-        figures.measure(jobs, first, predicted=False),
-        figures.measure(jobs, second, predicted=True),
-        figures.measure(jobs, third, predicted=True),
+        measure(jobs, first, predicted=False),
+        measure(jobs, second, predicted=True),
+        measure(jobs, third, predicted=True),
     )
 
 

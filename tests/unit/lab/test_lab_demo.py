@@ -9,8 +9,8 @@ from rich.console import Console
 
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.errors import MachineError
-from slurm_asrpt.lab import demo, figures
-from slurm_asrpt.lab.figures import Round, meaning, measure
+from slurm_asrpt.lab import demo
+from slurm_asrpt.lab.demo import Round, meaning, measure
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -95,7 +95,7 @@ def test_the_table_is_readable_in_a_narrow_terminal(width):
         "asrpt-gated": Round(80, 12.1, 968.0, 97.0, 0.05, 0.052),
     }
     out = StringIO()
-    Console(file=out, width=width).print(figures.table(rounds))
+    Console(file=out, width=width).print(demo.table(rounds))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     words = out.getvalue()
@@ -107,7 +107,7 @@ def test_the_table_is_readable_in_a_narrow_terminal(width):
 
 def test_nothing_lost_under_backfill_is_no_division_by_zero():
     nothing = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert figures.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
+    assert demo.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
 
 
 def rounds_of(monkeypatch, options, lost=()):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import InputError, MachineError
-from slurm_asrpt.lab import hooks, machine, processes
+from slurm_asrpt.lab import conf as hooks
+from slurm_asrpt.lab import machine, processes
 from slurm_asrpt.lab.cluster import load, tail
-from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import LabPaths, LabSpec
 
 
 @pytest.fixture

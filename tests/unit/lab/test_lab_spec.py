@@ -8,8 +8,7 @@ import pytest
 from slurm_asrpt.config.settings import FabricSettings, parse_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab import conf, train
-from slurm_asrpt.lab.paths import LabPaths
-from slurm_asrpt.lab.spec import LabSpec, parse_nodes
+from slurm_asrpt.lab.spec import LabPaths, LabSpec, parse_nodes
 
 ROOT = Path("/tmp/lab")
 

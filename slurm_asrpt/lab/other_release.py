@@ -6,10 +6,12 @@ last process, so deleting the folder can never delete what was mounted there. Pr
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +28,77 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _CERTIFICATES_INSIDE = Path("opt/certificates.crt")  # not in its own place, where a package replaces it
 _CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _INSIDE = "ASRPT_LAB_ROOT"
+
+MIRROR_VARIABLE = "ASRPT_DEBIAN_MIRROR"
+PACKAGES = (
+    *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-plugins", "munge"),
+    *("slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server"),
+    *("python3-venv", "lua5.1", "lua5.3", "lua5.4"),
+)
+
+Say = Callable[[str], None]
+
+
+def make(suite: str, root: Path, say: Say) -> None:
+    """Debian's release ``suite`` in ``root``, ready for ``asrpt-lab --root``. Raises InputError and MachineError."""
+    machine.check_root()
+    if not (TREE / "pyproject.toml").exists():
+        raise InputError("a Debian with slurm-asrpt in it is made from a source tree, and this is none")
+    if not root.exists():
+        say(f"debootstrap {suite}")
+        bootstrap(suite, root)
+    say("installing packages")
+    run(command_in(root, [str(TREE / ".ci" / "packages"), *PACKAGES]), "installing packages")
+    stamp = root / VENV / "stamp"
+    if not stamp.exists() or stamp.read_text(encoding="ascii") != _wanted():
+        say("installing slurm-asrpt")
+        _install(root)
+        stamp.write_text(_wanted(), encoding="ascii")
+
+
+def mirror() -> str:
+    """Where this machine gets its Debian packages from. Raises MachineError."""
+    named = os.environ.get(MIRROR_VARIABLE, "")
+    if named:
+        return named
+    command = [machine.program("apt-get"), "indextargets", "--format", "$(REPO_URI)"]
+    found = run([*command, "Created-By: Packages", "Origin: Debian", "Label: Debian"], "apt-get indextargets").split()
+    if not found:
+        raise MachineError(f"apt knows no Debian mirror here; name one in the variable {MIRROR_VARIABLE}")
+    return found[0]
+
+
+def bootstrap(suite: str, root: Path) -> None:
+    """Into a folder beside ``root``, which gets its name once it is whole."""
+    half = root.with_name(f"{root.name}.new")
+    cache = root.resolve().parent / "cache"  # so that a second try downloads nothing again
+    shutil.rmtree(half, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    options = ["--variant=minbase", f"--cache-dir={cache}"]
+    run([machine.program("debootstrap"), *options, suite, str(half), mirror()], "debootstrap")
+    # a mirror may lag behind by more than unstable's release file is valid
+    (half / "etc/apt/apt.conf.d/50mirror").write_text('Acquire::Check-Valid-Until "false";\n', encoding="ascii")
+    half.rename(root)
+
+
+def _wanted() -> str:
+    project = (TREE / "pyproject.toml").read_bytes()
+    return hashlib.sha256(project + str(TREE).encode()).hexdigest()
+
+
+def _install(root: Path) -> None:
+    python = f"/{VENV}/bin/python"
+    run(command_in(root, ["/usr/bin/python3", "-m", "venv", f"/{VENV}"]), "python3 -m venv")
+    run(command_in(root, [python, "-m", "pip", "install", "--quiet", "--editable", f"{TREE}[dev]"]), "pip")
+
+
+def run(command: Sequence[str], what: str) -> str:
+    """Standard output. Raises MachineError with the last lines of what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(os.environ))
+    if done.returncode:
+        said = " | ".join((done.stderr or done.stdout).splitlines()[-3:])
+        raise MachineError(f"{what} failed (exit code {done.returncode}): {said}")
+    return done.stdout
 
 
 def inside() -> str:
@@ -45,7 +118,7 @@ def command_in(root: Path, command: Sequence[str]) -> list[str]:
     """What to start, with ``environment``, so that ``command`` runs in ``root``. Raises MachineError."""
     machine.check_root()
     unshare = [machine.program("unshare"), "--mount", "--propagation=private", "--"]
-    return [*unshare, sys.executable, "-P", "-m", "slurm_asrpt.lab.root", str(Path(root).resolve()), *command]
+    return [*unshare, sys.executable, "-P", "-m", "slurm_asrpt.lab.other_release", str(Path(root).resolve()), *command]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +155,7 @@ def _make_root(root: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``python -m slurm_asrpt.lab.root ROOT COMMAND...``, in a mount namespace of its own (see ``command_in``)."""
+    """``python -m slurm_asrpt.lab.other_release ROOT COMMAND...``, in a mount namespace of its own (``command_in``)."""
     root, *command = Path(arguments[0]), *arguments[1:]
     here = Path.cwd()
     try:
