@@ -75,17 +75,17 @@ class DaemonSettings(Section):
     )
     interval_s: PositiveSeconds = Field(
         5.0,
-        description="Interval between scheduling cycles. asrptd lengthens it if its cycles would otherwise use more than an "
-        "eighth of the machine's CPU time.",
+        description="Interval between scheduling cycles. asrptd lengthens it if its cycles would otherwise use more "
+        "than an eighth of the machine's CPU time.",
     )
     progress_s: PositiveSeconds = Field(
         10.0, description="How often asrptd reads the progress that a running job reports."
     )
     forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0,
-        description="How often the start times of waiting jobs are estimated. A separate process does this, with a quarter "
-        "of a core at most. Estimates that take long are made less often: they run for a tenth of the time at most. "
-        "0: no estimates.",
+        description="How often the start times of waiting jobs are estimated. A separate process does this, with a "
+        "quarter of a core at most. Estimates that take long are made less often: they run for a tenth of the time at "
+        "most. 0: no estimates.",
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
         600,
@@ -236,8 +236,9 @@ class PredictSettings(Section):
 
     predictor: Annotated[str, Field(pattern="^(expected|forest|forest-sklearn|last|mean|median|typical)$")] = Field(
         "expected",
-        description="expected or typical. These use a group's own runs only: forest (the paper's random forest), "
-        "forest-sklearn (the same with scikit-learn; slow), last, mean and median.",
+        description="expected: learn from all similar runs; the queue order uses the mean. typical: the same, but the order "
+        "uses the median. The others learn from a group's own runs: forest (the paper's random forest), forest-sklearn "
+        "(the same with scikit-learn; slow), last, mean and median.",
     )
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Number of trees in the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
