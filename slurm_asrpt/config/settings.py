@@ -236,9 +236,9 @@ class PredictSettings(Section):
 
     predictor: Annotated[str, Field(pattern="^(expected|forest|forest-sklearn|last|mean|median|typical)$")] = Field(
         "expected",
-        description="expected: learn from all similar runs; the queue order uses the mean. typical: the same, but the order "
-        "uses the median. The others learn from a group's own runs: forest (the paper's random forest), forest-sklearn "
-        "(the same with scikit-learn; slow), last, mean and median.",
+        description="expected: learn from all similar runs; the queue order uses the mean. typical: the same, but the "
+        "order uses the median. The others learn from a group's own runs: forest (the paper's random forest), "
+        "forest-sklearn (the same with scikit-learn; slow), last, mean and median.",
     )
     trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Number of trees in the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
