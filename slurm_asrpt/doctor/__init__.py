@@ -1,4 +1,4 @@
-"""asrpt-admin doctor: what is wrong, or soon will be, and what to do about it. Reads only."""
+"""asrpt-admin doctor: finds problems and names a remedy for each. Read-only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ SLURM_CHECKS: tuple[Callable[[Settings, float, Snapshot], Iterator[Finding]], ..
 
 
 def examine(settings: Settings, now: float, snapshot: Snapshot | None) -> list[Finding]:
-    """All checks; without a snapshot at Slurm only those of our own files. now: seconds since the epoch."""
+    """Run all checks; without a snapshot, only those of asrpt's own files. now: seconds since the epoch."""
     found = [finding for check in OUR_CHECKS for finding in check(settings, now)]
     if snapshot is None:
         return found
     found += daemon.units(list(snapshot.units))
     if snapshot.trouble:
-        return [*found, failure("slurm", snapshot.trouble, "systemctl status slurmctld; slurm.conf and slurm.bin_dir")]
+        return [
+            *found,
+            failure(
+                "slurm",
+                snapshot.trouble,
+                "systemctl status slurmctld; check slurm.conf and slurm.bin_dir in asrpt.toml",
+            ),
+        ]
     return found + [finding for each in SLURM_CHECKS for finding in each(settings, now, snapshot)]

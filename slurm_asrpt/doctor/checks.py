@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""What a check works on and returns: a snapshot of Slurm and systemd, and findings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found. remedy: what to do, "" where nothing is."""
+    """The result of one check. remedy: what to do, "" if nothing."""
 
     check: str
     state: State
@@ -50,9 +50,10 @@ def failure(check: str, text: str, remedy: str) -> Finding:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """config: by scontrol show config. ahead_s: of the controller's clock before this machine's, at least and at most.
+    """Slurm and systemd, read once.
 
-    units: of systemd. trouble: why Slurm did not answer; then nothing else of it is known.
+    config: from scontrol show config. ahead_s: lower and upper bound of the seconds by which the controller's clock is
+    ahead of this machine's. units: asrpt's systemd units. trouble: why Slurm did not answer; then the rest is empty.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
@@ -64,20 +65,20 @@ class Snapshot:
 
 
 def take_snapshot(settings: Settings) -> Snapshot:
-    """Everything, in five questions."""
+    """Read everything, in five queries. Never raises: ``trouble`` has Slurm's error."""
     client, units = CliClient(settings.slurm), read_units()
     try:
         client.check_conf()
         before = time.time()
         clock = client.config().time or before
-        ahead = clock - time.time(), clock + 1 - before  # it is told in whole seconds
+        ahead = clock - time.time(), clock + 1 - before  # in whole seconds
         return Snapshot(client.settings_of_slurm(), ahead, client.nodes(), client.jobs(), units=units)
     except SlurmError as error:
         return Snapshot(trouble=one_line(error), units=units)
 
 
 def read_units() -> list[Unit]:
-    """What systemd says of our units; nothing where none answers."""
+    """Properties of asrpt's units; empty without systemd."""
     command = ["systemctl", "show", *UNITS, f"--property={PROPERTIES}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -87,5 +88,5 @@ def read_units() -> list[Unit]:
 
 
 def parse_units(text: str) -> list[Unit]:
-    """The answer of ``systemctl show``: a block a unit."""
+    """Parse the output of ``systemctl show``: one block per unit."""
     return [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n") if block]

@@ -115,8 +115,8 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SLURM_VERSION": "21.08.8"}, "slurm", State.FAILURE, "older than 22.05"),
         ({"JobSubmitPlugins": "(null)"}, "lua", State.FAILURE, "JobSubmitPlugins=lua"),
         ({"JobSubmitPlugins": "lua,throttle"}, "lua", State.WARNING, "JobSubmitPlugins=throttle,lua"),
-        ({"PluginDir": "/nowhere"}, "lua", State.WARNING, "run this on the controller"),
-        ({"SLURM_CONF": "/nowhere/slurm.conf"}, "include", State.WARNING, "on the controller"),
+        ({"PluginDir": "/nowhere"}, "lua", State.WARNING, "if this is the controller"),
+        ({"SLURM_CONF": "/nowhere/slurm.conf"}, "include", State.WARNING, "if this is the controller"),
         ({"GresTypes": "(null)"}, "slurm.conf", State.FAILURE, "GresTypes=gpu"),
         ({"SelectType": "select/linear"}, "slurm.conf", State.FAILURE, "cons_tres"),
         ({"Prolog": "(null)"}, "slurm.conf", State.WARNING, "asrpt-prolog"),
@@ -128,7 +128,7 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SchedulerParameters": "sched_interval=-1"}, "pace", State.FAILURE, "may take 30 s"),
         (
             {"SchedulerParameters": "sched_interval=-1", "SchedulerType": "sched/builtin"},
-            *("pace", State.FAILURE, "nothing starts"),
+            *("pace", State.FAILURE, "no job starts"),
         ),
         (
             {"PriorityType": "priority/multifactor", "PriorityWeightAge": "4000000000"},
@@ -164,7 +164,7 @@ def test_hlas_where_slurm_requeues_nothing(settings: Settings, snapshot: Snapsho
     assert found(hlas, with_config(snapshot, JobRequeue="1"), "interrupt") == []
     interrupt = settings.interrupt.model_copy(update={"partitions": ["gpu", "cpu"]})
     ((state, text),) = found(hlas.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
-    assert (state, "cpu is not handed" in text) == (State.FAILURE, True)
+    assert (state, "cpu is not managed" in text) == (State.FAILURE, True)
 
 
 def test_mode_order_needs_multifactor(settings: Settings, snapshot: Snapshot) -> None:
@@ -180,7 +180,7 @@ def test_leases_that_are_not_renewed(settings: Settings, snapshot: Snapshot) -> 
     not_queued = replace(snapshot, jobs=[job("1"), job("3", lease=-5.0)])
     assert found(settings, not_queued, "leases")[0][0] is State.OK
     status_of(settings, "disabled", "1", "2")
-    assert found(settings, weak, "leases")[0] == (State.OK, "none are written (mode disabled) -> ")
+    assert found(settings, weak, "leases")[0] == (State.OK, "none are used in mode disabled -> ")
     (settings.paths.run / "status.json").unlink()
     assert found(settings, weak, "leases") == []
     assert found(settings, weak, "asrptd")[0][0] is State.WARNING
@@ -202,18 +202,18 @@ def test_what_must_be_there_first_is_said_first(settings: Settings, snapshot: Sn
     assert "install" not in found(settings, bare, "lua")[0][1] + found(settings, bare, "slurm.conf")[0][1]
     (tmp_path / "job_submit.lua").unlink()
     (settings.paths.scripts / SCRIPTS["Prolog"]).unlink()
-    assert "install --apply (slurmctld does not start" in found(settings, bare, "lua")[0][1]
-    assert "install --apply, copy" in found(settings, bare, "slurm.conf")[0][1]
+    assert "install --apply (without job_submit.lua slurmctld does not start" in found(settings, bare, "lua")[0][1]
+    assert "install --apply, then copy" in found(settings, bare, "slurm.conf")[0][1]
 
 
-def test_a_job_that_bore_no_tag_before_all_was_mended_is_no_reason_to_search(
+def test_an_untagged_job_before_later_tagged_ones_needs_no_action(
     settings: Settings, snapshot: Snapshot
 ) -> None:
     bare = job("7", tag="", age=20)
     [(_, last)] = found(settings, replace(snapshot, jobs=[job("1"), bare]), "tags")
-    [(_, mended)] = found(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
-    assert "7 the last" in last
-    assert ("mended" in last, "mended: 1 job submitted since" in mended) == (False, True)
+    [(_, fixed)] = found(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
+    assert "the last one 7" in last
+    assert ("fixed" in last, "fixed (1 later job with a tag)" in fixed) == (False, True)
 
 
 def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, snapshot: Snapshot) -> None:
@@ -234,7 +234,7 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, snapsho
     os.utime(script, (1000, 1000))
     assert "touch" in found(settings, snapshot, "include")[0][1]
     module.write_text("return {}")
-    assert "not that of this release" in found(settings, snapshot, "include")[0][1]
+    assert "not of this release" in found(settings, snapshot, "include")[0][1]
     module.unlink()
     assert found(settings, snapshot, "include")[0][0] is State.OK  # this script takes it from elsewhere
     script.write_bytes(b"dofile('%s/x.lua') " % bytes(settings.paths.scripts) + script.read_bytes())
@@ -269,31 +269,31 @@ def test_an_include_that_lua_cannot_load_or_that_is_redefined(
     assert found(settings, snapshot, "include")[0][0] is State.OK
     for more in (b"function slurm_job_submit(a, b, c) return 0 end\n", b"slurm_job_submit = function() end\n"):
         script.write_bytes(block + more)
-        assert "once more" in found(settings, snapshot, "include")[0][1]
+        assert "redefines slurm_job_submit" in found(settings, snapshot, "include")[0][1]
         script.write_bytes(more + block + b"-- function slurm_job_submit()\nreturn slurm.SUCCESS\n")
         assert found(settings, snapshot, "include")[0][0] is State.OK
     (tmp_path / "plugins" / PLUGIN).write_bytes(b"\0liblua5.1.so.0\0")  # the Lua that it links
     script.write_bytes(b"function broken(\n" + block)
     state, text = found(settings, snapshot, "include")[0]
-    assert (state, "does not start again" in text, f"mend {script}" in text) == (State.FAILURE, True, True)
+    assert (state, "fail to start after a restart" in text, f"fix {script}" in text) == (State.FAILURE, True, True)
 
 
 def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, snapshot: Snapshot) -> None:
     prolog = settings.paths.scripts / "asrpt-prolog"
     prolog.write_text("#!/bin/sh\n")
-    assert "not that of this release" in found(settings, snapshot, "scripts")[0][1]
+    assert "not of this release" in found(settings, snapshot, "scripts")[0][1]
     prolog.chmod(0o644)
-    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, f"{prolog} cannot be run -> chmod 755 {prolog}")
+    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, f"{prolog} is not executable -> chmod 755 {prolog}")
     prolog.unlink()
     ((state, text),) = found(settings, snapshot, "scripts")
     assert state is State.WARNING
-    assert "Slurm drains nodes that have none" in text
+    assert "Slurm drains nodes without it" in text
     assert found(settings, with_config(snapshot, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
 
 
 UNITS = {
-    "good": [(State.OK, "run and start at boot")],
-    "absent": [(State.WARNING, "systemd has no asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
+    "good": [(State.OK, "are active and enabled")],
+    "absent": [(State.WARNING, "systemd does not know asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
     "stopped": [
         (State.FAILURE, "systemctl start asrptd.service"),
         (State.WARNING, "systemctl enable asrptd.service"),
@@ -334,7 +334,7 @@ def test_gpus(settings: Settings, snapshot: Snapshot) -> None:
         "no node is in partition gpu": [replace(n, partitions=frozenset({"other"})) for n in nodes],
         "no node of the managed partitions has GPUs": [replace(n, gpus=0) for n in nodes],
         "some have none": [replace(nodes[0], gpu_type="h100"), nodes[1]],
-        "plans nothing there": [replace(nodes[0], other_gres=True), nodes[1]],
+        "asrptd does not use them": [replace(nodes[0], other_gres=True), nodes[1]],
     }
     for words, changed in cases.items():
         ((state, text),) = found(settings, replace(snapshot, nodes=changed), "gpus")
@@ -358,7 +358,7 @@ def test_what_root_runs_must_be_roots(settings: Settings, snapshot: Snapshot) ->
         slurms = with_config(snapshot, SlurmUser="daemon(1)")
         ((state, text),) = found(settings, slurms, "permissions")
         assert state is State.FAILURE
-        assert text == f"{path} belongs to user 1, and root runs it on the nodes -> chown root {path}"
+        assert text == f"{path} is owned by user 1, but root runs it on the nodes -> chown root {path}"
         os.chown(path, 0, 0)
 
 
