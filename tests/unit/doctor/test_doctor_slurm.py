@@ -206,9 +206,7 @@ def test_what_must_be_there_first_is_said_first(settings: Settings, snapshot: Sn
     assert "install --apply, then copy" in found(settings, bare, "slurm.conf")[0][1]
 
 
-def test_an_untagged_job_before_later_tagged_ones_needs_no_action(
-    settings: Settings, snapshot: Snapshot
-) -> None:
+def test_an_untagged_job_before_later_tagged_ones_needs_no_action(settings: Settings, snapshot: Snapshot) -> None:
     bare = job("7", tag="", age=20)
     [(_, last)] = found(settings, replace(snapshot, jobs=[job("1"), bare]), "tags")
     [(_, fixed)] = found(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
@@ -283,7 +281,8 @@ def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, snaps
     prolog.write_text("#!/bin/sh\n")
     assert "not of this release" in found(settings, snapshot, "scripts")[0][1]
     prolog.chmod(0o644)
-    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, f"{prolog} is not executable -> chmod 755 {prolog}")
+    said = f"{prolog} is not executable -> chmod 755 {prolog}"
+    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, said)
     prolog.unlink()
     ((state, text),) = found(settings, snapshot, "scripts")
     assert state is State.WARNING
@@ -293,7 +292,7 @@ def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, snaps
 
 UNITS = {
     "good": [(State.OK, "are active and enabled")],
-    "absent": [(State.WARNING, "systemd does not know asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
+    "absent": [(State.WARNING, "does not know asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
     "stopped": [
         (State.FAILURE, "systemctl start asrptd.service"),
         (State.WARNING, "systemctl enable asrptd.service"),
