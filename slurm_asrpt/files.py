@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:
-    """Write ``data`` to a temporary file beside ``path``, sync it, and rename it. Raises OSError; leaves nothing behind.
+    """Write ``data`` to a temporary file beside ``path``, sync it, and rename it. Raises OSError; cleans up.
 
     mode: None keeps the mode of the replaced file; a new file gets the umask's.
     """
@@ -52,7 +52,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def to_folders_owner(path: Path) -> None:
+def give_to_folder_owner(path: Path) -> None:
     """If root, give a new file to the owner of its directory, the daemon's user. Other users cannot."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
@@ -100,17 +100,17 @@ def make_folder(path: Path, mode: int) -> None:
         path.chmod(mode)
 
 
-def only_us() -> set[int]:
+def trusted_users() -> set[int]:
     """The trusted users: root and the user of this process."""
     return {0, os.geteuid()}
 
 
-def rulers(folder: Path) -> set[int]:
-    """The users trusted in a directory: ``only_us`` and its owner.
+def trusted_owners(folder: Path) -> set[int]:
+    """The users trusted in a directory: ``trusted_users`` and its owner.
 
     Raises OSError, and PermissionError if others can write it.
     """
-    owners = only_us() | {folder.stat().st_uid}
+    owners = trusted_users() | {folder.stat().st_uid}
     check_trusted_folder(folder.resolve(), owners)
     return owners
 
@@ -123,8 +123,8 @@ def read_config(path: Path) -> bytes:
     target = path.resolve(strict=True)
     for folder in {path.parent.resolve(), target.parent}:
         if not folder.stat().st_mode & stat.S_ISVTX:  # in a sticky directory like /tmp, only owners can rename files
-            check_trusted_folder(folder, only_us())
-    return read_trusted(target, only_us())
+            check_trusted_folder(folder, trusted_users())
+    return read_trusted(target, trusted_users())
 
 
 def read_trusted(path: Path, owners: Container[int]) -> bytes:
@@ -147,7 +147,7 @@ def check_trusted_folder(path: Path, owners: Container[int]) -> None:
 
 def _check_trusted(path: Path, found: os.stat_result, kind: Callable[[int], bool], owners: Container[int]) -> None:
     if not kind(found.st_mode):
-        raise PermissionError(EPERM, "not a regular file or directory, or a link", str(path))
+        raise PermissionError(EPERM, "a symbolic link, or not of the expected file type", str(path))
     if found.st_uid not in owners:
         raise PermissionError(EPERM, f"its owner is user {found.st_uid}", str(path))
     if found.st_mode & 0o022:

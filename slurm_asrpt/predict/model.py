@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
-from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
+from slurm_asrpt.files import (
+    check_trusted_folder,
+    give_to_folder_owner,
+    read_trusted,
+    replace_file,
+    sync_folder,
+    trusted_owners,
+)
 from slurm_asrpt.hook.table import renewed
 
 FORMAT, FORMER = 5, 4
@@ -82,7 +89,7 @@ class Listed:
 def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     """Store a model beside the others; which one is active stays as it is. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    to_folders_owner(models)
+    give_to_folder_owner(models)
     created = datetime.fromtimestamp(now, UTC)
     info = replace(info, created=created.isoformat())
     info = replace(info, sha256=check_sum(info, data))
@@ -92,7 +99,7 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
         replace_file(draft / _DATA, data, 0o600)
         replace_file(draft / _META, json.dumps(asdict(info), indent=2).encode(), 0o600)
         for path in (draft, draft / _DATA, draft / _META):
-            to_folders_owner(path)
+            give_to_folder_owner(path)
         draft.rename(folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -138,7 +145,7 @@ _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last g
 
 def _owners(models: Path) -> set[int]:
     """Who may write models. Raises OSError where others than these can."""
-    owners = rulers(models.parent)
+    owners = trusted_owners(models.parent)
     check_trusted_folder(models, owners)
     return owners
 
