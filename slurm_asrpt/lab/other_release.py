@@ -1,7 +1,8 @@
-"""Running commands in a folder that holds another Debian, and so another release of Slurm, beside the machine's own.
+"""Another release of Slurm on this machine: creates a directory with another Debian release, and runs commands in it.
 
-The folder is made the root of a mount namespace which only the command and its children see: its mounts end with its
-last process, so deleting the folder can never delete what was mounted there. Processes and ports are the machine's.
+The directory becomes the root of a mount namespace of the command and its children. The mounts end with the last
+process, so deleting the directory cannot delete anything that was mounted there. Processes and ports are shared with
+the machine. ``make`` skips the steps that are done, so an interrupted run can be repeated.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from slurm_asrpt.errors import EXIT_FAILURE, InputError, MachineError, one_line
 from slurm_asrpt.lab import machine
 
 TREE = Path(__file__).resolve().parents[2]
-"""The source tree: seen in the folder under its own path, and installed there as it stands."""
+"""The source tree. It is mounted in the directory under the same path, and installed there as editable."""
 VENV = Path("opt/asrpt")
 _PATH = f"/{VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KERNEL = ("dev", "proc", "sys")
 _FILES = ("etc/hosts", "etc/resolv.conf")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_CERTIFICATES_INSIDE = Path("opt/certificates.crt")  # not in its own place, where a package replaces it
+_CERTIFICATES_INSIDE = Path("opt/certificates.crt")  # not at its usual path, where a package replaces it
 _CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _INSIDE = "ASRPT_LAB_ROOT"
 
@@ -40,10 +41,10 @@ Say = Callable[[str], None]
 
 
 def make(suite: str, root: Path, say: Say) -> None:
-    """Debian's release ``suite`` in ``root``, ready for ``asrpt-lab --root``. Raises InputError and MachineError."""
+    """Install Debian release ``suite`` and slurm-asrpt in ``root``. Raises InputError and MachineError."""
     machine.check_root()
     if not (TREE / "pyproject.toml").exists():
-        raise InputError("a Debian with slurm-asrpt in it is made from a source tree, and this is none")
+        raise InputError("asrpt-lab debian needs a source tree of slurm-asrpt; this one is installed")
     if not root.exists():
         say(f"debootstrap {suite}")
         bootstrap(suite, root)
@@ -57,26 +58,26 @@ def make(suite: str, root: Path, say: Say) -> None:
 
 
 def mirror() -> str:
-    """Where this machine gets its Debian packages from. Raises MachineError."""
+    """This machine's Debian mirror. Raises MachineError."""
     named = os.environ.get(MIRROR_VARIABLE, "")
     if named:
         return named
     command = [machine.program("apt-get"), "indextargets", "--format", "$(REPO_URI)"]
     found = run([*command, "Created-By: Packages", "Origin: Debian", "Label: Debian"], "apt-get indextargets").split()
     if not found:
-        raise MachineError(f"apt knows no Debian mirror here; name one in the variable {MIRROR_VARIABLE}")
+        raise MachineError(f"apt has no Debian mirror on this machine; set {MIRROR_VARIABLE} to one")
     return found[0]
 
 
 def bootstrap(suite: str, root: Path) -> None:
-    """Into a folder beside ``root``, which gets its name once it is whole."""
+    """debootstrap into a directory beside ``root``, and rename it when it is complete."""
     half = root.with_name(f"{root.name}.new")
-    cache = root.resolve().parent / "cache"  # so that a second try downloads nothing again
+    cache = root.resolve().parent / "cache"  # so that a retry downloads nothing again
     shutil.rmtree(half, ignore_errors=True)
     cache.mkdir(parents=True, exist_ok=True)
     options = ["--variant=minbase", f"--cache-dir={cache}"]
     run([machine.program("debootstrap"), *options, suite, str(half), mirror()], "debootstrap")
-    # a mirror may lag behind by more than unstable's release file is valid
+    # a mirror may lag behind by more than the validity of the release file
     (half / "etc/apt/apt.conf.d/50mirror").write_text('Acquire::Check-Valid-Until "false";\n', encoding="ascii")
     half.rename(root)
 
@@ -93,7 +94,7 @@ def _install(root: Path) -> None:
 
 
 def run(command: Sequence[str], what: str) -> str:
-    """Standard output. Raises MachineError with the last lines of what it said."""
+    """Run a command; its standard output. Raises MachineError with the last lines of its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(os.environ))
     if done.returncode:
         said = " | ".join((done.stderr or done.stdout).splitlines()[-3:])
@@ -102,27 +103,27 @@ def run(command: Sequence[str], what: str) -> str:
 
 
 def inside() -> str:
-    """The folder that this process has as its root, as the user named it; "" outside."""
+    """The root directory of this process, as the user named it; "" on the machine itself."""
     return os.environ.get(_INSIDE, "")
 
 
 def enter(root: Path, command: Sequence[str]) -> NoReturn:
-    """Become ``command`` with ``root`` as its root folder. Raises InputError and MachineError."""
+    """Replace this process by ``command`` with ``root`` as its root directory. Raises InputError and MachineError."""
     if not (root / VENV / "bin").is_dir():
-        raise InputError(f"{root}: no Debian with slurm-asrpt there; type: asrpt-lab debian trixie {root}")
+        raise InputError(f"{root}: no Debian with slurm-asrpt there; create one with asrpt-lab debian trixie {root}")
     words = command_in(root, command)
-    os.execvpe(words[0], words, environment(os.environ) | {_INSIDE: str(root)})  # noqa: S606  (there is no shell to be had)
+    os.execvpe(words[0], words, environment(os.environ) | {_INSIDE: str(root)})  # noqa: S606
 
 
 def command_in(root: Path, command: Sequence[str]) -> list[str]:
-    """What to start, with ``environment``, so that ``command`` runs in ``root``. Raises MachineError."""
+    """The command line, to be run with ``environment``, that runs ``command`` in ``root``. Raises MachineError."""
     machine.check_root()
     unshare = [machine.program("unshare"), "--mount", "--propagation=private", "--"]
     return [*unshare, sys.executable, "-P", "-m", "slurm_asrpt.lab.other_release", str(Path(root).resolve()), *command]
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without what names things that are not in there."""
+    """This process's environment, without variables that refer to files outside of the root directory."""
     kept = {k: v for k, v in own.items() if not k.startswith(("SLURM", "ASRPT_CONFIG", "VIRTUAL_ENV", "TMPDIR"))}
     if _CERTIFICATES.exists():
         kept |= dict.fromkeys(_CERTIFICATE_VARIABLES, f"/{_CERTIFICATES_INSIDE}")
@@ -130,7 +131,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _mounts(root: Path) -> list[tuple[str, Path, bool]]:
-    """(source, target, with what is mounted below it)."""
+    """(source, target, whether submounts are included)."""
     files = {_CERTIFICATES: _CERTIFICATES_INSIDE} | {Path("/", name): Path(name) for name in _FILES}
     named = [(str(source), root / target, False) for source, target in files.items() if source.exists()]
     kernel = [(f"/{name}", root / name, True) for name in _KERNEL]
@@ -147,9 +148,9 @@ def _mount(source: str, target: Path, below: bool) -> None:
 
 
 def _make_root(root: Path) -> None:
-    """Put ``root`` in the place of the machine's root folder: unlike chroot, paths in /proc then begin at ``root``."""
+    """Make ``root`` the root directory. Unlike with chroot, paths in /proc then start at ``root``."""
     os.chdir(root)
-    subprocess.run([machine.program("pivot_root"), ".", "."], check=True)  # the old root lies over the new one now
+    subprocess.run([machine.program("pivot_root"), ".", "."], check=True)  # stacks the old root on the new one
     subprocess.run([machine.program("umount"), "--lazy", "."], check=True)
     os.chdir("/")
 

@@ -86,7 +86,7 @@ def test_alpha_is_the_projects_own():
 
 
 def test_a_profile_of_another_size_is_refused():
-    with pytest.raises(InputError, match="has 4 replicas, this job has 6 GPUs"):
+    with pytest.raises(InputError, match="has 4 replicas, but this job has 6 GPUs"):
         train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train._options([]))
 
 
@@ -215,4 +215,4 @@ def test_nobody_requeues_it_and_it_goes_on_by_itself(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "at").write_text("weights")
     assert train.main(["--checkpoint", str(tmp_path / "at"), "--iterations", "1"]) == 2
-    assert "no checkpoint of asrpt-lab train" in capsys.readouterr().err
+    assert "not a checkpoint of asrpt-lab train" in capsys.readouterr().err
