@@ -370,7 +370,7 @@ def test_that_it_is_disabled_is_not_forgotten(settings: Settings, snapshot: Snap
 
 def test_a_slurm_conf_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     settings = parse_settings({"slurm": {"conf": str(tmp_path / "slurm.conf")}}, "test")
-    assert "slurm.conf is not there" in take_snapshot(settings).trouble
+    assert "slurm.conf does not exist" in take_snapshot(settings).trouble
 
 
 def fake_slurm(folder: Path) -> Path:
