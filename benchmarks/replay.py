@@ -42,8 +42,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab.cluster import Lab
-from slurm_asrpt.lab.demo import asrptd, play, submit
-from slurm_asrpt.lab.figures import measure
+from slurm_asrpt.lab.demo import asrptd, measure, play, submit
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.profile.schema import library_names, load_profile

@@ -1,4 +1,4 @@
-"""asrpt-lab: a throw-away real Slurm cluster on this machine."""
+"""asrpt-lab: a disposable Slurm cluster on this machine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, one_line
-from slurm_asrpt.lab import cluster, debian, root
-from slurm_asrpt.lab.client import identity
+from slurm_asrpt.lab import cluster, other_release
+from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
 app = Tools(
-    help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
+    help="Run a disposable Slurm cluster on this machine, in one directory: many slurmd, device files as GPUs.",
     epilog="""\b
 Examples:
   asrpt-lab up --nodes 4x8
@@ -37,32 +37,32 @@ Examples:
 console = Console(stderr=True)
 
 Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="The lab's directory; test users must be able to enter it.")
+    Path, typer.Option("--dir", metavar="DIR", help="Directory of the lab. Test users must be able to enter it.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """One line on stderr and the exit code for every failure that is not a bug."""
+    """Report failures, except for bugs, in one line on stderr and by the exit code."""
     try:
         yield
     except AsrptError as error:
         print(f"asrpt-lab: {one_line(error)}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("asrpt-lab: interrupted; what was started has been ended", file=sys.stderr)
+        print("asrpt-lab: interrupted; all started processes have been ended", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
-    """``section.key=value`` options as tables; the value is read as JSON, else as text. Raises InputError."""
+    """``section.key=value`` options as tables. Values are JSON, else strings. Raises InputError."""
     tables: dict[str, dict[str, Any]] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         section, dot, key = name.partition(".")
         if not (equals and dot and key):
-            raise InputError(f"--set {pair}: write section.key=value, e.g. --set daemon.mode=shadow")
+            raise InputError(f"--set {pair}: must be section.key=value, e.g. --set daemon.mode=shadow")
         try:
             tables.setdefault(section, {})[key] = json.loads(value)
         except ValueError:
@@ -76,72 +76,72 @@ def main_options(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--root", metavar="FOLDER", help="Do it in the Debian in this folder (see: debian), with its Slurm."
+            "--root", metavar="FOLDER", help="Run in the Debian in this directory, with its Slurm (see: debian)."
         ),
     ] = None,
     version: Version = False,
 ) -> None:
-    """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
+    """Run a disposable Slurm cluster on this machine, in one directory: many slurmd, device files as GPUs."""
     if folder is not None:
         with _errors():
-            root.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
+            other_release.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
 
 
 def _after_root(arguments: list[str]) -> list[str]:
-    """What follows ``--root DIR`` or ``--root=DIR``, which come before the command."""
+    """The arguments after ``--root DIR`` or ``--root=DIR``, which precede the command."""
     return arguments[2:] if arguments[:1] == ["--root"] else arguments[1:]
 
 
 @app.command(name="debian")
 def make_debian(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Debian's release: trixie (Slurm 24.11) or sid.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; what is there already is kept.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Debian release: trixie (Slurm 24.11) or sid.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Directory to create; finished steps are skipped.")],
 ) -> None:
-    """Make a folder for --root: another Debian with its Slurm.
+    """Create a directory for --root: another Debian with its Slurm.
 
-    Needs debootstrap, 2 GB and some minutes; typed again, it goes on where it was cut short.
+    Needs debootstrap, 2 GB and some minutes. After an interruption, run it again to continue.
 
     \b
     Example:
       asrpt-lab debian trixie /srv/trixie
     """
     with _errors(), console.status("checking this machine") as line:
-        debian.make(suite, folder, lambda text: line.update(escape(text)))
-    print(f"{folder}: ready; type: {_command('asrpt-lab')} --root {folder} up")
+        other_release.make(suite, folder, lambda text: line.update(escape(text)))
+    print(f"{folder}: ready; next: {_command('asrpt-lab')} --root {folder} up")
 
 
 @app.command()
 def up(
     nodes: Annotated[
-        str, typer.Option(metavar="SHAPE", help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")
+        str, typer.Option(metavar="SHAPE", help="Nodes x GPUs, optionally with a type: 4x8 or 4x8:h100,2x4:t4.")
     ] = "8x8",
     directory: Directory = DEFAULT_DIRECTORY,
     base_port: Annotated[
-        int, typer.Option(metavar="PORT", help="First of the ports; the nodes begin 10 above it.")
+        int, typer.Option(metavar="PORT", help="First port; the nodes' ports start 10 above it.")
     ] = DEFAULT_PORT,
-    users: Annotated[int, typer.Option(metavar="N", help="Test users asrpt1 .. asrptN, made where missing.")] = 2,
-    cpus: Annotated[int, seldom(metavar="N", help="CPUs of each node.")] = 64,
-    memory: Annotated[int, seldom(metavar="MB", help="Memory of each node in MB.")] = 512_000,
-    accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd, for sacct.")] = False,
-    multifactor: Annotated[bool, typer.Option("--multifactor", help="With priority/multifactor.")] = False,
+    users: Annotated[int, typer.Option(metavar="N", help="Create N test users, asrpt1 .. asrptN.")] = 2,
+    cpus: Annotated[int, seldom(metavar="N", help="CPUs per node.")] = 64,
+    memory: Annotated[int, seldom(metavar="MB", help="Memory per node in MB.")] = 512_000,
+    accounting: Annotated[bool, typer.Option("--accounting", help="Start MariaDB and slurmdbd, for sacct.")] = False,
+    multifactor: Annotated[bool, typer.Option("--multifactor", help="Use priority/multifactor.")] = False,
     scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="Slurm's own scheduler: backfill or builtin.")
     ] = "backfill",
-    slurm_user: Annotated[
-        str, seldom(metavar="USER", help="SlurmUser: whom slurmctld runs as; asrptd may, too.")
-    ] = "root",
-    hook: Annotated[bool, seldom(help="Load our submit hook, prologs and epilog.")] = True,
-    hooks_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of those; default: the project's.")] = None,
+    slurm_user: Annotated[str, seldom(metavar="USER", help="SlurmUser, the user that runs slurmctld.")] = "root",
+    hook: Annotated[bool, seldom(help="Install the submit hook, prologs and epilog.")] = True,
+    hooks_dir: Annotated[
+        Path | None, seldom(metavar="DIR", help="Directory of the hook's files; default: the project's.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SETTING", help="section.key=value for the lab's asrpt.toml; may be repeated."),
+        typer.Option("--set", metavar="SETTING", help="section.key=value for the lab's asrpt.toml; repeatable."),
     ] = None,
     slurm_conf: Annotated[
         list[str] | None,
-        seldom("--slurm-conf", metavar="LINE", help="A line to append to slurm.conf; may be repeated."),
+        seldom("--slurm-conf", metavar="LINE", help="Line to append to slurm.conf; repeatable."),
     ] = None,
 ) -> None:
-    """Bring a cluster up and wait until every node is idle.
+    """Start a cluster and wait until every node is idle.
 
     \b
     Example:
@@ -168,9 +168,9 @@ def up(
         with console.status("checking this machine") as line:
             lab = cluster.up(spec, lambda text: line.update(escape(text)))
     count = len(spec.node_list)
-    print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. Next:")
+    print(f"{count} node{'' if count == 1 else 's'} up in {lab.directory}. Next steps:")
     where = [] if directory == DEFAULT_DIRECTORY else ["--dir", str(lab.directory)]
-    for text in _next_in_root(lab, where) if root.inside() else _next(lab, where):
+    for text in _next_in_root(lab, where) if other_release.inside() else _next(lab, where):
         print(text)
 
 
@@ -185,7 +185,7 @@ def _next(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
 
 
 def _next_in_root(lab: cluster.Lab, where: list[str]) -> Iterator[str]:
-    here = ["asrpt-lab", "--root", root.inside()]
+    here = ["asrpt-lab", "--root", other_release.inside()]
     if lab.spec.hook:
         yield shlex.join([*here, "run", *where, "asrptd"]) + " &"
     yield shlex.join([*here, "run", *where, *_example(lab)])
@@ -199,7 +199,7 @@ def _example(lab: cluster.Lab) -> list[str]:
 
 
 def _command(name: str) -> str:
-    """How to type a command of ours here: by its name, or by its path where it is not on PATH."""
+    """A command by its name, or by its path if it is not on PATH."""
     beside = Path(sys.argv[0]).parent / name
     return name if shutil.which(name) or not beside.exists() else str(beside)
 
@@ -207,11 +207,11 @@ def _command(name: str) -> str:
 @app.command()
 def down(
     directory: Directory = DEFAULT_DIRECTORY,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the lab's files too, logs included.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the lab's files, logs included.")] = False,
 ) -> None:
-    """End every process of a lab.
+    """Stop a lab: end all its processes.
 
-    Typing it twice does no harm.
+    Safe to run repeatedly.
 
     \b
     Example:
@@ -219,17 +219,17 @@ def down(
     """
     with _errors():
         if not directory.exists():
-            print(f"{safe(str(directory))}: nothing there")
+            print(f"{safe(str(directory))}: no such lab")
             return
         cluster.load(directory).down(purge)
-        print(f"{safe(str(directory))}: down")
+        print(f"{safe(str(directory))}: stopped")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments.")],
     directory: Directory = DEFAULT_DIRECTORY,
-    user: Annotated[str | None, typer.Option(metavar="USER", help="A test user; default: root.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Run as this test user; default: root.")] = None,
 ) -> None:
     """Run a command in a lab.
 
@@ -249,9 +249,9 @@ def run(
 
 @app.command()
 def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
-    """What runs: daemons, nodes and jobs.
+    """Show the state of a lab: daemons, nodes and jobs.
 
-    Exit code 1 if the controller does not answer or a daemon is gone.
+    Exit status 1 if the controller does not answer or a daemon has exited.
 
     \b
     Example:
@@ -263,7 +263,7 @@ def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> N
             print(cluster.status_json(found))
         else:
             print(f"controller  {'answers' if found.controller else 'does not answer'}")
-            print(f"daemons     {found.alive} alive{', gone: ' + ', '.join(found.dead) if found.dead else ''}")
+            print(f"daemons     {found.alive} running{', exited: ' + ', '.join(found.dead) if found.dead else ''}")
             print(f"nodes       {_counts(found.nodes)}")
             print(f"jobs        {_counts(found.jobs)}")
         if not found.controller or found.dead:
@@ -279,9 +279,9 @@ def _counts(counts: Any) -> str:
     add_help_option=False,
 )
 def train(context: typer.Context) -> None:
-    """A stand-in for training, to be run inside a job.
+    """Simulate training inside a job.
 
-    Its speed depends on its placement; --help lists its options.
+    The speed depends on the placement; see --help for options.
     """
     from slurm_asrpt.lab.train import main as train_main
 

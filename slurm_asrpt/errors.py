@@ -1,4 +1,4 @@
-"""The exceptions that users may see, and the one place that turns them into a line and an exit code."""
+"""The exceptions that users may see, and their mapping to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ EXIT_BAD_INPUT = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 DEBUG = "ASRPT_DEBUG"
-"""Set in the environment, a bug shows its traceback as well."""
+"""Environment variable; if set, bugs show a traceback."""
 
 
 class AsrptError(Exception):
-    """Something failed that the user should hear of in one line."""
+    """A failure that is reported to the user in one line."""
 
     exit_code = EXIT_FAILURE
 
 
 class InputError(AsrptError):
-    """Bad input (settings, profile, trace, script): says what, where and what to do."""
+    """Bad input (settings, profile, trace, script). The text says what, where, and what to do."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class SlurmError(AsrptError):
-    """A Slurm command failed, hung, or answered something we cannot read."""
+    """A Slurm command failed, timed out, or its output cannot be parsed."""
 
 
 class MachineError(AsrptError):
-    """This machine lacks something (a package, a port, a privilege); the text names the remedy."""
+    """This machine lacks something (a package, a port, a privilege). The text names the remedy."""
 
 
 def one_line(error: BaseException) -> str:
@@ -39,7 +39,7 @@ def one_line(error: BaseException) -> str:
     current: BaseException | None = error
     while current is not None:
         text = " ".join(str(current).split()) or type(current).__name__
-        known = isinstance(current, OSError) and (current.strerror or text)  # "[Errno 2] ..." says it once more
+        known = isinstance(current, OSError) and (current.strerror or text)  # "[Errno 2] ..." repeats it
         if not parts or (text not in parts[-1] and (not known or known not in parts[-1])):
             parts.append(text)
         current = current.__cause__
@@ -47,43 +47,43 @@ def one_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with control and other unprintable characters escaped, so it cannot steer a terminal or a log."""
+    """``text`` with control and other unprintable characters escaped, for terminals and logs."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def _no_words(_: BaseException) -> str:
+def _no_message(_: BaseException) -> str:
     return ""
 
 
-def _os_words(error: BaseException) -> str:
-    """Of an OSError that nobody has put into words: a full disk, a folder that has become unwritable."""
+def _os_message(error: BaseException) -> str:
+    """An OSError that no caller has handled: a full disk, a directory that has become unwritable."""
     name, text = getattr(error, "filename", None), getattr(error, "strerror", None)
     return printable(": ".join(str(part) for part in (name, text or error) if part))
 
 
-def _bug_words(error: BaseException) -> str:
-    import traceback  # what ends well starts without
+def _bug_message(error: BaseException) -> str:
+    import traceback  # late, so that commands start faster
 
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({os.path.basename(last[0].filename)}:{last[0].lineno})" if last else ""
-    return f"a bug of ours, please report it: {type(error).__name__}: {one_line(error)}{where}; {DEBUG}=1 shows more"
+    what = f"{type(error).__name__}: {one_line(error)}{where}"
+    return f"a bug in slurm-asrpt, please report it: {what}; {DEBUG}=1 shows more"
 
 
 ENDINGS: tuple[tuple[type[BaseException], int, Callable[[BaseException], str]], ...] = (
     (AsrptError, EXIT_FAILURE, one_line),  # or its own exit_code: InputError has 2
-    (KeyboardInterrupt, EXIT_INTERRUPTED, _no_words),
-    (BrokenPipeError, 0, _no_words),  # `| head` has read all it wanted
-    (OSError, EXIT_FAILURE, _os_words),
-    (MemoryError, EXIT_FAILURE, lambda _: "there is not enough memory on this machine for that; ask for less"),
-    (Exception, EXIT_BUG, _bug_words),
+    (KeyboardInterrupt, EXIT_INTERRUPTED, _no_message),
+    (BrokenPipeError, 0, _no_message),  # `| head` has read enough
+    (OSError, EXIT_FAILURE, _os_message),
+    (MemoryError, EXIT_FAILURE, lambda _: "not enough memory on this machine; try a smaller input"),
+    (Exception, EXIT_BUG, _bug_message),
 )
-"""What ends a command, its exit code and what is said: the first kind that fits."""
+"""Exception, exit code and message of each way in which a command can end. The first match counts."""
 
 
 def ending(error: BaseException) -> tuple[int, str]:
-    """Exit code and line ("": nothing is said) of whatever has ended a command."""
-    kind_of = ((code, words) for kind, code, words in ENDINGS if isinstance(error, kind))
-    code, words = next(kind_of)
-    return getattr(error, "exit_code", code), words(error)
+    """Exit code and message ("": none) for the exception that ended a command."""
+    code, message = next((code, message) for kind, code, message in ENDINGS if isinstance(error, kind))
+    return getattr(error, "exit_code", code), message(error)

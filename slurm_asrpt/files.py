@@ -1,4 +1,4 @@
-"""Files that another process reads at any moment: replaced in one step, or not at all."""
+"""Atomic replacement of files that other processes read, and checks that only trusted users can write a file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:
-    """Put ``data`` at ``path`` by writing beside it, syncing and renaming. Raises OSError; nothing is left behind.
+    """Write ``data`` to a temporary file beside ``path``, sync it, and rename it. Raises OSError; cleans up.
 
-    mode: None keeps that of the file replaced, and gives a new one what the umask leaves.
+    mode: None keeps the mode of the replaced file; a new file gets the umask's.
     """
     with replacing(path, mode) as file:
         file.write(data)
@@ -23,9 +23,9 @@ def replace_file(path: Path, data: bytes, mode: int | None = 0o644) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """A file beside ``path`` that takes its place at the end if all went well. As ``replace_file``.
+    """A temporary file that replaces ``path`` when the block ends without an exception. As ``replace_file``.
 
-    A link stays and what it leads to is replaced; a terminal, pipe or device (/dev/stdout) is written to as it is.
+    A symbolic link is followed: its target is replaced. Terminals, pipes and devices (/dev/stdout) are written to.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -37,7 +37,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     except OSError as error:
-        error.filename = str(path)  # nobody knows the other name
+        error.filename = str(path)  # the user does not know the temporary name
         raise
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -52,8 +52,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def to_folders_owner(path: Path) -> None:
-    """Give what root has just made to the owner of its folder, the daemon's user. Others need not, and could not."""
+def give_to_folder_owner(path: Path) -> None:
+    """If root, give a new file to the owner of its directory, the daemon's user. Other users cannot."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
         os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
@@ -61,7 +61,7 @@ def to_folders_owner(path: Path) -> None:
 
 @contextmanager
 def as_owner(path: Path) -> Iterator[None]:
-    """Meanwhile root is the owner of ``path``, the daemon's user: what it makes shuts nobody out. Others stay."""
+    """Run the block as the owner of ``path``, the daemon's user, so that this user can use what root creates."""
     owner, groups = path.stat(), os.getgroups()
     if os.geteuid() or not owner.st_uid:
         yield
@@ -78,14 +78,14 @@ def as_owner(path: Path) -> Iterator[None]:
 
 
 def umask() -> int:
-    """The process's umask. It can only be read by setting it, so not while other threads make files."""
+    """The process's umask. Reading it sets it for a moment: do not call this while other threads create files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in ``folder`` last through a power cut."""
+    """Make renames in ``folder`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -94,41 +94,41 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path, mode: int) -> None:
-    """A folder that is missing is made with this mode, whatever the umask. Raises OSError."""
+    """Create a missing directory with this mode, regardless of the umask. Raises OSError."""
     if not path.is_dir():
         path.mkdir(mode=0o700, parents=True)
         path.chmod(mode)
 
 
-def only_us() -> set[int]:
-    """The users whose files decide what this process does: root, and the one that it runs as."""
+def trusted_users() -> set[int]:
+    """The trusted users: root and the user of this process."""
     return {0, os.geteuid()}
 
 
-def rulers(folder: Path) -> set[int]:
-    """Whose files count in a folder: ``only_us``'s, and its owner's, who rules there anyway.
+def trusted_owners(folder: Path) -> set[int]:
+    """The users trusted in a directory: ``trusted_users`` and its owner.
 
-    Raises OSError, PermissionError where others can write it.
+    Raises OSError, and PermissionError if others can write it.
     """
-    owners = only_us() | {folder.stat().st_uid}
+    owners = trusted_users() | {folder.stat().st_uid}
     check_trusted_folder(folder.resolve(), owners)
     return owners
 
 
 def read_config(path: Path) -> bytes:
-    """The bytes of a plain file that an admin names and only root or we can have written, links followed.
+    """Read a config file, links followed, that only root or this process's user can have written.
 
     Raises OSError, PermissionError.
     """
     target = path.resolve(strict=True)
     for folder in {path.parent.resolve(), target.parent}:
-        if not folder.stat().st_mode & stat.S_ISVTX:  # in /tmp nobody renames what is somebody else's
-            check_trusted_folder(folder, only_us())
-    return read_trusted(target, only_us())
+        if not folder.stat().st_mode & stat.S_ISVTX:  # in a sticky directory like /tmp, only owners can rename files
+            check_trusted_folder(folder, trusted_users())
+    return read_trusted(target, trusted_users())
 
 
 def read_trusted(path: Path, owners: Container[int]) -> bytes:
-    """The bytes of a plain file that only ``owners`` (user ids) can have written. Raises OSError, PermissionError."""
+    """Read a regular file that only ``owners`` (user ids) can have written. Raises OSError, PermissionError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         _check_trusted(path, os.fstat(descriptor), stat.S_ISREG, owners)
@@ -136,18 +136,18 @@ def read_trusted(path: Path, owners: Container[int]) -> bytes:
 
 
 def check_trusted_file(path: Path, owners: Container[int]) -> None:
-    """Raises OSError unless ``path`` is a plain file, no link, that only ``owners`` can have written."""
+    """Raises OSError unless ``path`` is a regular file, not a link, that only ``owners`` can write."""
     _check_trusted(path, path.lstat(), stat.S_ISREG, owners)
 
 
 def check_trusted_folder(path: Path, owners: Container[int]) -> None:
-    """Raises OSError unless ``path`` is a folder, no link, in which only ``owners`` can make or rename files."""
+    """Raises OSError unless ``path`` is a directory, not a link, where only ``owners`` can create or rename files."""
     _check_trusted(path, path.lstat(), stat.S_ISDIR, owners)
 
 
 def _check_trusted(path: Path, found: os.stat_result, kind: Callable[[int], bool], owners: Container[int]) -> None:
     if not kind(found.st_mode):
-        raise PermissionError(EPERM, "a link or something else stands there instead", str(path))
+        raise PermissionError(EPERM, "a symbolic link, or not of the expected file type", str(path))
     if found.st_uid not in owners:
         raise PermissionError(EPERM, f"its owner is user {found.st_uid}", str(path))
     if found.st_mode & 0o022:

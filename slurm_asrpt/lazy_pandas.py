@@ -1,4 +1,4 @@
-"""pandas as ``pd``, loaded where it is first used: half of a command's start, and few commands need it."""
+"""pandas as ``pd``, imported on first use: its import takes half of a command's start-up, and few commands need it."""
 
 from __future__ import annotations
 

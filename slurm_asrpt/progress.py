@@ -1,20 +1,20 @@
-"""Tell asrpt how far a training job is.
+"""Report the progress of a training job to asrpt.
 
     from slurm_asrpt import progress
 
     for batch in progress.track(loader, total=epochs * len(loader)):
         train(batch)
 
-or ``progress.report(step, total=steps, loss=loss)`` after each iteration, as often as one likes. At most one call a
-second writes ``<done> <total> <loss> <start>`` into $ASRPT_PROGRESS_DIR/iterations, and so does the end of the process;
-the others look at the clock. Outside of a job and on every rank but 0 nothing is written. What cannot be written is
-dropped: no call raises, only Ctrl-C and the like pass through. (But the write is done by the caller, not by a thread of
-ours: a file server that does not answer holds it up, as it does the training's own checkpoints.)
+or call ``progress.report(step, total=steps, loss=loss)`` after each iteration. At most one call per second, and the end
+of the process, write ``<done> <total> <loss> <start>`` to $ASRPT_PROGRESS_DIR/iterations. Other calls only check the
+clock. Outside of a job and on ranks other than 0, nothing is written. Failed writes are dropped: no call raises an
+exception, except for KeyboardInterrupt and the like. The caller's thread writes, so a file server that does not respond
+delays it, as it delays the training's own checkpoints.
 
-Iterations are absolute, counted from the beginning of the training. One that goes on from a checkpoint says where
-(``resume``, or ``start=``): asrpt learns what a job has done, not what it has found done.
+Iterations are absolute: they count from the beginning of the training. After a restart from a checkpoint, call
+``resume`` or pass ``start=``, so that asrpt learns only the iterations of this job.
 
-Standard library only, and little of it: this is imported into other people's programs.
+Imports little, and only from the standard library, because this module is imported into users' programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import itertools
 import os
 import time
 
-TYPE_CHECKING = False  # importing typing would take longer than all the rest
+TYPE_CHECKING = False  # importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, TypeVar
@@ -37,45 +37,44 @@ LOSSES_NAME = "losses"
 CHECKPOINT_NAME = "checkpoint"
 
 EVERY_S = 1.0
-COST = 100.0  # a write that took t seconds is followed by none for 100 t: a slow file system costs 1% at most
+COST = 100.0  # after a write of t seconds, none for 100 t: a slow file system costs 1% at most
 MOST_ITERATIONS = 10**15 - 1
 MOST_LOSSES = 256
 
-# The launcher's own word first: srun may have started one torchrun a node, and which of them has rank 0 is torchrun's
-# affair.
+# The launcher's rank takes precedence: srun may have started one torchrun per node, and torchrun assigns the ranks.
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 STEP_VARIABLES = ("SLURM_PROCID", "LOCAL_RANK")
 
 
 def report(iteration: Any, total: Any = None, loss: Any = None) -> None:
-    """So many iterations are done, of ``total`` in all. Numbers, or what int() and float() make numbers of.
+    """Report that ``iteration`` iterations of ``total`` are done. Values: numbers, or what int() and float() convert.
 
-    loss: of this iteration. One that is no plain number (a tensor on a GPU) is only looked at when a write is due.
+    loss: of this iteration. A tensor is only converted when a write is due.
     """
     (_reporter or _open()).report(iteration, total, loss)
 
 
 def resume(iteration: Any) -> None:
-    """Training goes on from a checkpoint: this many iterations had been done before the job began."""
+    """Report that training resumes from a checkpoint: ``iteration`` iterations were done before the job started."""
     (_reporter or _open()).resume(iteration)
 
 
 def checkpointed(iteration: Any) -> None:
-    """A checkpoint of this iteration is written: where asrptd waits for one, to make room, it waits no longer."""
+    """Report that a checkpoint of this iteration is written. asrptd waits for this when it preempts the job."""
     (_reporter or _open()).checkpointed(iteration)
 
 
 def flush() -> None:
-    """Write the last report now. The end of the process does this too, unless a signal or os._exit brings it about.
+    """Write the last report now. The end of the process does so too, unless it ends by a signal or os._exit.
 
-    Then the reports of the last second are lost: not worth a handler of ours in other people's programs.
+    In that case the reports of the last second are lost; a signal handler in users' programs is not worth it.
     """
     if _reporter is not None:
         _reporter.flush()
 
 
 def reporting(total: Any = None, start: Any = None) -> Reporter:
-    """``with progress.reporting(total=steps) as job: ... job.report(step, loss=loss)``; the end of the block flushes.
+    """``with progress.reporting(total=steps) as job: ... job.report(step, loss=loss)``. The block's end flushes.
 
     start: as in ``resume``.
     """
@@ -87,9 +86,9 @@ def reporting(total: Any = None, start: Any = None) -> Reporter:
 
 
 def track(items: Iterable[Item], total: Any = None, start: Any = None) -> Iterator[Item]:
-    """The items, each counted as an iteration once the loop's body is through with it.
+    """Yield the items, and count each as an iteration after the loop's body.
 
-    A second loop goes on where the one before it stopped, so that epochs add up; ``total`` counts them all.
+    A second loop continues the count of the first, so that epochs add up; ``total`` counts all of them.
     start: as in ``resume``.
     """
     reporter = _reporter or _open()
@@ -104,7 +103,7 @@ def track(items: Iterable[Item], total: Any = None, start: Any = None) -> Iterat
 
 
 class Reporter:
-    """What one process reports, and where to. A context manager: the end of its block writes the last report."""
+    """The reports of one process. A context manager: the end of its block writes the last report."""
 
     def __init__(self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = (environment.get(FOLDER_VARIABLE) or None) if has_rank_zero(environment) else None
@@ -112,18 +111,18 @@ class Reporter:
         self._done: Any = 0
         self._total: Any = 0
         self._loss: Any = None
-        self._start: int | None = None  # where we were told that training goes on
-        self._losses: Losses | None = None  # once the files of processes before us have been read
+        self._start: int | None = None  # the iteration that training resumes from
+        self._losses: Losses | None = None  # once the files of earlier processes have been read
         self._next = 0.0 if self._folder else float("inf")
 
     @property
     def writes(self) -> bool:
-        """Whether this process has somewhere to write to."""
+        """Whether this process writes reports."""
         return self._folder is not None
 
     @property
     def done(self) -> int:
-        """Iterations of the last report; 0 if that was no number."""
+        """Iterations of the last report; 0 if it was not a number."""
         return to_count(self._done) or 0
 
     def report(self, iteration: Any, total: Any = None, loss: Any = None) -> None:
@@ -143,7 +142,7 @@ class Reporter:
         self.report(iteration)
 
     def begin_at(self, iteration: Any) -> None:
-        """As ``resume``, but nothing is reported yet: more has been done since."""
+        """As ``resume``, without a report: more iterations have been done since."""
         self._start = to_count(iteration)
 
     def checkpointed(self, iteration: Any) -> None:
@@ -152,18 +151,18 @@ class Reporter:
         if self._folder is not None and self._process == os.getpid() and done is not None:
             try:
                 _replace(self._folder, CHECKPOINT_NAME, f"{done}\n")
-            except Exception:  # as in flush: then asrptd waits a little longer
+            except Exception:  # as in flush: asrptd then waits a little longer
                 return
 
     def flush(self) -> bool:
-        """Write the last report now; False where that cannot be done. A forked child has nothing to say for us."""
+        """Write the last report now; False if that fails. Does nothing in a forked child."""
         if self._folder is None or self._process != os.getpid():
             return False
         began = self._clock()
         self._next = began + EVERY_S  # for a signal handler or thread that reports while this writes
         try:
             return self._write(self._folder)
-        except Exception:  # whatever it is, it is no reason to end somebody's training
+        except Exception:  # whatever it is, it must not end the training
             return False
         finally:
             self._next = began + max(EVERY_S, COST * (self._clock() - began))
@@ -173,7 +172,7 @@ class Reporter:
         if done is None:
             return False
         losses = self._losses or self._take_up(folder, done)
-        self._loss = loss  # not the tensor: it may hold on to a graph
+        self._loss = loss  # not the tensor: it may keep a graph alive
         written = "-" if loss is None else f"{loss:.6g}"
         _replace(folder, FILE_NAME, f"{done} {to_count(self._total) or 0} {written} {self._start or 0}\n")
         if loss is not None and losses.add(done, loss):
@@ -181,7 +180,7 @@ class Reporter:
         return True
 
     def _take_up(self, folder: str, done: int) -> Losses:
-        """What processes before us reported: a job may have several, one after the other, and be requeued."""
+        """Continue from the reports of earlier processes: a job may run several in turn, and be requeued."""
         words = [int(word) if is_count(word) else 0 for word in _read(folder, FILE_NAME).split()[:4]]
         if words:
             total, start = (*words, 0, 0, 0)[1:4:2]
@@ -198,21 +197,21 @@ class Reporter:
 
 
 class Losses:
-    """A loss curve of at most MOST_LOSSES points, evenly spread over what was offered; a line a point in the file."""
+    """A loss curve of at most MOST_LOSSES points, spread evenly; one line per point in the file."""
 
     def __init__(self, text: bytes = b"", before: int = 0) -> None:
-        """text: of an earlier process of this job; its points from iteration ``before`` on have been lost with it."""
+        """text: from an earlier process of this job; its points from iteration ``before`` on are discarded."""
         self.points = [point for point in parse_losses(text) if point[0] < before]
         if len(self.points) > MOST_LOSSES // 2:
             del self.points[1::2]
         self._offered, self._stride = 0, 1
 
     def add(self, iteration: int, loss: float) -> bool:
-        """Offer a point; whether it was taken."""
+        """Offer a point. Returns whether it was kept."""
         self._offered += 1
         if (self._offered - 1) % self._stride:
             return False
-        while self.points and self.points[-1][0] >= iteration:  # said twice, or back to a checkpoint
+        while self.points and self.points[-1][0] >= iteration:  # reported twice, or resumed from a checkpoint
             self.points.pop()
         self.points.append((iteration, loss))
         if len(self.points) >= MOST_LOSSES:
@@ -225,7 +224,7 @@ class Losses:
 
 
 def parse_losses(text: bytes) -> list[tuple[int, float]]:
-    """The points of a loss file, as far as they are some. What stands there is the user's: data only."""
+    """The valid points of a loss file. Its contents are the user's: data only."""
     points = []
     for line in text.splitlines()[:MOST_LOSSES]:
         words = line[:64].split()
@@ -254,12 +253,12 @@ def to_number(value: Any) -> float | None:
 
 
 def is_count(word: bytes) -> bool:
-    """Whether a word of a progress file is a whole number of a size that we take."""
+    """Whether a word of a progress file is a whole number of at most MOST_ITERATIONS' length."""
     return word.isdigit() and len(word) <= len(str(MOST_ITERATIONS))
 
 
 def has_rank_zero(environment: Mapping[str, str]) -> bool:
-    """Whether this process reports for its job: the one of rank 0, or one that no launcher has numbered."""
+    """Whether this process reports for its job: it has rank 0, or no rank."""
     ranks = [environment[name] for name in RANK_VARIABLES if name in environment]
     ranks = ranks[:1] or [environment.get(name, "0") for name in STEP_VARIABLES]
     return all(rank == "0" for rank in ranks)
@@ -276,7 +275,7 @@ def _open() -> Reporter:
 
 
 def _forget() -> None:
-    """A forked child may be a rank of its own, and must not write what its parent had still to say."""
+    """A forked child may be a rank of its own, and must not write its parent's pending report."""
     global _reporter
     _reporter = None
 
@@ -286,7 +285,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _read(folder: str, name: str) -> bytes:
-    """The beginning of a file of this job; nothing where there is none."""
+    """The beginning of a file of this job; empty if there is none."""
     try:
         descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -300,15 +299,15 @@ def _read(folder: str, name: str) -> bytes:
 
 
 def _replace(folder: str, name: str, text: str) -> None:
-    """Put ``text`` at the name in one step, as files.replace_file, which would import much and wait for the disk.
+    """Replace the file atomically, like files.replace_file, but with fewer imports and without waiting for the disk.
 
-    No two writes, of whatever process, node or thread, share a temporary file. Raises OSError; nothing is left behind.
+    Each write, of any process, node or thread, has its own temporary file. Raises OSError; nothing is left behind.
     """
     temporary = f"{folder}/.{name}.{os.uname().nodename}.{os.getpid()}.{next(_temporary)}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         try:
-            os.fchmod(descriptor, 0o644)  # whatever the umask: asrptd reads it, and the folder keeps others out
+            os.fchmod(descriptor, 0o644)  # regardless of the umask: asrptd reads it
             data = text.encode("ascii")
             if os.write(descriptor, data) != len(data):
                 raise OSError("disk full")
@@ -323,5 +322,5 @@ def _replace(folder: str, name: str, text: str) -> None:
 def _discard(path: str) -> None:
     try:
         os.unlink(path)
-    except OSError:  # what made the write fail may make this fail too
+    except OSError:  # may fail for the same reason as the write
         return

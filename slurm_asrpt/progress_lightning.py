@@ -1,6 +1,6 @@
 """For PyTorch Lightning: ``Trainer(callbacks=[ProgressCallback()])`` reports optimizer steps and loss to asrpt.
 
-Needs the extra ``lightning``; where only ``pytorch_lightning`` is there, it takes that.
+Requires the extra ``lightning``, or an installed ``pytorch_lightning``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ except ImportError:
 
 
 class ProgressCallback(Callback):
-    """Iterations are ``trainer.global_step``, which a checkpoint restores; gradients accumulated count once."""
+    """Iterations are ``trainer.global_step``, which checkpoints restore; accumulated gradients count once."""
 
     def __init__(self) -> None:
         self._total: int | None = None
@@ -40,9 +40,9 @@ class ProgressCallback(Callback):
 
 
 def _steps_of(trainer: Any) -> int | None:
-    """Optimizer steps of the whole training; None where it is open-ended or Lightning cannot say."""
+    """Optimizer steps of the whole training; None if unlimited or unknown."""
     try:
         steps = float(trainer.estimated_stepping_batches)
-    except Exception:  # Lightning asks the user's loaders, which may fail in ways of their own
+    except Exception:  # Lightning calls the user's data loaders, which may raise anything
         return None
     return int(steps) if math.isfinite(steps) and steps > 0 else None

@@ -1,6 +1,6 @@
 """For Hugging Face: ``Trainer(..., callbacks=[ProgressCallback()])`` reports optimizer steps and loss to asrpt.
 
-Needs the extra ``transformers``.
+Requires the extra ``transformers``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slurm_asrpt import progress
 
 
 class ProgressCallback(TrainerCallback):
-    """Iterations are ``state.global_step``, which a checkpoint restores; the loss is the one that the Trainer logs."""
+    """Iterations are ``state.global_step``, which checkpoints restore; the loss is the one that the Trainer logs."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_asrpt.files import replace_file, to_folders_owner
+from slurm_asrpt.files import give_to_folder_owner, replace_file
 
 FILE_NAME = "disabled"
 
@@ -17,7 +17,7 @@ def is_off(state: Path) -> bool:
 def turn_off(state: Path) -> None:
     """Put the mark there. Raises OSError."""
     replace_file(state / FILE_NAME, b"asrpt-admin enable takes this away\n", mode=0o600)
-    to_folders_owner(state / FILE_NAME)
+    give_to_folder_owner(state / FILE_NAME)
 
 
 def turn_on(state: Path) -> bool:

@@ -28,7 +28,7 @@ from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import audit
-from slurm_asrpt.slurm.times import slurm_time as read_time
+from slurm_asrpt.slurm.notation import read_time
 from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 
 SCHEMA = 1

@@ -12,7 +12,7 @@ from slurm_asrpt_cli._app.tables import print_prose
 from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption
 
 from slurm_asrpt.config.settings import load_settings
-from slurm_asrpt.doctor import State, examine, look_at_slurm
+from slurm_asrpt.doctor import State, examine, take_snapshot
 from slurm_asrpt.errors import EXIT_FAILURE, printable
 
 
@@ -36,8 +36,8 @@ def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
     """
     settings = load_settings(config)
     with patience("waiting for Slurm"):
-        look = look_at_slurm(settings)
-    found = examine(settings, time.time(), look)
+        snapshot = take_snapshot(settings)
+    found = examine(settings, time.time(), snapshot)
     if as_json:
         print(json.dumps([asdict(finding) for finding in found]))
     else:

@@ -12,7 +12,7 @@ from slurm_asrpt_cli._app.tables import GAP, Column, clock_interval, safe, safe_
 
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.slurm.nodelist import fold_gpus
+from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus
 
 REASON_WIDTH = 28

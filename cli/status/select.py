@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import JobStatus
 
 _ARRAY = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]")

@@ -18,7 +18,7 @@ from typing import Any
 
 from slurm_asrpt.audit.inputs import canonical, decide, digest, from_document
 from slurm_asrpt.errors import AsrptError, InputError, one_line
-from slurm_asrpt.files import replace_file, to_folders_owner
+from slurm_asrpt.files import give_to_folder_owner, replace_file
 
 KIND, VERSION = "asrpt snapshot", 1
 FILE_NAME, WANTED = "snapshot.json", "snapshot.wanted"
@@ -101,7 +101,7 @@ def ask_for(state: Path, timeout_s: float, ended: Callable[[], bool]) -> bytes:
     path, before = state / FILE_NAME, time.monotonic()
     had = _identity(path)
     replace_file(state / WANTED, b"asrptd takes this away\n", mode=0o600)
-    to_folders_owner(state / WANTED)
+    give_to_folder_owner(state / WANTED)
     while _identity(path) == had:
         if ended() or time.monotonic() > before + timeout_s:
             (state / WANTED).unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""Every setting, defined once: type, default, unit and text. ``etc/asrpt.toml`` and its manual come from here."""
+"""Every setting with its type, default, unit and description.
+
+``config.reference`` generates ``etc/asrpt.toml`` and the manual pages from this module.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
 
 DEFAULT_POLICY = "asrpt-gated"
-"""The policy of those who name none: a name of ``core.policies`` (not imported here, commands start quicker)."""
+"""The policy where none is named. A name from ``core.policies``, which is not imported here: commands start faster."""
 
 
 class Mode(StrEnum):
-    """How far the daemon goes."""
+    """What asrptd writes to Slurm."""
 
     SHADOW = "shadow"
     ORDER = "order"
@@ -29,7 +32,7 @@ class Mode(StrEnum):
 
 
 class Client(StrEnum):
-    """How the daemon talks to Slurm."""
+    """How asrptd talks to Slurm."""
 
     AUTO = "auto"
     CLI = "cli"
@@ -43,23 +46,23 @@ PositiveSeconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 
 
 class SlurmSettings(Section):
-    """How to reach Slurm."""
+    """How asrptd and the tools reach Slurm."""
 
     partitions: list[str] = Field(
-        default=["gpu"], min_length=1, description="Partitions handed to asrptd; all others stay Slurm's."
+        default=["gpu"], min_length=1, description="Partitions that asrptd manages. Slurm schedules all others."
     )
-    conf: str = Field("", description="slurm.conf to use (sets SLURM_CONF); empty: Slurm's own default.")
-    bin_dir: str = Field("", description="Folder of squeue, scontrol ...; empty: found on PATH.")
-    timeout_s: PositiveSeconds = Field(30.0, description="Seconds until a hanging Slurm command is given up.")
+    conf: str = Field("", description="Path of slurm.conf; it is exported as SLURM_CONF. Empty: Slurm's default.")
+    bin_dir: str = Field("", description="Directory of squeue, scontrol and the other commands. Empty: search PATH.")
+    timeout_s: PositiveSeconds = Field(30.0, description="Timeout of a Slurm command.")
     client: Client = Field(
         Client.AUTO,
-        description="auto: through pyslurm what it can do, if it is installed and fits this Slurm. "
-        "cli: Slurm's commands for everything.",
+        description="auto: use pyslurm for what it supports, if it is installed and matches this release of Slurm. "
+        "cli: use Slurm's commands for everything.",
     )
 
 
 LONGEST_RENEWAL_S = 200.0
-"""Each renewal is a call that slurmctld has to serve: the later it comes the fewer there are."""
+"""Upper bound of ``renewal_s``. slurmctld serves each renewal, so leases are renewed as late as is safe."""
 
 
 class DaemonSettings(Section):
@@ -67,65 +70,74 @@ class DaemonSettings(Section):
 
     mode: Mode = Field(
         Mode.SHADOW,
-        description="shadow: decide and record, write nothing. order: SiteFactor only. "
-        "enforce: leases, nodes and start times.",
+        description="shadow: decide and record; write nothing to Slurm. order: write SiteFactor only. "
+        "enforce: write leases, nodes and start times.",
     )
     interval_s: PositiveSeconds = Field(
         5.0,
-        description="Seconds between two reads of the queue; more where a cycle costs so much CPU time "
-        "that it would take more than an eighth of the machine's cores.",
+        description="Interval between scheduling cycles. asrptd lengthens it if its cycles would otherwise use more "
+        "than an eighth of the machine's CPU time.",
     )
     progress_s: PositiveSeconds = Field(
-        10.0, description="Seconds between two looks at what a running job has reported of its progress."
+        10.0, description="How often asrptd reads the progress that a running job reports."
     )
     forecast_s: Annotated[float, Field(ge=0, le=86400)] = Field(
         60.0,
-        description="Seconds between two estimates of when waiting jobs will start, made by a process beside asrptd, "
-        "by a quarter of a core at most; more where that takes long, so that in the long run it is a tenth. 0: none.",
+        description="How often the start times of waiting jobs are estimated. A separate process does this, with a "
+        "quarter of a core at most. Estimates that take long are made less often: they run for a tenth of the time at "
+        "most. 0: no estimates.",
     )
     lease_s: Annotated[int, Field(ge=5, le=86400)] = Field(
-        600, description="Seconds after which Slurm schedules a waiting job by itself if asrptd is gone."
+        600,
+        description="Duration of a lease. If asrptd stops, Slurm schedules waiting jobs after this time at the latest.",
     )
     unpin_after_s: PositiveSeconds = Field(
-        10.0, description="Seconds after which a released job that has not started is taken back and re-planned."
+        10.0,
+        description="If Slurm does not start a released job within this time, asrptd withdraws the placement and "
+        "plans it again.",
     )
     metrics: Annotated[str, Field(pattern=r"^(.*:[0-9]{1,5})?$")] = Field(
-        "", description="ADDRESS:PORT where Prometheus finds metrics, for example 127.0.0.1:9821; empty: nowhere."
+        "", description="ADDRESS:PORT on which to serve Prometheus metrics, e.g. 127.0.0.1:9821. Empty: no metrics."
     )
 
     @property
     def renewal_s(self) -> float:
-        """Seconds that a lease still runs when it is renewed: half, or so long as slurmctld may be away unnoticed."""
+        """Remaining seconds at which a lease is renewed: half of ``lease_s``, at most ``LONGEST_RENEWAL_S``."""
         return min(self.lease_s / 2, LONGEST_RENEWAL_S)
 
 
 class PathSettings(Section):
-    """Where things are kept. Folders are created with tight modes."""
+    """Files and directories. asrptd creates missing directories with restrictive modes."""
 
-    state: Path = Field(Path("/var/lib/asrpt"), description="Databases, models, audit trail; the daemon's alone.")
+    state: Path = Field(
+        Path("/var/lib/asrpt"),
+        description="History, models, saved state and audit trail. Only asrptd's user has access.",
+    )
     run: Path = Field(
-        RUN, description="status.json for asrpt-status: a folder that login nodes see, too, where users type it there."
+        RUN,
+        description="status.json, which asrpt-status reads. For asrpt-status to work on login nodes, use a directory "
+        "that they share with the controller.",
     )
     hook: Path = Field(
         Path("/var/lib/asrpt-hook"),
-        description="hook.conf and table.txt: asrptd writes them, slurmctld's Lua reads them.",
+        description="hook.conf and table.txt, which asrptd writes and the submit hook in slurmctld reads.",
     )
     scripts: Path = Field(
         Path("/etc/slurm/asrpt"),
-        description="The submit hook's module and the prologs: root's, for root runs them on the nodes. "
-        "Only asrpt-admin install writes there.",
+        description="The submit hook's Lua module, prologs and epilog. Must be owned by root, because root runs them "
+        "on the nodes. Only asrpt-admin install writes here.",
     )
     spool: Path = Field(
         Path("/var/spool/asrpt"),
-        description="Host files and progress files; must be the same folder on the controller and all nodes.",
+        description="Host files and progress files. Must be one shared directory on the controller and all nodes.",
     )
     profiles: list[Path] = Field(
-        default=[Path("/etc/slurm/asrpt/profiles")], description="Folders of profile files (*.toml) of this site."
+        default=[Path("/etc/slurm/asrpt/profiles")], description="Directories with this site's profiles (*.toml)."
     )
     attachments: Path = Field(
         Path("/etc/slurm/asrpt/attachments.toml"),
-        description="Which groups and job names use which profile: asrpt-profile attach writes it, asrptd reads it. "
-        "Root's, for it is about everybody's jobs.",
+        description="Which groups and job names use which profile. asrpt-profile attach writes it. Must be owned by "
+        "root, because it affects the jobs of all users.",
     )
 
 
@@ -185,107 +197,111 @@ class PolicySettings(Section):
 
 
 class InterruptSettings(Section):
-    """How running jobs make room for others (policy hlas), where their owners allow it."""
+    """Preemption by policy hlas: a running job whose owner allows it writes a checkpoint and is requeued."""
 
     partitions: list[str] = Field(
-        default=[], description="Partitions whose jobs may be interrupted; empty: all that are handed to asrptd."
+        default=[], description="Partitions whose jobs may be preempted. Empty: all managed partitions."
     )
     grace_s: Annotated[float, Field(ge=1, le=86400)] = Field(
         60.0,
-        description="Seconds for a checkpoint after the signal; then, or when the job has reported it, it is requeued.",
+        description="Time that a job has to write its checkpoint after the signal. It is requeued when it reports the "
+        "checkpoint, or when this time is over.",
     )
 
 
 class FabricSettings(Section):
-    """Bandwidths, as the timing formulas use them."""
+    """Bandwidths for the timing formulas."""
 
     inter_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
-        1.25e9, description="B_inter, NIC bandwidth of one server in bytes/s (1.25e9 = 10 Gbit/s)."
+        1.25e9, description="B_inter: NIC bandwidth of one server. 1.25e9 is 10 Gbit/s."
     )
     intra_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
-        300e9, description="B_intra, GPU-to-GPU bandwidth inside a server in bytes/s."
+        300e9, description="B_intra: GPU-to-GPU bandwidth within a server."
     )
 
 
 class GpuSettings(Section):
-    """Types of GPU, where the nodes differ."""
+    """GPU types, on clusters that have several."""
 
     speeds: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
         default={},
-        description="How many times as fast each type computes as the GPU that the profiles' seconds are for (an A100 "
-        "for those that are shipped), by its name in slurm.conf: { h100 = 2.3, v100 = 0.42 }. A type that is not named "
-        "counts as 1. What a profile itself says of a type goes first.",
+        description="Speed of each GPU type relative to the reference GPU of the profiles (A100 for the shipped "
+        "ones), by its name in slurm.conf: { h100 = 2.3, v100 = 0.42 }. The default for a type is 1. A profile's own "
+        "speed for a type takes precedence.",
     )
 
 
 class PredictSettings(Section):
-    """Learning iterations from history."""
+    """How the iterations of a job are predicted from the history."""
 
     predictor: Annotated[str, Field(pattern="^(expected|forest|forest-sklearn|last|mean|median|typical)$")] = Field(
         "expected",
-        description="expected or typical; from a group's runs alone: forest (the paper's), forest-sklearn (the same by "
-        "scikit-learn, slow), last, mean or median.",
+        description="expected: learn from all similar runs; the queue order uses the mean. typical: the same, but the "
+        "order uses the median. The others learn from a group's own runs: forest (the paper's random forest), "
+        "forest-sklearn (the same with scikit-learn; slow), last, mean and median.",
     )
-    trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Trees of the random forest.")
+    trees: Annotated[int, Field(ge=1, le=10000)] = Field(100, description="Number of trees in the random forest.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        0, description="Seed of the forest: same history and seed, same predictions."
+        0, description="Random seed of the forest. The same history and seed give the same predictions."
     )
     keep_days: Annotated[int, Field(ge=0, le=36500)] = Field(
-        0, description="Days after which a run is dropped from the history; 0: never."
+        0, description="Days for which a run stays in the history. 0: forever."
     )
-    keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(10, description="Models kept in the state folder.")
+    keep_models: Annotated[int, Field(ge=1, le=10000)] = Field(
+        10, description="Number of models to keep in paths.state."
+    )
 
 
 class AuditSettings(Section):
-    """The audit trail: every decision, with what it was made from."""
+    """The audit trail: every decision with its inputs."""
 
     file_mb: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        64, description="MiB at which audit.jsonl is put aside and a new one begun."
+        64, description="Size in MiB at which audit.jsonl is rotated."
     )
     files: Annotated[int, Field(ge=1, le=1000)] = Field(
-        6, description="Files kept, the one being written included; so the trail has at most files x file_mb MiB."
+        6, description="Number of files to keep, including the current one. The trail uses at most files x file_mb MiB."
     )
 
 
 class GroupSettings(Section):
-    """What counts as the same recurring job. The hook and the tools share these rules."""
+    """Grouping rules: which submissions count as the same recurring job. The submit hook and the tools share them."""
 
-    strip_comments: bool = Field(True, description="Lines starting with # (also #SBATCH) do not split a group.")
+    strip_comments: bool = Field(True, description="Ignore lines that start with #, #SBATCH lines included.")
     fold_digits: bool = Field(
-        True, description="Runs of digits in the job name count as one '#' (train-17 and train-18 are one group)."
+        True, description="Replace each run of digits in the job name by '#': train-17 and train-18 are one group."
     )
-    fold_dates: bool = Field(True, description="A date like 2026-11-21, with or without a clock time, counts as '@'.")
-    arguments: bool = Field(True, description="The script's arguments count, by the same rules as its lines.")
+    fold_dates: bool = Field(True, description="Replace dates like 2026-11-21, with or without a time, by '@'.")
+    arguments: bool = Field(True, description="Include the script's arguments, by the same rules as its lines.")
     ignore_lines: list[str] = Field(
         default=[],
-        description="Plain texts; a script line that contains one does not count.",
+        description="Ignore script lines that contain one of these strings.",
     )
     features: list[str] = Field(
         default=group_rules.FEATURES,
-        description="Hyper-parameters: a name and its other spellings. Their numbers do not split a group, they are "
-        "learned from; the first go first where a tag is too short for all. Case, dashes and _ do not matter.",
+        description="Hyperparameters: a name and its other spellings. Their values do not split a group; predictions "
+        "learn from them. If a tag is too short for all, earlier entries take precedence. Case, - and _ are ignored.",
     )
     ignore_options: list[str] = Field(
         default=group_rules.IGNORE_OPTIONS,
-        description="Options and variables that do not count: --seed 17, --seed=17, SEED=17 and config.seed=17.",
+        description="Ignore these options and variables: --seed 17, --seed=17, SEED=17 and config.seed=17.",
     )
     ignore_commands: list[str] = Field(
-        default=group_rules.IGNORE_COMMANDS, description="Commands that do not count, with all their arguments."
+        default=group_rules.IGNORE_COMMANDS, description="Ignore these commands and their arguments."
     )
     setup_commands: list[str] = Field(
-        default=group_rules.SETUP_COMMANDS, description="Commands that count but are no job's program."
+        default=group_rules.SETUP_COMMANDS, description="Commands that count, but are not the job's program."
     )
     launchers: list[str] = Field(
         default=group_rules.LAUNCHERS,
-        description="Commands that start the program: they and their own options do not count. A name, or two words "
-        "joined by a slash; *N where N words stand before the command; the options that have their value in the next "
-        "word, or with =N in the next N.",
+        description="Commands that start the program. Ignore them and their own options. An entry is a name, or two "
+        "words joined by a slash; *N if N words precede the command; then the options that take their value from the "
+        "next word, or from the next N words with =N.",
     )
     sizes: list[str] = Field(
         default=group_rules.SIZES,
-        description="Options that say how GPUs share a model: procs (processes a node), nodes, tp (tensor slices) or "
-        "pp (pipeline stages), and its spellings. A profile that is not cut into stages is cut to them; their numbers "
-        "do not split a group.",
+        description="Options that set how GPUs share a model: procs (processes per node), nodes, tp (tensor-parallel "
+        "size) or pp (pipeline stages), followed by other spellings. A profile without stages is cut by them. Their "
+        "values do not split a group.",
     )
 
 
@@ -305,8 +321,8 @@ class Settings(Section):
 def load_settings(path: Path | None = None, *, trusted: bool = False) -> Settings:
     """Settings from ``path``, else from $ASRPT_CONFIG, else from /etc/slurm/asrpt.toml, else the defaults.
 
-    trusted: for what writes and runs by them; a file that other users could have written is refused then.
-    Raises InputError naming file, key and remedy.
+    trusted: refuse a file that other users can write. For programs that act on the settings with privileges.
+    Raises InputError that names the file, the key and the remedy.
     """
     named = settings_file(path)
     target = named or DEFAULT_PATH
@@ -319,19 +335,19 @@ def load_settings(path: Path | None = None, *, trusted: bool = False) -> Setting
         if error.errno == EPERM:
             remedy = f"{error.filename}; chown it to root, chmod go-w"
             raise InputError(f"{target}: refused: {error.strerror} ({remedy})") from None
-        raise InputError(f"{target}: cannot be read ({error.strerror}); name another file with --config") from error
-    except (ValueError, RecursionError) as error:  # of Python's own for a number of thousands of digits, too
-        raise InputError(f"{target}: not valid TOML ({error}); mend that line") from error
+        raise InputError(f"{target}: cannot be read ({error.strerror}); specify another file with --config") from error
+    except (ValueError, RecursionError) as error:  # Python's own ValueError too, for a number of thousands of digits
+        raise InputError(f"{target}: invalid TOML: {error}; fix that line") from error
     return parse_settings(raw, str(target))
 
 
 def parse_settings(raw: dict[str, Any], source: str) -> Settings:
-    """Settings from nested tables; ``source`` names them in errors. Raises InputError."""
+    """Settings from nested tables. ``source``: their name in errors. Raises InputError."""
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise InputError(f"{source}: unknown setting {key}; man 5 asrpt.toml lists the known ones") from None
-        raise InputError(f"{source}: {key}: {first['msg']} (found {first['input']!r}); mend that line") from None
+            raise InputError(f"{source}: unknown setting {key}; see man 5 asrpt.toml for the valid ones") from None
+        raise InputError(f"{source}: {key}: {first['msg']} (found {first['input']!r}); fix that line") from None

@@ -52,39 +52,41 @@ _COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
 """Words that facts are the number of: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, right for one as well."""
 _DURATIONS = ("remaining_s", "work_s", "left_s")
 """Facts in seconds: the texts have them without the ``_s``, as Slurm writes durations."""
-_SHORTER = "less predicted work goes first"
-_SPACE = "a job starts when all its GPUs are free at once"
+_SHORTER = "jobs with less predicted work go first"
+_SPACE = "a job starts when all its GPUs are free at the same time"
+_HOLDS = "asrptd does not start jobs that Slurm holds"
+_PREEMPTS = "a job may preempt running jobs of a later queue, which have had more GPU time (HLAS)"
 
 WORDS = {
     "virtual": Wording(
-        "shorter predicted work goes first ({remaining} of {work} left on the virtual machine)",
-        f"{_SHORTER}: a job may start once it is through on the virtual machine (A-SRPT)",
-        "it moves up by itself; a job with fewer GPUs or iterations is through earlier",
+        f"{_SHORTER} ({{remaining}} of {{work}} left on the virtual machine)",
+        f"{_SHORTER}: a job may start once it has completed on the virtual machine (A-SRPT)",
+        "no action needed: it moves up by itself; with fewer GPUs or iterations it completes sooner there",
     ),
     "gpus": Wording(
         "needs {GPUs}, {free} free on nodes that it may use",
         _SPACE,
-        "jobs must end first; one that asks for fewer GPUs may fit earlier",
+        "running jobs must end; a request for fewer GPUs may start sooner",
     ),
     "shape": Wording(
         "needs {GPUs}, {shape}; {free} free on nodes that it may use, at most {most} on one",
-        f"{_SPACE}, in the shape that it asks for",
-        "a request that leaves the shape open (--gpus or --gpus-per-task, no -N) fits more often",
+        f"{_SPACE}, in the requested shape",
+        "running jobs must end; a request without a shape (--gpus or --gpus-per-task, no -N) fits more often",
     ),
     "resources": Wording(
-        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory beside them",
-        "a job starts when its GPUs, CPUs and memory are free at once",
-        "jobs must end first; one that asks for fewer CPUs or less memory may fit earlier",
+        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory there",
+        "a job starts when its GPUs, CPUs and memory are free at the same time",
+        "running jobs must end; a request for fewer CPUs or less memory may start sooner",
     ),
     "capacity": Wording(
-        "needs {GPUs}; the nodes that may serve it have fewer, or not in that shape",
-        "a job that the present nodes can never hold keeps nobody waiting",
-        "nodes must come back, or the job ask for less: submit it anew",
+        "needs {GPUs}; the nodes that it may use have fewer, or not in that shape",
+        "a job that the current nodes cannot hold does not block other jobs",
+        "nodes must return to service, or the owner must resubmit the job with a smaller request",
     ),
     "next": Wording(
-        "the first in line; the next cycle decides whether it can start",
+        "head of the queue; the next cycle decides whether it can start",
         _SHORTER,
-        "nothing: it is looked at first",
+        "no action needed: it is considered first",
     ),
     "behind": Wording(
         "{jobs} ahead; job {head} is next",
@@ -92,94 +94,94 @@ WORDS = {
         "job {head} must start first",
     ),
     "service": Wording(
-        "{jobs} with less service so far ahead; job {head} is next",
-        "the queue of those who have had least GPU time goes first, in it who came first (HLAS)",
+        "{jobs} with less attained service ahead; job {head} is next",
+        "the queue with the least GPU time goes first; within a queue, jobs run in order of arrival (HLAS)",
         "job {head} must start first",
     ),
     "room": Wording(
-        "interrupting {runs} to free {GPUs} for it",
-        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
-        "nothing: this job starts after the checkpoint of {runs}",
+        "preempting {runs} to free {GPUs} for it",
+        _PREEMPTS,
+        "no action needed: this job starts after the checkpoint of {runs}",
     ),
     "interrupting": Wording(
-        "it has been told to write a checkpoint, and makes room for job {head}",
-        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
-        "nothing: it goes on from its checkpoint when it is its turn again",
+        "preempted for job {head}: Slurm has told it to write a checkpoint",
+        _PREEMPTS,
+        "no action needed: it resumes from its checkpoint when it is its turn again",
     ),
     "interrupted": Wording(
-        "it made room for job {head} and waits out Slurm's pause after a requeue",
-        "a job that has had much GPU time makes room for one of a queue before its own (HLAS)",
-        "time; then it is its turn again by the GPU time that it has had",
+        "preempted for job {head}: it waits for Slurm's delay after a requeue",
+        _PREEMPTS,
+        "no action needed: after the delay it is back in the queue, by the GPU time that it has had",
     ),
     "reserved": Wording(
         "has {GPUs} reserved {when}",
-        "the first job that cannot start has the servers reserved that are free soonest",
+        "the first job that cannot start reserves the servers that will be free soonest",
         "the jobs that run there must end",
     ),
     "reservation": Wording(
         "would delay job {head}, which has {GPUs} reserved {when}",
-        "nobody puts off the reservation of the first job in line",
-        "job {head} must start; a job that is over before then may pass it",
+        "no job may delay the reservation of the first job in the queue",
+        "job {head} must start; a job that ends before that may start earlier",
     ),
     "ahead": Wording(
-        "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may do",
-        "no job starts where its time limit reaches into a reservation of Slurm's",
+        "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may help",
+        "a job does not start where its time limit reaches into a Slurm reservation",
         "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
     ),
     "placement": Wording(
         "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
-        "a job that talks much waits for servers closer together, but never beyond its deadline (A-SRPT)",
-        "GPUs must become free side by side; in {left} it starts on what there is",
+        "a communication-heavy job waits for servers closer together, but only until its deadline (A-SRPT)",
+        "GPUs must become free closer together; after {left} it starts on any free GPUs",
     ),
     "array": Wording(
-        "{tasks} of the array follow as those before them start",
-        "asrptd takes up the tasks of an array a hundred at a time, and no more than may run at once (--array=...%N)",
-        "tasks of the same array must start, or end where it has a bound of its own",
+        "{tasks} of the array will enter the queue as earlier ones start",
+        "asrptd queues a hundred tasks of an array at a time, and no more than may run at once (--array=...%N)",
+        "earlier tasks of the array must start, or end if the array limits how many run at once",
     ),
     "dependency": Wording(
         "Slurm holds it for a dependency",
-        "what Slurm holds is not asrptd's to start",
+        _HOLDS,
         "the jobs that it depends on must end (scontrol show job)",
     ),
     "dependency-never": Wording(
-        "its dependency can never be fulfilled: a job that it depends on has ended otherwise than it asks for",
-        "what Slurm holds is not asrptd's to start",
-        "its owner must cancel it, or change what it depends on (scontrol update job=ID dependency=...)",
+        "its dependency can never be satisfied: a job that it depends on did not end as required",
+        _HOLDS,
+        "the owner must cancel it or change its dependency (scontrol update job=ID dependency=...)",
     ),
     "begin": Wording(
-        "its begin time is not reached (--begin, or Slurm's pause after a requeue)",
+        "its begin time has not been reached (--begin, or Slurm's delay after a requeue)",
         "no job starts before its begin time",
-        "time; or scontrol update job=ID starttime=now",
+        "wait, or scontrol update job=ID starttime=now",
     ),
     "held": Wording(
-        "held; Slurm says {slurm_reason}",
-        "what Slurm holds is not asrptd's to start",
-        "its owner, or an admin, must release it (scontrol release)",
+        "held; Slurm's reason: {slurm_reason}",
+        _HOLDS,
+        "the owner or an admin must release it (scontrol release)",
     ),
     "limit": Wording(
-        "a limit of Slurm holds it: {slurm_reason}",
-        "limits of accounts, QOS and partitions are Slurm's, and always hold",
-        "other jobs of the same user, account or QOS must end, or an admin raise the limit",
+        "a Slurm limit holds it: {slurm_reason}",
+        "Slurm's limits on accounts, QOS and partitions always apply",
+        "other jobs of the same user, account or QOS must end, or an admin must raise the limit",
     ),
     "left": Wording(
         "left to Slurm: {why}",
-        "what asrptd cannot honour it leaves alone: Slurm's own rules start this job",
-        "squeue --start and scontrol show job say what Slurm waits for",
+        "asrptd does not schedule jobs whose requests it cannot honor; Slurm starts them by its own rules",
+        "squeue --start and scontrol show job tell what Slurm waits for",
     ),
     "starting": Wording(
         "released to Slurm on the chosen nodes",
-        "asrptd chooses the nodes, Slurm starts the job there",
-        "nothing: Slurm starts it in a moment",
+        "asrptd chooses the nodes, and Slurm starts the job there",
+        "no action needed: Slurm starts it in a moment",
     ),
     "not-started": Wording(
-        "Slurm did not start it on the chosen nodes; planned again",
-        "a start that Slurm does not make is taken back and planned anew, after a pause",
-        "the next attempt follows by itself; if it goes on, an admin finds out by asrpt-admin doctor",
+        "Slurm did not start it on the chosen nodes; asrptd plans it again",
+        "if Slurm does not start a job, asrptd withdraws the placement and retries after a pause",
+        "no action needed: the next attempt follows; if this persists, an admin should run asrpt-admin doctor",
     ),
     "not-followed": Wording(
-        "asrptd would have started it; Slurm, which decides in this mode, has not yet",
-        "in modes shadow and order Slurm starts jobs by its own rules, and asrptd only compares",
-        "nothing: Slurm starts it when its turn comes",
+        "asrptd would have started it; in this mode Slurm decides, and has not started it yet",
+        "in modes shadow and order, Slurm starts jobs by its own rules; asrptd only compares",
+        "no action needed: Slurm starts it when its turn comes",
     ),
     "running": Wording("it runs"),
 }
@@ -225,7 +227,7 @@ def _filled(text: str, facts: Mapping[str, Any]) -> str:
 def _when(in_s: float | None) -> str:
     """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
     if in_s is None or not math.isfinite(in_s):
-        return "as soon as they are free (a job there has no time limit, so no end can be told)"
+        return "as soon as they are free (a job there has no time limit, so the time is unknown)"
     if in_s < 1:  # what runs there has outrun its limit, or is none of ours
         return "as soon as they are free"
     return f"about {slurm_time(in_s)} from now"

@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from slurm_asrpt.core.arrays import AHEAD, room
 from slurm_asrpt.daemon.tracked import Place, Tracked
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
 IN_A_CYCLE = AHEAD

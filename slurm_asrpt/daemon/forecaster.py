@@ -29,7 +29,7 @@ from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import HORIZON_S
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Waiting, to_json
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.status.document import publish, withdrawn_after
 from slurm_asrpt.throttle import Seldom
 

@@ -33,7 +33,7 @@ from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.store import Store
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
-from slurm_asrpt.files import check_trusted_folder, make_folder, only_us
+from slurm_asrpt.files import check_trusted_folder, make_folder, trusted_users
 from slurm_asrpt.forecast.calibration import calibration
 from slurm_asrpt.forecast.snapshot import PUBLISHED
 from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, prune
@@ -394,7 +394,7 @@ def _make_folders(settings: Settings) -> None:
     for folder, mode in folders.items():
         try:
             make_folder(folder, mode)
-            check_trusted_folder(folder.resolve(), only_us())
+            check_trusted_folder(folder.resolve(), trusted_users())
         except OSError as error:
             remedy = "asrptd runs as root or SlurmUser, and none but these may write its folders (chown, chmod go-w)"
             raise AsrptError(f"{folder} cannot be used ({error.strerror}); {remedy}") from error

@@ -18,7 +18,7 @@ from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 
 LEAST_PERIODS = 10
 """Times ``forecast_s``: who came in less says nothing of a rate."""

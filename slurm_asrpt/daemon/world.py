@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.tracked import KILLED, Place, Saved, Tracked, is_another
 from slurm_asrpt.daemon.waiting import follow_begin, waits_for_slurm
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.status.left_to_slurm import LEFT_WORDS

@@ -1,4 +1,4 @@
-"""asrptd: that it lives, that what waits is leased, that its clock is the controller's."""
+"""Checks of asrptd: systemd units, status, release, leases, clock."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Iterator
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import UNITS, Finding, Snapshot, Unit, failure, ok, warning
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.status.document import read_status, stale_after
 
 CLOCK_S = 2.0
-"""Slurm counts whole seconds, and so do leases."""
+"""Tolerated difference in seconds: Slurm and leases count whole seconds."""
 
 
 def switched(settings: Settings, now: float) -> Iterator[Finding]:
-    """Somebody may have forgotten that asrptd is disabled."""
+    """Warn if asrptd is disabled."""
     try:
         off = switch.is_off(settings.paths.state)
     except OSError as error:
-        yield warning("switch", f"{settings.paths.state}: {error.strerror}", "run as the daemon's user or root")
+        yield warning("switch", f"{settings.paths.state}: {error.strerror}", "run this as root or the daemon's user")
         return
     if off:
         yield warning("switch", "asrptd is disabled and writes nothing to Slurm", "asrpt-admin enable")
@@ -31,63 +30,94 @@ def switched(settings: Settings, now: float) -> Iterator[Finding]:
 
 
 def release(settings: Settings, now: float) -> Iterator[Finding]:
-    """An upgrade counts for asrptd once it is started anew. That it has no status is said by others."""
+    """asrptd runs the installed release. ``alive`` reports a missing status."""
     try:
         runs = read_status(settings.paths.run).release
     except AsrptError:
         return
     if runs == __version__:
-        yield ok("release", f"asrptd runs {runs}, which is installed")
+        yield ok("release", f"asrptd runs the installed release, {runs}")
     else:
-        text = f"asrptd runs {runs or 'a release that does not say which'}, and {__version__} is installed"
+        text = f"asrptd runs {runs or 'an older release'}, but {__version__} is installed"
         yield warning("release", text, "systemctl restart asrptd")
 
 
 def alive(settings: Settings, now: float) -> Iterator[Finding]:
-    """Its status is new: what systemd takes for running may hang, or fail in each cycle."""
+    """The status is fresh. systemd cannot see that a process hangs or that every cycle fails."""
     try:
         status = read_status(settings.paths.run)
     except AsrptError as error:
-        yield warning("asrptd", one_line(error), "start asrptd; run this as root")
+        yield warning("asrptd", one_line(error), "start asrptd, and run this as root")
         return
     age = now - status.written
     if age <= stale_after(status.interval_s):
-        yield ok("asrptd", f"its status is {max(0.0, age):.0f} s old")
+        yield ok("asrptd", f"the status is {max(0.0, age):.0f} s old")
         return
     text = (
-        f"its status is {age:.0f} s old, and it writes one every {status.interval_s:g} s: it is gone, hangs, or fails"
+        f"the status is {age:.0f} s old, but asrptd writes one every {status.interval_s:g} s: "
+        "it is gone, hangs, or its cycles fail"
     )
-    yield failure("asrptd", text, "journalctl -u asrptd says if its cycles fail; if not, systemctl restart asrptd")
+    yield failure(
+        "asrptd", text, "look for failing cycles in journalctl -u asrptd; if there are none, systemctl restart asrptd"
+    )
 
 
-def leases(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """Every job in asrptd's queue has a lease, and none is about to run out."""
+def leases(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
+    """Every job in asrptd's queue has a lease that is not about to expire."""
     try:
         status = read_status(settings.paths.run)
     except AsrptError:
-        return  # said already
+        return  # reported by ``alive``
     if status.mode != Mode.ENFORCE:
-        yield ok("leases", f"none are written (mode {status.mode})")
+        yield ok("leases", f"none are used in mode {status.mode}")
         return
     queued = {row.job_id for row in status.jobs if row.rank}
-    ends = {job.job_id: job.eligible_time for job in look.jobs if job.state == PENDING and job.job_id in queued}
-    least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # renewed in the next cycle
+    ends = {job.job_id: job.eligible_time for job in snapshot.jobs if job.state == PENDING and job.job_id in queued}
+    least = settings.daemon.renewal_s - 3 * settings.daemon.interval_s  # else it is renewed in the next cycle
     weak = [job_id for job_id, end in ends.items() if end - now < max(0.0, least)]
     if weak:
         some = f"{len(weak)} of {counted(len(ends), 'waiting job')}"
-        text = f"{some} with a short lease or none, such as {weak[0]}: Slurm starts such"
-        yield failure("leases", text, "asrptd's log: grep lease-refused; systemctl status asrptd")
+        text = f"{some} without a lease or with one that expires soon, e.g. {weak[0]}: Slurm may start them"
+        yield failure("leases", text, "look for lease-refused in asrptd's log; systemctl status asrptd")
     else:
-        yield ok("leases", f"{counted(len(ends), 'waiting job')} with a lease")
+        yield ok("leases", f"{counted(len(ends), 'waiting job')} with a valid lease")
 
 
-def clock(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """Leases end by the controller's clock and are renewed by this one's."""
-    low, high = look.ahead_s
+def clock(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
+    """The clocks agree: leases expire by the controller's clock and are renewed by this machine's."""
+    low, high = snapshot.ahead_s
     off = max(low, -high, 0.0)
     if off <= CLOCK_S:
-        yield ok("clock", "the controller's agrees with this machine's")
+        yield ok("clock", "the controller's clock agrees with this machine's")
         return
-    text = f"the controller's is {off:.0f} s {'ahead of' if low > 0 else 'behind'} this machine's"
+    text = f"the controller's clock is {off:.0f} s {'ahead of' if low > 0 else 'behind'} this machine's"
     kind = failure if off > settings.daemon.lease_s / 4 else warning
-    yield kind("clock", text, "synchronise both (chronyc tracking), or run asrptd on the controller")
+    yield kind("clock", text, "synchronize both (chronyc tracking), or run asrptd on the controller")
+
+
+def units(found: list[Unit]) -> Iterator[Finding]:
+    """Findings for units that are missing, stopped, disabled or outdated."""
+    bad = [finding for unit in found for finding in _unit(unit)]
+    yield from bad
+    if found and not bad:
+        yield ok("units", f"{' and '.join(UNITS)} are active and enabled")
+
+
+def _unit(unit: Unit) -> Iterator[Finding]:
+    name, active = unit.get("Id", ""), unit.get("ActiveState", "")
+    if unit.get("LoadState") != "loaded":
+        text = f"systemd does not know {name} ({unit.get('LoadState', 'unknown')})"
+        yield warning("units", text, "if this is the controller, asrpt-admin install --apply; else run this there")
+        return
+    if active == "failed":
+        yield failure(
+            "units", f"{name} has failed ({unit.get('Result')})", f"journalctl -u {name}, then systemctl start {name}"
+        )
+    elif active not in ("active", "activating", "reloading"):
+        yield failure("units", f"{name} is not running ({active})", f"systemctl start {name}")
+    if unit.get("UnitFileState") not in ("enabled", "enabled-runtime", "linked"):
+        text = f"{name} does not start at boot ({unit.get('UnitFileState')})"
+        yield warning("units", text, f"systemctl enable {name}")
+    if unit.get("NeedDaemonReload") == "yes":
+        text = f"{name} has changed, but systemd uses the previous version"
+        yield warning("units", text, f"systemctl daemon-reload; systemctl restart {name}")

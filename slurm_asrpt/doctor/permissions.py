@@ -1,4 +1,4 @@
-"""Who could change what asrptd and slurmctld's Lua believe."""
+"""Checks of permissions: who can change the files that asrptd and the hook trust."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
-from slurm_asrpt.doctor.look import Look
+from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook import hook_conf, table
 from slurm_asrpt.install import luablock
@@ -19,37 +18,42 @@ from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
 
-def owners(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
-    """Only root and SlurmUser can write what is trusted; asrptd is one of them. What root runs is root's."""
-    name = look.config.get("SlurmUser", "SlurmUser").partition("(")[0]
+def owners(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Finding]:
+    """Only root and SlurmUser can write trusted files, and only root those that root runs."""
+    name = snapshot.config.get("SlurmUser", "SlurmUser").partition("(")[0]
     bad = [
-        *_untrusted(_paths(settings, look.config), {0} | _slurm_user(look.config), "neither root nor SlurmUser", name),
-        *_untrusted(_scripts(settings), {0}, "and root runs it on the nodes", "root"),
+        *_untrusted(
+            _paths(settings, snapshot.config),
+            {0} | _slurm_user(snapshot.config),
+            "who is neither root nor SlurmUser",
+            name,
+        ),
+        *_untrusted(_scripts(settings), {0}, "but root runs it on the nodes", "root"),
     ]
     yield from bad
     state = settings.paths.state
     if state.is_dir() and state.stat().st_mode & 0o077:
-        yield warning("permissions", f"{state}: others can look into it", f"chmod 700 {state}")
+        yield warning("permissions", f"{state}: other users can read it", f"chmod 700 {state}")
     elif not bad:
-        yield ok("permissions", "only root and SlurmUser can write what is trusted")
+        yield ok("permissions", "only root and SlurmUser can write trusted files")
 
 
 def _untrusted(paths: Iterable[Path], trusted: set[int], why: str, owner: str) -> Iterator[Finding]:
-    """What somebody else than the trusted can write. why: that is wrong; owner: whose it should be."""
+    """Findings for paths that users other than ``trusted`` can write. owner: the right owner."""
     for path in paths:
         try:
             found = path.stat()
         except OSError:
-            continue  # missing or hidden: other checks tell
+            continue  # missing or hidden: other checks report it
         if found.st_uid not in trusted:
-            yield failure("permissions", f"{path} belongs to user {found.st_uid}, {why}", f"chown {owner} {path}")
+            yield failure("permissions", f"{path} is owned by user {found.st_uid}, {why}", f"chown {owner} {path}")
         elif found.st_mode & 0o022:
             text = f"{path}: others can write it (mode {found.st_mode & 0o777:o})"
             yield failure("permissions", text, f"chmod go-w {path}")
 
 
 def _slurm_user(config: Mapping[str, str]) -> set[int]:
-    """``slurm(64030)``."""
+    """The uid in ``slurm(64030)``."""
     name, _, rest = config.get("SlurmUser", "").partition("(")
     if rest.rstrip(")").isdigit():
         return {int(rest.rstrip(")"))}

@@ -1,4 +1,4 @@
-"""The predictions: what the hook reads of asrptd, the table, the model, and whether it still fits."""
+"""Checks of the predictions: asrptd's heartbeat in hook.conf, the hook's table, the active model, drift."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.doctor.findings import Finding, State
+from slurm_asrpt.doctor.checks import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import DamagedError, History, HistoryError
@@ -17,7 +17,7 @@ from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.predict.validation import Drift, drift
 
 RECENT_RUNS = 500
-"""Runs looked at for drift."""
+"""Runs to measure drift on."""
 STALE_TABLE_S = 7 * 86400.0
 
 
@@ -26,21 +26,21 @@ def _hook(settings: Settings, now: float) -> Iterator[Finding]:
     try:
         until = hook_conf.valid_until(path.read_bytes())
     except OSError as error:
-        text, remedy = f"{path}: {error.strerror}", "start asrptd; it writes this file every cycle"
+        text, remedy = f"{path}: {error.strerror}", "start asrptd, which writes this file every cycle"
         yield Finding("hook", State.FAILURE, text, remedy)
         return
     except ValueError as error:
-        yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd; it writes this file anew every cycle")
+        yield Finding("hook", State.FAILURE, f"{path}: {error}", "start asrptd, which replaces this file every cycle")
         return
     if until < now:
-        text = f"asrptd's heartbeat ran out {now - until:.0f} s ago: the hook tags jobs and leases none"
+        text = f"asrptd's heartbeat expired {now - until:.0f} s ago: the hook tags jobs, but writes no leases"
         yield Finding("hook", State.FAILURE, text, "systemctl status asrptd, then systemctl restart asrptd")
     else:
         yield Finding("hook", State.OK, "asrptd's heartbeat is fresh")
 
 
 def _table(settings: Settings, now: float) -> Iterator[Finding]:
-    """The hook's table is the active model's, whole and not stale."""
+    """The hook's table is complete and not stale."""
     path, remedy = settings.paths.hook / table.FILE_NAME, "asrpt-admin retrain"
     try:
         data, written = path.read_bytes(), path.stat().st_mtime
@@ -53,7 +53,9 @@ def _table(settings: Settings, now: float) -> Iterator[Finding]:
         return
     if now - written > STALE_TABLE_S:
         text = f"{path} was written {counted(round((now - written) / 86400), 'day')} ago"
-        remedy = "systemctl enable --now asrpt-retrain.timer; if it runs, asrpt-admin models list says why it refuses"
+        remedy = (
+            "systemctl enable --now asrpt-retrain.timer; if it is active, asrpt-admin models list says why it failed"
+        )
         yield Finding("table", State.WARNING, text, remedy)
     else:
         yield Finding("table", State.OK, counted(entries, "prediction"))
@@ -73,12 +75,14 @@ def _model(settings: Settings, now: float) -> Iterator[Finding]:
         yield Finding("model", State.FAILURE, one_line(error))
         return
     except OSError as error:
-        yield Finding("model", State.FAILURE, f"{error.filename}: {error.strerror}", "run as the daemon's user or root")
+        yield Finding(
+            "model", State.FAILURE, f"{error.filename}: {error.strerror}", "run this as root or the daemon's user"
+        )
         return
     yield Finding("model", State.OK, f"{name}: {model.info.predictor}, {counted(model.info.rows, 'run')}")
     path = settings.paths.hook / table.FILE_NAME
     if path.exists() and path.read_bytes() != model.data:
-        text = "the hook's table is not the active model's"
+        text = "the hook's table is not that of the active model"
         yield Finding("model", State.WARNING, text, f"asrpt-admin models activate {name}")
 
 
@@ -89,19 +93,23 @@ def _drift(settings: Settings, now: float) -> Iterator[Finding]:
         remedy = "asrpt-admin history check" if isinstance(error, DamagedError) else ""
         yield Finding("drift", State.WARNING, one_line(error), remedy)
         return
-    except (AsrptError, OSError):  # the model's own finding says it
+    except (AsrptError, OSError):  # ``_model`` reports it
         return
     if found.warning:
-        yield Finding("drift", State.WARNING, found.warning, "asrpt-admin evaluate, then retrain or models rollback")
+        yield Finding(
+            "drift", State.WARNING, found.warning, "asrpt-admin evaluate, then asrpt-admin retrain or models rollback"
+        )
     elif found.error is None:
-        yield Finding("drift", State.OK, f"{counted(found.runs, 'run')} so far: too few to judge the predictions by")
+        yield Finding(
+            "drift", State.OK, f"{counted(found.runs, 'run')} so far, too few to measure the predictions' error"
+        )
     else:
-        text = f"the last {found.runs} predictions err by {found.error:.0%} of the mean, {found.unseen:.0%} were unseen"
+        text = f"the last {found.runs} predictions: error {found.error:.0%} of the mean, {found.unseen:.0%} unseen"
         yield Finding("drift", State.OK, text)
 
 
 def recent_drift(settings: Settings) -> Drift:
-    """Of the latest predictions whose jobs have completed, beside what was expected of the active model.
+    """Error of the latest predictions with a completed job, compared to the expected error of the active model.
 
     Raises HistoryError, ModelError.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slurm_asrpt.errors import EXIT_BAD_INPUT, AsrptError
-from slurm_asrpt.files import check_trusted_file, rulers
+from slurm_asrpt.files import check_trusted_file, trusted_owners
 from slurm_asrpt.history.schema import latest_schema, migrate, schema_version
 from slurm_asrpt.hook.tag import Tag
 
@@ -205,7 +205,7 @@ def _make(path: Path) -> None:
 def _refuse_others(path: Path) -> None:
     """Raises HistoryError if another user could have written the file or its logs."""
     with _named(path):
-        owners = rulers(path.parent)
+        owners = trusted_owners(path.parent)
         for part in PARTS:
             file = path.with_name(path.name + part)
             if os.path.lexists(file):

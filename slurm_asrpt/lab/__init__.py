@@ -1,8 +1,7 @@
-"""A throw-away real Slurm cluster on this machine, under one directory.
+"""A disposable Slurm cluster on this machine, in one directory.
 
     from slurm_asrpt.lab.cluster import up, load
     from slurm_asrpt.lab.spec import LabSpec
 
-Nothing is imported here, and nothing in this package needs more than the standard library: ``lab.train`` runs inside
-jobs with the system's own Python.
+This module imports nothing, and ``lab.train`` only the standard library: it runs inside jobs with the system's Python.
 """

@@ -1,4 +1,4 @@
-"""A lab's accounting: a MariaDB of its own on a loopback port, slurmdbd, the cluster and the test users in it."""
+"""A lab's accounting: its own MariaDB on a loopback port, slurmdbd, and the associations of the test users."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from collections.abc import Mapping
 
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab import conf, machine, processes
-from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import LabPaths, LabSpec
 
 DATABASE_USER = "mysql"
 ACCOUNT = "lab"
 
 
 def start_database(spec: LabSpec, paths: LabPaths, env: Mapping[str, str]) -> Daemon:
-    """A fresh MariaDB under the lab, with a user whom only this lab's slurmdbd can be. Raises MachineError."""
+    """Start a new MariaDB in the lab, with a database user for this lab's slurmdbd only. Raises MachineError."""
     _create_database(paths)
     password = secrets.token_hex(16)
     _write_private(
         paths, "slurmdbd.conf", conf.slurmdbd_conf(spec, paths, password), pwd.getpwnam(spec.slurm_user).pw_uid
     )
     user = "slurm@'127.0.0.1'"
-    # MariaDB reads one statement a line
+    # MariaDB reads one statement per line
     grants = f"CREATE USER {user} IDENTIFIED BY '{password}';\nGRANT ALL ON slurm_acct_db.* TO {user};\n"
     _write_private(paths, "grants.sql", grants, uid=pwd.getpwnam(DATABASE_USER).pw_uid)
     return processes.start("mariadbd", _mariadbd(spec, paths), env, paths.log / "mariadbd.log", paths.pids)
@@ -46,7 +45,7 @@ def _create_database(paths: LabPaths) -> None:
 
 
 def _own_tmpdir(paths: LabPaths) -> str:
-    """A MariaDB that starts deletes the temporary tables in its folder, those of another lab too."""
+    """On start, MariaDB deletes all temporary tables in its tmpdir: other labs need their own."""
     return f"--tmpdir={paths.database}"
 
 
@@ -72,20 +71,20 @@ def _mariadbd(spec: LabSpec, paths: LabPaths) -> list[str]:
         "--skip-name-resolve",
         "--innodb-buffer-pool-size=64M",
         "--innodb-log-file-size=8M",
-        "--innodb-lock-wait-timeout=900",  # slurmdbd asks for it
-        "--innodb-flush-log-at-trx-commit=0",  # thrown away anyway: no fsync per transaction
+        "--innodb-lock-wait-timeout=900",  # slurmdbd requires it
+        "--innodb-flush-log-at-trx-commit=0",  # disposable: no fsync per transaction
         "--skip-log-bin",
     ]
     return [machine.program("mariadbd"), "--no-defaults", *options]
 
 
 def start_slurmdbd(paths: LabPaths, env: Mapping[str, str]) -> Daemon:
-    """slurmdbd of this lab; it finds slurmdbd.conf beside the slurm.conf that SLURM_CONF names."""
+    """Start slurmdbd, which finds slurmdbd.conf beside the slurm.conf in SLURM_CONF."""
     return processes.start("slurmdbd", [machine.program("slurmdbd"), "-D"], env, paths.log / "slurmdbd.out", paths.pids)
 
 
 def association_commands(spec: LabSpec) -> list[list[str]]:
-    """What sacctmgr is told: the cluster, one account, the test users and root in it."""
+    """sacctmgr commands that add the cluster, one account, and the test users and root to it."""
     cluster = f"lab{spec.base_port}"
     users = ",".join(["root", *spec.user_names])
     return [

@@ -1,4 +1,4 @@
-"""A lab: bring a real Slurm up in a directory, use it, take it down.
+"""A lab: start a real Slurm cluster in a directory, use it, shut it down.
 
 lab = up(LabSpec(directory=Path("/tmp/my-lab"), nodes="4x8"))
 lab.run(["sbatch", "--wrap", "srun hostname"], user="asrpt1")
@@ -12,29 +12,32 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
-from slurm_asrpt.lab import accounting, files, hooks, machine, processes, users
-from slurm_asrpt.lab.client import LabClient
-from slurm_asrpt.lab.paths import STATE_FILE
+from slurm_asrpt.lab import accounting, conf, machine, processes
+from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import STATE_FILE, LabPaths, LabSpec
+
+COMMAND_TIMEOUT_S = 60.0
 
 Say = Callable[[str], None]
 
 
 def _silent(text: str) -> None:
-    """Say nothing: the default listener of ``up``."""
+    """The default progress listener of ``up``."""
 
 
 @dataclass(frozen=True)
 class LabStatus:
-    """What runs now. dead: daemons that were started and are gone. nodes, jobs: how many in each state."""
+    """The state of a lab. dead: daemons that have exited. nodes, jobs: how many are in each state."""
 
     directory: str
     controller: bool
@@ -44,14 +47,100 @@ class LabStatus:
     jobs: Mapping[str, int]
 
 
-class Lab(LabClient):
-    """A lab that is up, or was. Made by ``up`` and ``load``."""
+class Lab:
+    """A lab, running or stopped. Created by ``up`` and ``load``."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.spec = spec
+        self.paths = LabPaths(spec.directory)
+
+    @property
+    def directory(self) -> Path:
+        return self.spec.directory
+
+    @property
+    def settings_path(self) -> Path:
+        """The lab's asrpt.toml."""
+        return self.paths.settings
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self.paths.slurm_conf
+
+    @property
+    def train(self) -> Path:
+        """The program that simulates training, for job scripts."""
+        return self.paths.bin / "asrpt-train"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of client commands: this process's, with the lab's two variables in place of Slurm's."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_", "SALLOC_", "SRUN_"))}
+        return kept | {"SLURM_CONF": str(self.slurm_conf), "ASRPT_CONFIG": str(self.settings_path)}
+
+    def home(self, user: str | None = None) -> Path:
+        """Where a test user's jobs run and write their output."""
+        return self.paths.home / (user or "root")
+
+    def run(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        user: str | None = None,
+        input: str | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a client command in the lab, as root or a test user, in that user's home directory.
+
+        Raises SlurmError if it fails (unless check=False) or times out, InputError for an unknown user.
+        """
+        words = [os.fspath(word) for word in command]
+        variables = self.env | {"HOME": str(self.home(user)), "USER": user or "root"} | dict(env or {})
+        who = identity(user) if user else None
+        try:
+            done = subprocess.run(
+                words,
+                input=input if input is not None else "",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env=variables,
+                cwd=cwd or self.home(user),
+                timeout=timeout_s,
+                user=who[0] if who else None,
+                group=who[1] if who else None,
+                extra_groups=[] if who else None,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{' '.join(words[:3])}: no answer within {timeout_s:g} s") from error
+        except OSError as error:
+            raise SlurmError(f"{words[0]}: cannot be started ({error.strerror})") from error
+        if check and done.returncode:
+            raise SlurmError(f"{' '.join(words[:3])}: exit code {done.returncode}: {done.stderr or done.stdout}")
+        return done
+
+    def controller_up(self) -> bool:
+        """Whether slurmctld answers."""
+        with contextlib.suppress(SlurmError):
+            return " UP" in self.run(["scontrol", "ping"], check=False, timeout_s=10.0).stdout
+        return False
+
+    def node_states(self) -> Counter[str]:
+        """How many nodes are in each state. Raises SlurmError."""
+        return _count(self.run(["sinfo", "-h", "-N", "-p", self.spec.partitions[0], "-o", "%T"]).stdout)
+
+    def job_states(self) -> Counter[str]:
+        """How many jobs are in each state. Raises SlurmError."""
+        return _count(self.run(["squeue", "-h", "-t", "all", "-o", "%T"]).stdout)
 
     # ---- daemons
 
     @property
     def daemons(self) -> list[Daemon]:
-        """Every daemon that this lab has started, dead or alive."""
+        """All daemons of this lab, running or not."""
         return processes.read_daemons(self.paths.pids)
 
     @property
@@ -59,13 +148,13 @@ class Lab(LabClient):
         return any(daemon.alive for daemon in self.daemons)
 
     def start_slurmctld(self, timeout_s: float = 30.0) -> None:
-        """Start the controller and wait for its first answer. Raises MachineError with the tail of its log."""
+        """Start slurmctld and wait until it answers. Raises MachineError with the end of its log."""
         command = [machine.program("slurmctld"), "-D", "-f", str(self.slurm_conf)]
         daemon = self._start("slurmctld", command)
         self._wait("slurmctld answers", self.controller_up, [daemon], self.paths.log / "slurmctld.log", timeout_s)
 
     def stop_slurmctld(self, crash: bool = False) -> None:
-        """Stop the controller; crash: without a chance to save its state."""
+        """Stop slurmctld. crash: by SIGKILL, so that it cannot save its state."""
         daemon = processes.read_daemon(self.paths.pids / "slurmctld.pid")
         if daemon and crash:
             daemon.signal(9)
@@ -73,13 +162,13 @@ class Lab(LabClient):
             processes.end([daemon], patience_s=30.0)
 
     def restart_slurmctld(self) -> None:
-        """Stop and start the controller, and wait until it knows its nodes' state again. Raises MachineError."""
+        """Restart slurmctld, and wait until it knows the state of its nodes. Raises MachineError."""
         self.stop_slurmctld()
         self.start_slurmctld()
         self.wait_for_nodes()
 
     def wait_for_nodes(self, timeout_s: float = 60.0) -> None:
-        """Wait until no node is unknown or silent (``*``) to the controller. Raises MachineError."""
+        """Wait until no node is unknown or not responding (``*``). Raises MachineError."""
 
         def known() -> bool:
             return not any("unknown" in state or "*" in state for state in self.node_states())
@@ -87,11 +176,11 @@ class Lab(LabClient):
         self._wait("every node has answered", known, [], self.paths.log / "slurmctld.log", timeout_s)
 
     def start_node(self, name: str) -> Daemon:
-        """Start the slurmd of a node that slurm.conf has."""
+        """Start the slurmd of a node in slurm.conf."""
         return self._start(f"slurmd.{name}", [machine.program("slurmd"), "-D", "-N", name, "-f", str(self.slurm_conf)])
 
     def stop_node(self, name: str) -> None:
-        """End the slurmd of a node; its jobs go on until Slurm misses it."""
+        """Stop the slurmd of a node. Its jobs run on until Slurm marks the node down."""
         daemon = processes.read_daemon(self.paths.pids / f"slurmd.{name}.pid")
         processes.end([daemon] if daemon else [])
 
@@ -105,15 +194,15 @@ class Lab(LabClient):
         while not ready():
             dead = next((daemon.name for daemon in needed if not daemon.alive), None)
             if dead or time.monotonic() > deadline:
-                why = f"{dead} has ended" if dead else f"not within {timeout_s:g} s"
-                raise MachineError(f"waited until {what}: {why}; the end of {log}: {tail(log)}")
+                why = f"{dead} has exited" if dead else f"timeout after {timeout_s:g} s"
+                raise MachineError(f"waiting until {what}: {why}; last lines of {log}: {tail(log)}")
             time.sleep(0.05)
 
-    # ---- bringing up
+    # ---- start
 
-    def _bring_up(self, say: Say) -> None:
-        users.register(self.directory, self.spec.user_names)
-        files.write(self.spec, self.paths)
+    def _start_daemons(self, say: Say) -> None:
+        machine.register(self.directory, self.spec.user_names)
+        conf.write(self.spec, self.paths)
         munged = self._start_munged()
         self._wait("munged answers", self.paths.munge_socket.exists, [munged], self.paths.log / "munged.out", 10.0)
         if self.spec.accounting:
@@ -162,10 +251,10 @@ class Lab(LabClient):
         log = self.paths.log / f"slurmd.{names[0]}.log"
         self._wait("every node is idle", idle, daemons, log, 30.0 + 0.5 * len(names))
 
-    # ---- looking
+    # ---- status
 
     def status(self) -> LabStatus:
-        """What runs now. Raises SlurmError."""
+        """The state of the lab. Raises SlurmError."""
         daemons = self.daemons
         up = self.running and self.controller_up()
         return LabStatus(
@@ -177,24 +266,24 @@ class Lab(LabClient):
             jobs=dict(self.job_states()) if up else {},
         )
 
-    # ---- taking down
+    # ---- shutdown
 
     def down(self, purge: bool = False) -> None:
-        """End every process of this lab and its jobs; purge: delete its files too. Does nothing twice.
+        """End the lab's daemons and jobs. purge: delete its files too. Safe to run repeatedly.
 
         Raises MachineError if the test users cannot be removed.
         """
         if self.running:
             self.cancel_jobs()
         self._end_daemons()
-        users.unregister(self.directory)
+        machine.unregister(self.directory)
         if purge:
             self._delete_files()
-            with contextlib.suppress(OSError):  # keeps what somebody else put there
+            with contextlib.suppress(OSError):  # not empty: keep what others put there
                 self.directory.rmdir()
 
     def cancel_jobs(self, patience_s: float = 5.0) -> None:
-        """Cancel all jobs and wait for their end; a controller that is gone must not keep the lab up."""
+        """Cancel all jobs and wait until they have ended. Without a controller, do nothing."""
         with contextlib.suppress(SlurmError, MachineError):
             if not self.controller_up():
                 return
@@ -205,9 +294,9 @@ class Lab(LabClient):
                 time.sleep(0.05)
 
     def _end_daemons(self) -> None:
-        """End the daemons, those that others need last: nodes, their jobs, controller, slurmdbd, database, munged.
+        """End the daemons in order of dependency: nodes and their jobs, slurmctld, slurmdbd, MariaDB, munged.
 
-        A node that is just launching a job talks to the controller, and would wait for it for long.
+        A slurmd that is launching a job would wait for a stopped controller.
         """
         order = ("slurmctld", "slurmdbd", "mariadbd", "munged")
         daemons = {daemon.name: daemon for daemon in self.daemons}
@@ -220,27 +309,27 @@ class Lab(LabClient):
             file.unlink(missing_ok=True)
 
     def _delete_files(self) -> None:
-        """Delete what a lab puts into its directory, and nothing else."""
+        """Delete the lab's files, and nothing else in its directory."""
         for folder in self.paths.top_level():
             shutil.rmtree(folder, ignore_errors=True)
         self.paths.state_file.unlink(missing_ok=True)
 
 
 def up(spec: LabSpec, say: Say = _silent) -> Lab:
-    """Bring a lab up and wait until every node is idle; ``say`` hears of the progress.
+    """Start a lab and wait until every node is idle. ``say`` is called with progress messages.
 
-    A failure or an interrupt ends what was started; the logs stay. Raises InputError and MachineError.
+    On failure or interrupt, the daemons are ended; the logs stay. Raises InputError and MachineError.
     """
     machine.check_root()
     _check_free(spec.directory)
     if spec.hook:
-        hooks.hooks_folder(spec)
+        conf.hooks_folder(spec)
     machine.check(spec)
     lab = Lab(spec)
-    lab._delete_files()  # of a lab that was down
+    lab._delete_files()  # of a stopped lab
     try:
         lab.paths.create()
-        lab._bring_up(say)
+        lab._start_daemons(say)
     except OSError as error:
         lab.down()
         raise MachineError(f"{error.filename or spec.directory}: {error.strerror}") from error
@@ -251,41 +340,43 @@ def up(spec: LabSpec, say: Say = _silent) -> Lab:
 
 
 def load(directory: Path) -> Lab:
-    """The lab in ``directory``, up or down. Raises InputError if there is none."""
+    """The lab in ``directory``, running or stopped. Raises InputError if there is none."""
     file = Path(directory).absolute() / STATE_FILE
     try:
         _check_owner(file.parent)
         return Lab(LabSpec.from_json(file.read_text(encoding="utf-8")))
     except OSError as error:
-        raise InputError(f"{directory}: no lab there ({error.strerror}: {file.name}); type: asrpt-lab up") from None
+        raise InputError(
+            f"{directory}: no lab there ({error.strerror}: {file.name}); start one with asrpt-lab up"
+        ) from None
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{file}: damaged; delete the directory and type asrpt-lab up") from error
+        raise InputError(f"{file}: damaged; delete the directory, then run asrpt-lab up") from error
 
 
 def _check_owner(directory: Path) -> None:
-    """Raises InputError for a folder of somebody else: its pid files could name any process. Raises OSError."""
+    """Raises InputError for another user's directory: its pid files could name any process. Raises OSError."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
-        raise InputError(f"{directory}: a link, or not owned by the user that you are; name another with --dir")
+        raise InputError(f"{directory}: a link, or owned by another user; choose another directory with --dir")
 
 
 def _check_free(directory: Path) -> None:
     """Raises InputError unless the directory is missing, empty, or holds a lab that is down."""
     if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory}: not a directory; name another with --dir")
+        raise InputError(f"{directory}: not a directory; choose another with --dir")
     if not directory.exists():
         return
     _check_owner(directory)
     if not any(directory.iterdir()):
         return
     if not (directory / STATE_FILE).exists():
-        raise InputError(f"{directory}: not empty and not a lab's; name another with --dir")
+        raise InputError(f"{directory}: not empty, and not a lab; choose another with --dir")
     if load(directory).running:
-        raise InputError(f"{directory}: a lab is running there; take it down first: asrpt-lab down --dir {directory}")
+        raise InputError(f"{directory}: a lab is running there; stop it first: asrpt-lab down --dir {directory}")
 
 
 def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log on one line; what is unreadable is said to be so."""
+    """The last lines of a log, joined; the error if it is unreadable."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -296,3 +387,8 @@ def tail(log: Path, lines: int = 5) -> str:
 def status_json(status: LabStatus) -> str:
     """A status as one JSON object."""
     return json.dumps(vars(status), default=list)
+
+
+def _count(lines: str) -> Counter[str]:
+    """Counts by state. Slurm's suffixes (idle*, idle~ ...) make another state."""
+    return Counter(lines.lower().split())

@@ -1,23 +1,146 @@
-"""The configuration files of a lab as text: slurm.conf, gres.conf, slurmdbd.conf, asrpt.toml. Pure functions."""
+"""Writes a lab's files: config files, hook and prologs, programs for jobs, device files, home directories."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.lab.paths import LabPaths
-from slurm_asrpt.lab.spec import LabNode, LabSpec
+from slurm_asrpt import shipped
+from slurm_asrpt.errors import InputError, MachineError
+from slurm_asrpt.install import luablock
+from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.lab import machine
+from slurm_asrpt.lab.machine import identity
+from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
 
 MANY_NODES = 32
 
 Sections = Mapping[str, Mapping[str, Any]]
 
+DEFAULT_SPOOL = "/var/spool/asrpt"
+
+_PROGRAM = """\
+#!/usr/bin/python3 -sEP
+import os, sys
+sys.path.insert(0, {library!r})
+os.environ.setdefault("ASRPT_CONFIG", {settings!r})
+from {module} import main
+sys.exit(main())
+"""
+PROGRAMS = {"asrpt-train": "slurm_asrpt.lab.train", "asrpt-report": "slurm_asrpt_cli.report"}
+
+
+def write(spec: LabSpec, paths: LabPaths) -> None:
+    """Write all files that the daemons need. Raises InputError and MachineError."""
+    paths.state_file.write_text(spec.to_json(), encoding="utf-8")
+    for folder in paths.of_slurm_user:
+        os.chown(folder, *identity(spec.slurm_user))
+    for name in ("root", spec.slurm_user, *spec.user_names):
+        _make_home(paths.home / name, identity(name))
+    _make_gpus(paths.gpus, max(node.gpus for node in spec.node_list))
+    install_programs(paths)
+    scripts = install(spec, paths)
+    host = socket.gethostname().partition(".")[0]
+    files = {
+        "slurm.conf": slurm_conf(spec, paths, host, scripts, lua=spec.hook),
+        "gres.conf": gres_conf(spec, paths),
+        "asrpt.toml": toml(lab_settings(spec, paths)),
+    }
+    if _slurm_release() >= (23, 11):
+        files["cgroup.conf"] = "CgroupPlugin=disabled\n"  # older releases do not know it and need no file
+    for name, text in files.items():
+        (paths.etc / name).write_text(text, encoding="utf-8")
+        (paths.etc / name).chmod(0o644)  # all users' commands read them, regardless of root's umask
+
+
+def _make_home(folder: Path, owner: tuple[int, int]) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    os.chown(folder, *owner)
+
+
+def _make_gpus(folder: Path, count: int) -> None:
+    """Create device files that represent GPUs: copies of /dev/null. Raises MachineError."""
+    try:
+        for index in range(count):
+            os.mknod(folder / f"gpu{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except OSError as error:
+        raise MachineError(
+            f"{folder}: cannot create device files ({error.strerror}); a lab needs the right to mknod"
+        ) from error
+
+
+def _slurm_release() -> tuple[int, ...]:
+    """(22, 5) for 22.05.8. Raises MachineError."""
+    output = subprocess.run([machine.program("slurmctld"), "-V"], capture_output=True, text=True, check=False).stdout
+    words = output.split()
+    try:
+        return tuple(int(part) for part in words[-1].split(".")[:2])
+    except (IndexError, ValueError):
+        raise MachineError(f"slurmctld -V printed {output!r}; Slurm 22.05 or newer is required") from None
+
+
+def hooks_folder(spec: LabSpec) -> Path:
+    """The directory of the hook's files: ``hooks_dir``, the checkout's or the installed one. Raises InputError."""
+    candidates = [spec.hooks_dir] if spec.hooks_dir else shipped.folders(shipped.HOOKS)
+    for folder in candidates:
+        if (folder / luablock.MODULE).is_file():
+            return folder
+    raise InputError(
+        f"{candidates[0] / luablock.MODULE}: not found; specify its directory with --hooks-dir, or use --no-hook"
+    )
+
+
+def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
+    """Copy the hook's files into the lab. Returns slurm.conf keys and paths of the scripts. Raises InputError."""
+    if not spec.hook:
+        return {}
+    folder = hooks_folder(spec)
+    shutil.copyfile(folder / luablock.MODULE, paths.etc / luablock.MODULE)
+    (paths.etc / "job_submit.lua").write_text(lua_conf(paths), encoding="utf-8")
+    return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
+
+
+def _copy_script(source: Path, paths: LabPaths) -> Path:
+    """Copy a prolog or epilog, with the lab's spool directory instead of the default."""
+    target = paths.etc / source.name
+    target.write_text(source.read_text(encoding="utf-8").replace(DEFAULT_SPOOL, str(paths.spool)), encoding="utf-8")
+    target.chmod(0o755)
+    return target
+
+
+def install_programs(paths: LabPaths) -> None:
+    """Copy the package and the programs for jobs into the lab: test users may not be able to read the checkout."""
+    target = paths.library / "slurm_asrpt"
+    shutil.copytree(shipped.PACKAGE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    commands = paths.library / "slurm_asrpt_cli"
+    commands.mkdir(exist_ok=True)
+    shutil.copyfile(_commands_folder() / "report.py", commands / "report.py")
+    for path in [target, *target.rglob("*"), commands, *commands.iterdir()]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for name, module in PROGRAMS.items():
+        script = paths.bin / name
+        text = _PROGRAM.format(library=str(paths.library), settings=str(paths.settings), module=module)
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def _commands_folder() -> Path:
+    """The directory of the commands' modules: ``cli`` in a checkout."""
+    checkout = shipped.PACKAGE.parent / "cli"
+    return checkout if checkout.is_dir() else shipped.PACKAGE.parent / "slurm_asrpt_cli"
+
 
 def slurm_conf(spec: LabSpec, paths: LabPaths, host: str, scripts: Mapping[str, Path], lua: bool) -> str:
-    """slurm.conf. host: this machine's short name. scripts: Prolog, TaskProlog, Epilog where present."""
+    """slurm.conf. host: this machine's short name. scripts: paths of Prolog, TaskProlog and Epilog, if installed."""
     lines = _base(spec, paths, host) + _scheduling(spec) + _accounting(spec, paths)
     lines += ["JobSubmitPlugins=lua"] if lua else []
     lines += [f"{key}={path}" for key, path in scripts.items()]
@@ -27,7 +150,7 @@ def slurm_conf(spec: LabSpec, paths: LabPaths, host: str, scripts: Mapping[str, 
 
 def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
     return [
-        "# Written by asrpt-lab; the lab is thrown away, edits are lost.",
+        "# Generated by asrpt-lab up, which overwrites changes.",
         f"ClusterName=lab{spec.base_port}",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmctldPort={spec.base_port}",
@@ -42,8 +165,8 @@ def _base(spec: LabSpec, paths: LabPaths, host: str) -> list[str]:
         f"SlurmdPidFile={paths.pids}/slurmd.%n.own",
         f"SlurmctldLogFile={paths.log}/slurmctld.log",
         f"SlurmdLogFile={paths.log}/slurmd.%n.log",
-        "CommunicationParameters=NoCtldInAddrAny",  # a lab is for this machine only
-        "SlurmdParameters=config_overrides",  # nodes have what is written here, not what the machine has
+        "CommunicationParameters=NoCtldInAddrAny",  # listen on this machine only
+        "SlurmdParameters=config_overrides",  # nodes have the resources of this file, not the machine's
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "SwitchType=switch/none",
@@ -66,7 +189,7 @@ def _scheduling(spec: LabSpec) -> list[str]:
     lines = [
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        "DefMemPerCPU=64",  # small, so that memory is in nobody's way who does not ask for it
+        "DefMemPerCPU=64",  # small, so that memory does not limit jobs that do not request it
         "GresTypes=gpu",
         f"SchedulerType=sched/{spec.scheduler}",
         f"SchedulerParameters={spec.scheduler_parameters}",
@@ -74,7 +197,7 @@ def _scheduling(spec: LabSpec) -> list[str]:
     if not spec.multifactor:
         return [*lines, "PriorityType=priority/basic"]
     lines += ["PriorityType=priority/multifactor", "PriorityWeightAge=1000", "PriorityWeightJobSize=100"]
-    # fair-share needs associations, and those live in the accounting database
+    # fair-share needs associations, which are in the accounting database
     return [*lines, "PriorityWeightFairshare=1000"] if spec.accounting else lines
 
 
@@ -82,19 +205,19 @@ def _accounting(spec: LabSpec, paths: LabPaths) -> list[str]:
     if not spec.accounting:
         return ["AccountingStorageType=accounting_storage/none"]
     return [
-        "AccountingStorageTRES=gres/gpu",  # slurmctld refuses to start with it when there is no slurmdbd
+        "AccountingStorageTRES=gres/gpu",  # without slurmdbd, slurmctld would not start with this line
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={spec.ports['slurmdbd']}",
-        f"AccountingStoragePass={paths.munge_socket}",  # not a password: under munge it is the socket to use
+        f"AccountingStoragePass={paths.munge_socket}",  # not a password: with munge, the path of the socket
         "AccountingStoreFlags=job_comment",
     ]
 
 
 def _nodes(spec: LabSpec, host: str) -> list[str]:
-    """A line for each node, which is easy to edit; in a large lab, for each row of equal ones.
+    """One line per node, which is easy to edit. In large labs, one line per group of equal nodes.
 
-    Every Slurm command reads slurm.conf anew, and 250 lines cost it 20 ms.
+    Every Slurm command reads slurm.conf, and 250 lines take 20 ms.
     """
     few = len(spec.node_list) < MANY_NODES
     rows = [((node.gpus, node.gpu_type), [node]) for node in spec.node_list] if few else _rows(spec)
@@ -119,7 +242,7 @@ def _partitions(spec: LabSpec) -> list[str]:
 
 
 def gres_conf(spec: LabSpec, paths: LabPaths) -> str:
-    """gres.conf: node i's GPUs are the first device files of the lab; all nodes share them, nobody opens them."""
+    """gres.conf. All nodes use the same device files as GPUs; nothing opens them."""
     lines = []
     for (gpus, gpu_type), nodes in _rows(spec):
         kind = f" Type={gpu_type}" if gpu_type else ""
@@ -128,7 +251,7 @@ def gres_conf(spec: LabSpec, paths: LabPaths) -> str:
 
 
 def _rows(spec: LabSpec) -> list[tuple[tuple[int, str], list[LabNode]]]:
-    """Neighbours with equal GPUs."""
+    """Groups of consecutive nodes with equal GPUs."""
     groups = itertools.groupby(spec.node_list, key=lambda node: (node.gpus, node.gpu_type))
     return [(kind, list(nodes)) for kind, nodes in groups]
 
@@ -142,7 +265,7 @@ def _index(gpus: int) -> str:
 
 
 def slurmdbd_conf(spec: LabSpec, paths: LabPaths, password: str) -> str:
-    """slurmdbd.conf; it holds a password, so its file must be 0600."""
+    """slurmdbd.conf. It contains a password, so the file needs mode 0600."""
     lines = [
         "DbdHost=localhost",
         "DbdAddr=127.0.0.1",
@@ -163,7 +286,7 @@ def slurmdbd_conf(spec: LabSpec, paths: LabPaths, password: str) -> str:
 
 
 def lua_conf(paths: LabPaths) -> str:
-    """The site's job_submit.lua of this lab: our module, and nothing else."""
+    """The lab's job_submit.lua, which only calls asrpt's module."""
     return (
         f"local asrpt = dofile({_quoted(paths.etc / 'job_submit_asrpt.lua')}).open({_quoted(paths.hook)})\n"
         "function slurm_job_submit(d, p, u) return asrpt.job_submit(d, p, u) end\n"
@@ -172,7 +295,7 @@ def lua_conf(paths: LabPaths) -> str:
 
 
 def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
-    """The tables of the lab's asrpt.toml: lab speed, mode enforce, every path inside the lab, then the overrides."""
+    """The tables of the lab's asrpt.toml: short cycles, mode enforce, paths in the lab, then ``spec.settings``."""
     folders = {name: str(paths.asrpt / name) for name in ("state", "run", "hook", "scripts", "spool")}
     admins = {"profiles": [str(paths.etc / "profiles")], "attachments": str(paths.etc / "attachments.toml")}
     tables: dict[str, dict[str, Any]] = {
@@ -187,7 +310,7 @@ def lab_settings(spec: LabSpec, paths: LabPaths) -> dict[str, dict[str, Any]]:
 
 
 def toml(tables: Sections) -> str:
-    """Tables of plain values as TOML (the standard library only reads it)."""
+    """Tables of plain values as TOML, which the standard library can only read."""
     return "\n".join(itertools.chain.from_iterable(_table(name, values) for name, values in tables.items())) + "\n"
 
 
@@ -196,11 +319,11 @@ def _table(name: str, values: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _value(value: object) -> str:
-    """JSON is TOML but for tables."""
+    """Except for tables, JSON values are TOML values."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(key)} = {_value(part)}" for key, part in value.items()) + " }"
     return json.dumps(value, default=str)
 
 
 def _quoted(path: Path) -> str:
-    return json.dumps(str(path))  # lab paths hold no character that JSON and Lua would quote differently
+    return json.dumps(str(path))  # JSON and Lua quote the characters of a lab's path in the same way

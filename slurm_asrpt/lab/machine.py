@@ -1,12 +1,21 @@
-"""Can this machine carry the lab? Each failure is one line that names the remedy."""
+"""What a lab needs of this machine: programs, ports, and the test users asrpt1, asrpt2 ...
+
+Test users have a mark in their comment field. The last lab that is shut down removes all users with that mark, and no
+others. The labs that are up are registered in ``REGISTRY``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import os
+import pwd
 import shutil
 import socket
 import stat
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slurm_asrpt.errors import InputError, MachineError
@@ -26,17 +35,20 @@ BASIC_PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 _PLUGIN_PACKAGES = {False: "slurm-wlm-basic-plugins", True: "slurm-wlm-mysql-plugin"}
 
+MARK = "asrpt-lab test user"
+REGISTRY = Path("/run/asrpt-labs")
+
 
 def program(name: str) -> str:
-    """The path of a program. Raises MachineError with the apt-get line to type."""
+    """The path of a program. Raises MachineError with the apt-get command that installs it."""
     found = shutil.which(name, path=SEARCH_PATH)
     if found is None:
-        raise MachineError(f"{name} is not installed; type: apt-get install {_PACKAGES.get(name, name)}")
+        raise MachineError(f"{name} is not installed; run: apt-get install {_PACKAGES.get(name, name)}")
     return found
 
 
 def check(spec: LabSpec) -> None:
-    """Raises MachineError or InputError for the first thing that would keep the lab from coming up."""
+    """Raises MachineError or InputError for the first problem that would prevent the lab from starting."""
     check_root()
     check_programs(spec.accounting)
     check_reachable(spec.directory)
@@ -46,11 +58,13 @@ def check(spec: LabSpec) -> None:
 def check_root() -> None:
     """Raises MachineError unless root."""
     if os.geteuid() != 0:
-        raise MachineError("not root: a lab makes device files and test users, and runs jobs as them; use sudo")
+        raise MachineError(
+            "not root: a lab creates device files and test users, and runs jobs as these users; use sudo"
+        )
 
 
 def check_programs(accounting: bool) -> None:
-    """Raises MachineError with one apt-get line for all that is missing."""
+    """Raises MachineError with one apt-get command for all missing packages."""
     needed = BASIC_PROGRAMS + (ACCOUNTING_PROGRAMS if accounting else ())
     missing = [name for name in needed if shutil.which(name, path=SEARCH_PATH) is None]
     packages = {_PACKAGES[name] for name in missing}
@@ -59,7 +73,7 @@ def check_programs(accounting: bool) -> None:
             packages.add(package)
     if packages:
         what = ", ".join(missing) or "Slurm's plugins"
-        raise MachineError(f"not installed: {what}; type: apt-get install {' '.join(sorted(packages))}")
+        raise MachineError(f"not installed: {what}; run: apt-get install {' '.join(sorted(packages))}")
 
 
 def _plugin(kind: str) -> bool:
@@ -69,25 +83,25 @@ def _plugin(kind: str) -> bool:
 
 
 def check_reachable(directory: Path) -> None:
-    """Raises InputError if test users could not enter the directory because of a folder above it."""
+    """Raises InputError if test users cannot enter a parent of the directory."""
     for parent in directory.parents:
         if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
             raise InputError(
                 f"{directory}: test users cannot enter {parent} (mode {stat.S_IMODE(parent.stat().st_mode):04o});"
-                " name another directory with --dir, e.g. one below /tmp"
+                " choose another directory with --dir, e.g. in /tmp"
             )
 
 
 def check_ports(ports: dict[str, int]) -> None:
-    """Raises MachineError naming the ports that are taken, and for which daemon."""
+    """Raises MachineError that names the ports in use and their daemons."""
     taken = [f"{port} ({name})" for name, port in ports.items() if not _free(port)]
     if taken:
-        raise MachineError(f"port taken: {_some(taken)}; name another with --base-port")
+        raise MachineError(f"port in use: {_some(taken)}; choose others with --base-port")
 
 
 def _free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for a daemon
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # daemons can bind a port in TIME_WAIT
         try:
             probe.bind(("", port))
         except OSError:
@@ -99,3 +113,67 @@ def _some(items: Iterable[str], limit: int = 3) -> str:
     listed = list(items)
     more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    REGISTRY.mkdir(mode=0o755, exist_ok=True)
+    with (REGISTRY / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _entry(directory: Path) -> Path:
+    return REGISTRY / hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
+def register(directory: Path, names: Iterable[str]) -> None:
+    """Register the lab in ``directory`` as up, and create missing users. Raises MachineError."""
+    with _locked():
+        _entry(directory).write_text(f"{directory}\n", encoding="utf-8")
+        for name in names:
+            _create(name)
+
+
+def _create(name: str) -> None:
+    with contextlib.suppress(KeyError):
+        pwd.getpwnam(name)
+        return
+    options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", "--comment", MARK]
+    _user_command("useradd", *options, name)
+
+
+def unregister(directory: Path) -> None:
+    """Register the lab as down. The last lab removes the test users."""
+    with _locked():
+        _entry(directory).unlink(missing_ok=True)
+        if any(_in_use(file) for file in REGISTRY.iterdir() if file.name != ".lock"):
+            return
+        for user in pwd.getpwall():
+            if user.pw_gecos == MARK and user.pw_name.startswith("asrpt"):
+                # --force: userdel would refuse while a zombie of the user exists
+                with contextlib.suppress(MachineError):  # left for the next lab
+                    _user_command("userdel", "--force", user.pw_name)
+
+
+def _in_use(entry: Path) -> bool:
+    """Whether the directory of a registered lab exists; it may have been deleted by hand."""
+    with contextlib.suppress(OSError):
+        return Path(entry.read_text(encoding="utf-8").rstrip("\n")).is_dir()
+    return False
+
+
+def identity(user: str) -> tuple[int, int]:
+    """uid and gid of a user. Raises InputError."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise InputError(f"no user {user} on this machine; asrpt-lab up --users N creates asrpt1 .. asrptN") from None
+    return entry.pw_uid, entry.pw_gid
+
+
+def _user_command(*command: str) -> None:
+    path = program(command[0])
+    done = subprocess.run([path, *command[1:]], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MachineError(f"{' '.join(command)} failed: {done.stderr}")

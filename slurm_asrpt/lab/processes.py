@@ -1,4 +1,4 @@
-"""Starting and ending a lab's daemons. A process is ours by pid *and* start time: a reused pid is never killed."""
+"""Starts and ends a lab's daemons. A daemon is identified by pid and start time, so a reused pid is never killed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from slurm_asrpt.errors import MachineError
 
 _children: list[subprocess.Popen[bytes]] = []
-"""Daemons that this very process started: kept so that they are reaped when they end."""
+"""Daemons started by this process, to be reaped when they exit."""
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A process that a lab started. started: clock ticks since boot (field 22 of /proc/<pid>/stat)."""
+    """A process of a lab. started: clock ticks since boot (field 22 of /proc/<pid>/stat)."""
 
     name: str
     pid: int
@@ -32,19 +32,19 @@ class Daemon:
         return start_time(self.pid) == self.started
 
     def signal(self, number: int) -> None:
-        """Send a signal, if the process is still the one that we started."""
+        """Send a signal, if the pid has not been reused."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def start_time(pid: int) -> int | None:
-    """When the process started, in ticks since boot; None if there is none or it is a zombie."""
+    """Start time of a process in ticks since boot; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the command's name, in brackets, may hold anything
+    fields = stat.rpartition(")")[2].split()  # the command name, in parentheses, may contain anything
     return None if fields[0] == "Z" else int(fields[19])
 
 
@@ -53,7 +53,7 @@ def _reap() -> None:
 
 
 def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, pids: Path) -> Daemon:
-    """Start a daemon in the foreground mode of its own, in a session of its own, and note it in ``pids``.
+    """Start a daemon in its foreground mode, in a session of its own, and write its pid file to ``pids``.
 
     Raises MachineError if it cannot be executed.
     """
@@ -78,11 +78,9 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is left: a daemon must not run before it is noted.
+    """Defer SIGINT and SIGTERM until the block ends, so that no daemon runs without a pid file.
 
-    With several caught, one is raised: taking a lab down twice helps nobody.
-
-    By handlers, not by a signal mask: the daemon would inherit the mask.
+    Several signals are raised as one. Uses handlers, because a daemon would inherit a signal mask.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -100,7 +98,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def read_daemon(file: Path) -> Daemon | None:
-    """The daemon noted in a pid file; None if the file is missing or damaged."""
+    """The daemon of a pid file; None if the file is missing or damaged."""
     try:
         pid, started = file.read_text(encoding="ascii").split()
         return Daemon(file.stem, int(pid), int(started))
@@ -109,12 +107,12 @@ def read_daemon(file: Path) -> Daemon | None:
 
 
 def read_daemons(pids: Path) -> list[Daemon]:
-    """Every daemon noted in a lab's pid folder, dead or alive."""
+    """The daemons of all pid files in a directory, running or not."""
     return [daemon for file in sorted(pids.glob("*.pid")) if (daemon := read_daemon(file))]
 
 
 def end(daemons: Iterable[Daemon], patience_s: float = 10.0) -> None:
-    """End processes: ask, wait, and insist."""
+    """End processes: SIGTERM, then SIGKILL for those that run on after ``patience_s`` seconds."""
     running = list(daemons)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for daemon in running:
@@ -132,7 +130,7 @@ def _wait_gone(daemons: list[Daemon], patience_s: float) -> list[Daemon]:
 
 
 def end_jobs(slurm_conf: Path, directory: Path) -> None:
-    """End what jobs of this lab left running; again, because a slurmstepd that just starts may start more."""
+    """End the processes of the lab's jobs. Repeats, because a starting slurmstepd may start more."""
     for _ in range(20):
         found = job_processes(slurm_conf, directory)
         if not found:
@@ -141,10 +139,10 @@ def end_jobs(slurm_conf: Path, directory: Path) -> None:
 
 
 def job_processes(slurm_conf: Path, directory: Path) -> list[Daemon]:
-    """What jobs of this lab left running: its slurmstepd and the processes that they started.
+    """The processes of the lab's jobs: slurmstepd and the processes that it started.
 
-    A job's process carries the lab's SLURM_CONF and the name of a node in its environment; a user's shell with the
-    same SLURM_CONF has no node name. slurmstepd overwrites its own, but keeps files of the lab open, its log at least.
+    A job's process has the lab's SLURM_CONF and a node name in its environment; a user's shell with the same SLURM_CONF
+    has no node name. slurmstepd overwrites its environment, but keeps files of the lab open, at least its log.
     """
     found = []
     for entry in Path("/proc").iterdir():

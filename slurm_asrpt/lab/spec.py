@@ -1,4 +1,4 @@
-"""What a lab shall be: nodes, ports, users, options. Values only; nothing here touches the machine."""
+"""The specification of a lab (nodes, ports, users, options), and the paths in its directory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from slurm_asrpt.errors import InputError
 
-DEFAULT_DIRECTORY = Path("/tmp/asrpt-lab")  # noqa: S108  (a lab is thrown away; other users must be able to enter it)
+DEFAULT_DIRECTORY = Path("/tmp/asrpt-lab")  # noqa: S108  (disposable; test users must be able to enter it)
 DEFAULT_PORT = 16800
 FIRST_NODE_PORT = 10
-"""Offset of the first node's port; the ports below it are for slurmctld, slurmdbd and MariaDB."""
+"""Offset of the first node's port. The ports below are for slurmctld, slurmdbd and MariaDB."""
 MAX_NODES = 1000
 MAX_GPUS_PER_NODE = 64
 MAX_DIRECTORY_LENGTH = 60
-"""Unix socket paths end at 107 bytes, and slurmstepd's is the lab's directory plus up to 45 more."""
+"""Paths of Unix sockets are limited to 107 bytes, and slurmstepd's takes up to 45 beyond the lab's directory."""
 
-# As quick as Slurm allows: nothing that is measured against Slurm's own backfill in a lab may have handicapped it.
+# As fast as Slurm allows, so that comparisons with Slurm's backfill are fair.
 DEFAULT_SCHEDULER_PARAMETERS = (
     "batch_sched_delay=0,sched_min_interval=1000,sched_interval=5,"
     "bf_interval=1,bf_continue,bf_max_job_test=5000,default_queue_depth=1000"
@@ -28,6 +28,8 @@ DEFAULT_SCHEDULER_PARAMETERS = (
 
 _GROUP = re.compile(r"(?P<count>[0-9]{1,6})x(?P<gpus>[0-9]{1,4})(?::(?P<type>[a-z][a-z0-9_]{0,31}))?")
 _NODES_EXAMPLE = "example: --nodes 4x8 or --nodes 4x8:h100,2x4:t4 (count x GPUs, optionally a GPU type)"
+
+STATE_FILE = "lab.json"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class LabNode:
 
 
 def parse_nodes(text: str, base_port: int = DEFAULT_PORT) -> tuple[LabNode, ...]:
-    """Nodes ``n1``, ``n2`` ... from ``4x8:h100,2x4:t4``. Raises InputError saying what is wrong, with an example."""
+    """Nodes ``n1``, ``n2`` ... from ``4x8:h100,2x4:t4``. Raises InputError with an example."""
     nodes: list[LabNode] = []
     for part in text.split(","):
         count, gpus, gpu_type = _parse_group(part)
@@ -49,9 +51,9 @@ def parse_nodes(text: str, base_port: int = DEFAULT_PORT) -> tuple[LabNode, ...]
             index = len(nodes) + 1
             nodes.append(LabNode(f"n{index}", gpus, gpu_type, base_port + FIRST_NODE_PORT + index - 1))
             if index > MAX_NODES:
-                raise InputError(f"--nodes {text}: more than {MAX_NODES} nodes; a lab is one machine")
+                raise InputError(f"--nodes {text}: more than {MAX_NODES} nodes")
     if len({bool(node.gpu_type) for node in nodes}) > 1:
-        raise InputError(f"--nodes {text}: give every part a GPU type, or none; {_NODES_EXAMPLE}")
+        raise InputError(f"--nodes {text}: give every group a GPU type, or none; {_NODES_EXAMPLE}")
     return tuple(nodes)
 
 
@@ -61,23 +63,23 @@ def _parse_group(part: str) -> tuple[int, int, str]:
         raise InputError(f"--nodes: cannot read {part!r}; {_NODES_EXAMPLE}")
     count, gpus = int(match["count"]), int(match["gpus"])
     if count < 1:
-        raise InputError(f"--nodes: {part!r} has no node; {_NODES_EXAMPLE}")
+        raise InputError(f"--nodes: {part!r} has no nodes; {_NODES_EXAMPLE}")
     if not 1 <= gpus <= MAX_GPUS_PER_NODE:
-        raise InputError(f"--nodes: {part!r}: 1 to {MAX_GPUS_PER_NODE} GPUs per node, not {gpus}; {_NODES_EXAMPLE}")
+        raise InputError(f"--nodes: {part!r}: {gpus} GPUs per node, valid: 1 to {MAX_GPUS_PER_NODE}; {_NODES_EXAMPLE}")
     return count, gpus, match["type"] or ""
 
 
 @dataclass(frozen=True)
 class LabSpec:
-    """A lab to be brought up.
+    """The specification of a lab.
 
     nodes: ``count x GPUs [: type]``, comma-separated. cpus, memory_mb: of every node.
-    base_port: slurmctld listens there, slurmdbd and MariaDB on the next two, node i on base_port + 9 + i.
-    users: test users asrpt1 .. asrptN, made where missing.
-    partitions: all over all nodes; the first is the default and the only one given to asrptd.
-    hook: load our job_submit module, prologs and epilog from ``hooks_dir`` (None: the project's plugin_hooks).
+    base_port: port of slurmctld; slurmdbd and MariaDB use the next two, node i uses base_port + 9 + i.
+    users: number of test users asrpt1 .. asrptN, created if missing.
+    partitions: each has all nodes; the first is the default, and the only one that asrptd manages.
+    hook: install asrpt's job_submit module, prologs and epilog from ``hooks_dir`` (None: the project's plugin_hooks).
     settings: overrides for asrpt.toml, e.g. {"daemon": {"mode": "shadow"}, "policy": {"name": "asrpt-gated"}}.
-    slurm_user: SlurmUser, as whom slurmctld runs; asrptd's folders are that user's, too.
+    slurm_user: SlurmUser, the user of slurmctld and the owner of asrptd's directories.
     slurm_conf_extra: lines appended to slurm.conf.
 
     Raises InputError.
@@ -105,25 +107,25 @@ class LabSpec:
         self._check_directory()
         last = self.base_port + FIRST_NODE_PORT + len(self.node_list)
         if self.base_port < 1024 or last > 65535:
-            raise InputError(f"--base-port {self.base_port}: ports 1024 to 65535 are usable, the last would be {last}")
+            raise InputError(
+                f"--base-port {self.base_port}: valid ports are 1024 to 65535, the last one would be {last}"
+            )
         if not 0 <= self.users <= 99:
-            raise InputError(f"--users {self.users}: 0 to 99 test users")
+            raise InputError(f"--users {self.users}: valid: 0 to 99")
         if self.cpus < 1 or self.memory_mb < 1:
-            raise InputError("a node needs at least one CPU and 1 MB of memory; mend --cpus or --memory")
+            raise InputError("a node needs at least one CPU and 1 MB of memory; change --cpus or --memory")
         if self.scheduler not in ("backfill", "builtin"):
-            raise InputError(f"--scheduler {self.scheduler}: Slurm has backfill and builtin")
+            raise InputError(f"--scheduler {self.scheduler}: valid: backfill, builtin")
         if not self.partitions:
             raise InputError("a lab needs at least one partition")
 
     def _check_directory(self) -> None:
         text = str(self.directory)
         if len(text.encode()) > MAX_DIRECTORY_LENGTH:
-            raise InputError(
-                f"{text}: too long for a lab (unix sockets below it); at most {MAX_DIRECTORY_LENGTH} bytes"
-            )
+            raise InputError(f"{text}: path too long for the Unix sockets in it; at most {MAX_DIRECTORY_LENGTH} bytes")
         if not re.fullmatch(r"[A-Za-z0-9._/+-]+", text):
             raise InputError(
-                f"{text}: a lab's path may hold letters, digits and . _ / + - only (it goes to slurm.conf)"
+                f"{text}: only letters, digits and . _ / + - are allowed in a lab's path (it goes into slurm.conf)"
             )
 
     @property
@@ -136,7 +138,7 @@ class LabSpec:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Every port that this lab listens on, by the daemon's name."""
+        """The lab's ports by daemon."""
         ports = {"slurmctld": self.base_port}
         if self.accounting:
             ports |= {"slurmdbd": self.base_port + 1, "mariadbd": self.base_port + 2}
@@ -153,3 +155,106 @@ class LabSpec:
         raw["partitions"] = tuple(raw["partitions"])
         raw["hooks_dir"] = Path(raw["hooks_dir"]) if raw["hooks_dir"] else None
         return cls(**raw)
+
+
+@dataclass(frozen=True)
+class LabPaths:
+    """The directories and files of the lab in ``root``."""
+
+    root: Path
+
+    @property
+    def state_file(self) -> Path:
+        return self.root / STATE_FILE
+
+    @property
+    def etc(self) -> Path:
+        return self.root / "etc"
+
+    @property
+    def slurm_conf(self) -> Path:
+        return self.etc / "slurm.conf"
+
+    @property
+    def settings(self) -> Path:
+        return self.etc / "asrpt.toml"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def pids(self) -> Path:
+        return self.root / "pids"
+
+    @property
+    def munge(self) -> Path:
+        return self.root / "munge"
+
+    @property
+    def munge_socket(self) -> Path:
+        return self.munge / "s"
+
+    @property
+    def gpus(self) -> Path:
+        return self.root / "dev"
+
+    @property
+    def slurmctld_state(self) -> Path:
+        return self.root / "ctld"
+
+    @property
+    def slurmd_spool(self) -> Path:
+        return self.root / "d"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "db"
+
+    @property
+    def asrpt(self) -> Path:
+        return self.root / "asrpt"
+
+    @property
+    def hook(self) -> Path:
+        return self.asrpt / "hook"
+
+    @property
+    def spool(self) -> Path:
+        return self.asrpt / "spool"
+
+    @property
+    def library(self) -> Path:
+        return self.root / "lib"
+
+    @property
+    def bin(self) -> Path:
+        return self.root / "bin"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    def create(self) -> None:
+        """Create the lab's directories with their modes, regardless of the umask."""
+        for folder, mode in self._folders():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(mode)
+
+    def _folders(self) -> list[tuple[Path, int]]:
+        private = [self.slurmctld_state, self.asrpt / "state", self.pids]
+        shared = [self.etc, self.log, self.munge, self.gpus, self.slurmd_spool, self.database, self.asrpt, self.hook]
+        shared += [self.asrpt / "run", self.spool, self.spool / "hosts", self.spool / "progress"]
+        shared += [self.library, self.bin, self.home]
+        return [(self.root, 0o755)] + [(f, 0o755) for f in shared] + [(f, 0o700) for f in private]
+
+    @property
+    def of_slurm_user(self) -> list[Path]:
+        """Directories of SlurmUser's daemons, slurmctld and asrptd."""
+        asrpt = [self.asrpt / "state", self.asrpt / "run", self.hook, self.spool]
+        return [self.slurmctld_state, self.log, *asrpt, self.spool / "hosts", self.spool / "progress"]
+
+    def top_level(self) -> list[Path]:
+        """The entries that a lab creates in its directory, which may be deleted."""
+        below = [folder.relative_to(self.root) for folder, _ in self._folders() if folder != self.root]
+        return [self.root / name for name in sorted({folder.parts[0] for folder in below})]

@@ -1,8 +1,8 @@
-"""The demo's jobs: sizes, arrivals and recurrence of a Philly trace, models of Table I, squeezed into a minute.
+"""The demo's jobs: sizes, arrivals and recurrence of a Philly trace with the models of Table I, scaled to a minute.
 
-What is kept of the trace: the order and the relative times of submission, the GPUs of each job, which jobs recur
-(same virtual cluster, size and order of magnitude of run time), and who ran longer than whom. What is squeezed: the
-time axis linearly, the run times by a power law (they span five orders of magnitude).
+Kept from the trace: the order and relative times of submission, the GPUs of each job, recurrence (same virtual cluster,
+size and order of magnitude of runtime), and the order of the runtimes. The time axis is scaled linearly, the runtimes,
+which span five orders of magnitude, by a power law.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from slurm_asrpt.core.placement.selection import best_alpha
 from slurm_asrpt.profile.schema import library_names, load_profile
 from slurm_asrpt.traces.trace import Trace
 
-SQUEEZE = 0.35
-"""Exponent of the power law: 60 s and 60,000 s, a factor of 1000, become a factor of 11."""
+RUNTIME_EXPONENT = 0.35
+"""Exponent of the power law: a factor of 1000 between runtimes becomes a factor of 11."""
 SHORTEST_S, LONGEST_S = 2.0, 40.0
 MOST_LOAD = 5.0
 JITTER = 0.05
@@ -29,7 +29,7 @@ JITTER = 0.05
 
 @dataclass(frozen=True)
 class DemoJob:
-    """submit_s: after the start of the round. ideal_s: run time in the best placement, iterations x alpha_min."""
+    """submit_s: seconds after the round's start. ideal_s: runtime in the best placement, iterations x alpha_min."""
 
     name: str
     user: str
@@ -42,7 +42,7 @@ class DemoJob:
 
 @dataclass(frozen=True)
 class Shape:
-    """How much work in how much time. load: GPU-seconds asked for over those there are while jobs arrive."""
+    """Amount of work and time. load: requested GPU-seconds over the cluster's GPU-seconds while jobs arrive."""
 
     jobs: int = 80
     span_s: float = 50.0
@@ -50,17 +50,17 @@ class Shape:
     seed: int = 1
 
     def check(self) -> None:
-        """Raises ValueError, worded for the command line, for what makes no workload."""
+        """Raises ValueError, with a text for the command line, for invalid values."""
         if self.jobs < 1:
-            raise ValueError(f"--jobs {self.jobs}: at least one job is needed")
+            raise ValueError(f"--jobs {self.jobs}: must be at least 1")
         if not 0 < self.load <= MOST_LOAD:
-            raise ValueError(f"--load {self.load:g}: a number above 0, at most {MOST_LOAD:g}")
+            raise ValueError(f"--load {self.load:g}: must be above 0 and at most {MOST_LOAD:g}")
         if not 0 < self.span_s < math.inf:
-            raise ValueError(f"--span {self.span_s:g}: a number of seconds above 0")
+            raise ValueError(f"--span {self.span_s:g}: must be above 0 seconds")
 
 
 class _TraceJob(NamedTuple):
-    """What is used of a job of the trace; vc: the virtual cluster (tenant) that it was submitted to."""
+    """A job of the trace. vc: its virtual cluster (tenant)."""
 
     submit_s: float
     gpus: int
@@ -73,7 +73,7 @@ def make_workload(
 ) -> list[DemoJob]:
     """``shape.jobs`` consecutive jobs of a Philly trace as demo jobs, in order of submission.
 
-    Raises ValueError if the trace has too few that fit into half the cluster.
+    Raises ValueError if the trace has too few jobs that fit into half the cluster.
     """
     capacity = sum(node.gpus for node in nodes)
     chosen = [job for job in _jobs(trace) if job.gpus <= capacity // 2][: shape.jobs]
@@ -82,7 +82,7 @@ def make_workload(
     random = Random(shape.seed)  # noqa: S311  (a demo, not a secret)
     groups = {key: random.random() for key in sorted({_group(job) for job in chosen})}
     by_size = _profiles_by_size()
-    seconds = _squeezed(chosen, shape.load * capacity * shape.span_s)
+    seconds = _scaled_runtimes(chosen, shape.load * capacity * shape.span_s)
     first, last = chosen[0].submit_s, chosen[-1].submit_s
     jobs = []
     for number, (job, ideal) in enumerate(zip(chosen, seconds, strict=True)):
@@ -113,12 +113,12 @@ def _group(job: _TraceJob) -> tuple[str, int, int]:
     return job.vc, job.gpus, round(math.log2(max(1.0, job.duration_s)))
 
 
-def _squeezed(jobs: Sequence[_TraceJob], work: float) -> list[float]:
-    """Ideal run times in seconds that sum to ``work`` GPU-seconds, as far as the bounds let them."""
+def _scaled_runtimes(jobs: Sequence[_TraceJob], work: float) -> list[float]:
+    """Ideal runtimes in seconds that sum up to ``work`` GPU-seconds, within the bounds."""
     typical = {key: 2.0 ** key[2] for key in map(_group, jobs)}
-    raw = [typical[_group(job)] ** SQUEEZE for job in jobs]
+    raw = [typical[_group(job)] ** RUNTIME_EXPONENT for job in jobs]
     scale = 1.0
-    for _ in range(20):  # the bounds bind some jobs: a few rounds spread the rest over the others
+    for _ in range(20):  # jobs at a bound cannot scale further: a few iterations distribute the rest
         bounded = [min(LONGEST_S, max(SHORTEST_S, scale * value)) for value in raw]
         scale *= work / sum(job.gpus * value for job, value in zip(jobs, bounded, strict=True))
     return bounded

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from slurm_asrpt.errors import AsrptError, InputError, printable
-from slurm_asrpt.files import check_trusted_folder, read_trusted, replace_file, rulers, sync_folder, to_folders_owner
+from slurm_asrpt.files import (
+    check_trusted_folder,
+    give_to_folder_owner,
+    read_trusted,
+    replace_file,
+    sync_folder,
+    trusted_owners,
+)
 from slurm_asrpt.hook.table import renewed
 
 FORMAT, FORMER = 5, 4
@@ -84,7 +91,7 @@ class ListedModel:
 def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
     """Store a model beside the others; the active one does not change. Raises OSError."""
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    to_folders_owner(models)
+    give_to_folder_owner(models)
     created = datetime.fromtimestamp(now, UTC)
     info = replace(info, created=created.isoformat())
     info = replace(info, sha256=check_sum(info, data))
@@ -94,7 +101,7 @@ def save_model(models: Path, data: bytes, info: ModelInfo, now: float) -> Model:
         replace_file(draft / _DATA, data, 0o600)
         replace_file(draft / _META, json.dumps(asdict(info), indent=2).encode(), 0o600)
         for path in (draft, draft / _DATA, draft / _META):
-            to_folders_owner(path)
+            give_to_folder_owner(path)
         draft.rename(folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -140,7 +147,7 @@ _REMEDY = "asrpt-admin retrain makes a new one, models rollback takes the last g
 
 def _owners(models: Path) -> set[int]:
     """The users who may write models. Raises OSError if others can."""
-    owners = rulers(models.parent)
+    owners = trusted_owners(models.parent)
     check_trusted_folder(models, owners)
     return owners
 

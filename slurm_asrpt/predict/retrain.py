@@ -18,7 +18,7 @@ from pathlib import Path
 from slurm_asrpt.config.settings import PredictSettings, Settings
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
-from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
+from slurm_asrpt.files import give_to_folder_owner, make_folder, replace_file
 from slurm_asrpt.history.maintenance import prune
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
 from slurm_asrpt.history.store import History, Sample
@@ -177,7 +177,7 @@ def _alone(settings: Settings) -> Iterator[None]:
         make_folder(state, 0o700)
         make_folder(hook, 0o755)
         descriptor = os.open(state / "retrain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        to_folders_owner(state / "retrain.lock")
+        give_to_folder_owner(state / "retrain.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield

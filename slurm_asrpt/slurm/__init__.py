@@ -1,1 +1,1 @@
-"""The one seam to Slurm: reading jobs and nodes, writing decisions back."""
+"""The interface to Slurm: reads jobs and nodes, writes decisions back."""

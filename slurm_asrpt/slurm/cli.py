@@ -1,4 +1,4 @@
-"""The client over Slurm's own commands: squeue and scontrol, arguments as lists, no shell."""
+"""The Slurm client that runs squeue and scontrol, with argument lists and no shell."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.errors import SlurmError, printable
-from slurm_asrpt.slurm import glance, parse
+from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.client import SlurmConfig
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 LONGEST_QUOTE = 200
 WIDE = {"TERM": "dumb", "COLUMNS": "32767"}
-"""readline echoes what scontrol is fed; where it knows no terminal (systemd), it cuts lines at 79 columns."""
+"""readline echoes scontrol's input, and without a terminal (systemd) it cuts lines at 79 columns."""
 EPOCH = {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
-"""Times are seconds since the epoch. Without TZ squeue takes a quarter longer: it seems to look at the file of the time
-zone with each of them."""
+"""Times in seconds since the epoch. Without TZ squeue takes a quarter longer; it seems to check the time
+zone's file for each of them."""
 WHOLE_ARRAYS = {"SLURM_BITSTR_LEN": "0"}
-"""Else the tasks of an array that wait are cut off after 64 characters."""
+"""Without it, the list of an array's pending tasks is cut off at 64 characters."""
 _SAFE = re.compile(r"[A-Za-z0-9_.,+:;=\[\]-]*")
 
 
 class CliClient:
-    """Reads with squeue and ``scontrol show``, writes with one scontrol process fed through stdin."""
+    """Reads with squeue and ``scontrol show``; writes through the stdin of one scontrol process."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
-        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # they choose jobs and columns
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}  # these select jobs and columns
         self.environment = {**ours, **WIDE, **EPOCH, **WHOLE_ARRAYS, "LC_ALL": "C.UTF-8"}
         if settings.conf:
             self.environment["SLURM_CONF"] = settings.conf
-        self._queue = glance.Queue(self._glance, self._all_jobs)
+        self._queue = incremental.IncrementalQueue(self._lines, self._all_jobs)
 
     def config(self) -> SlurmConfig:
         answer = self._run("scontrol", "show", "config")
@@ -53,13 +53,13 @@ class CliClient:
         )
 
     def settings_of_slurm(self) -> dict[str, str]:
-        """Every setting by its name in slurm.conf, as slurmctld has it. Raises SlurmError."""
+        """slurmctld's settings by their names in slurm.conf. Raises SlurmError."""
         return _values(self._run("scontrol", "show", "config"))
 
     def check_conf(self) -> None:
-        """Raises SlurmError: without its file a Slurm command searches the network for one, and is silent for long."""
+        """Raises SlurmError if slurm.conf is missing: Slurm's commands would search the network for it, for long."""
         if self.settings.conf and not Path(self.settings.conf).is_file():
-            raise SlurmError(f"{self.settings.conf} is not there; mend slurm.conf of asrpt.toml")
+            raise SlurmError(f"{self.settings.conf} does not exist; fix slurm.conf in asrpt.toml")
 
     def jobs(self) -> list[JobRecord]:
         return self._queue.jobs()
@@ -67,8 +67,8 @@ class CliClient:
     def catch_up(self) -> None:
         self._queue.catch_up()
 
-    def _glance(self) -> bytes:
-        options = ("--all", "--noheader", "--states=all", "--noconvert", "--array-unique", "-O", glance.OPTION)
+    def _lines(self) -> bytes:
+        options = ("--all", "--noheader", "--states=all", "--noconvert", "--array-unique", "-O", incremental.OPTION)
         return self._output("squeue", *options)
 
     def _all_jobs(self) -> list[JobRecord]:
@@ -103,15 +103,15 @@ class CliClient:
             "update " + " ".join(f"{key}={_checked(value)}" for key, value in {"JobId": u.job_id, **u.fields}.items())
             for u in updates
         ]
-        said = self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
-        errors = parse.parse_update_errors(said)
-        if not errors:  # built without readline it does not say which answer belongs to which line
+        answer = self._run("scontrol", stdin="\n".join(lines) + "\n", lenient=True)
+        errors = parse.parse_update_errors(answer)
+        if not errors:  # without readline, answers cannot be assigned to updates
             raise SlurmError(
-                f"scontrol echoes no line that it is fed ({printable(said[:LONGEST_QUOTE])}); "
-                "asrptd needs one that is built with readline"
+                f"scontrol does not echo its input ({printable(answer[:LONGEST_QUOTE])}); "
+                "asrptd requires a scontrol with readline"
             )
         if len(errors) != len(updates):
-            raise SlurmError(f"scontrol took {len(errors)} of {len(updates)} updates")
+            raise SlurmError(f"scontrol processed {len(errors)} of {len(updates)} updates")
         return errors
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
@@ -124,7 +124,7 @@ class CliClient:
         return self._output(command, *arguments, stdin=stdin, lenient=lenient).decode(errors="replace")
 
     def _output(self, command: str, *arguments: str, stdin: str = "", lenient: bool = False) -> bytes:
-        """Standard output; with ``lenient`` standard error too and any exit status. Raises SlurmError."""
+        """Run a command; its standard output. lenient: with standard error, at any exit status. Raises SlurmError."""
         path = str(Path(self.settings.bin_dir) / command) if self.settings.bin_dir else command
         try:
             done = subprocess.run(
@@ -147,15 +147,15 @@ class CliClient:
 
 
 def _checked(value: str) -> str:
-    """A value for a scontrol line. Ours are numbers, ids, node lists and tags; anything else must not get there."""
+    """A value for a scontrol line: numbers, ids, node lists and tags are allowed. Raises SlurmError."""
     if not _SAFE.fullmatch(value):
         raise SlurmError(f"refusing to write {value!r} to scontrol")
     return value
 
 
 def _values(answer: str) -> dict[str, str]:
-    """Raises SlurmError for what is no answer of ``scontrol show config``."""
+    """Parse ``scontrol show config``. Raises SlurmError."""
     values = parse.parse_config(answer)
     if "SLURM_VERSION" not in values:
-        raise SlurmError("scontrol show config says no SLURM_VERSION")
+        raise SlurmError("scontrol show config printed no SLURM_VERSION")
     return values

@@ -1,4 +1,4 @@
-"""The seam to Slurm: what the daemon asks of it, whatever the client behind."""
+"""The protocol of a Slurm client: what asrptd requires of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation, Update
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What we need to know of slurm.conf.
+    """The settings of slurm.conf that asrptd uses.
 
-    accounts: slurmdbd knows them. preempt_by: "qos", "partition_prio", or "". slurm_uid: of SlurmUser. private_jobs:
-    PrivateData has jobs. time: slurmctld's clock when it answered, whole seconds; 0: unknown.
+    accounts: accounting uses slurmdbd. preempt_by: "qos", "partition_prio", or "". slurm_uid: uid of SlurmUser.
+    private_jobs: PrivateData contains jobs. time: slurmctld's clock when it answered, in whole seconds; 0: unknown.
     """
 
     version: str
@@ -30,27 +30,27 @@ class SlurmConfig:
 
     @property
     def tasks_follow_nodes(self) -> bool:
-        """From 23.02 on Slurm takes the tasks from the nodes where nobody said how many; to say it binds the job."""
+        """From 23.02, Slurm derives the task count from the nodes if the job has none; setting it would fix it."""
         return parse.release(self.version) >= (23, 2)
 
 
 class SlurmClient(Protocol):
-    """Bulk reads and writes. Every method raises SlurmError when Slurm does not answer sensibly."""
+    """Bulk reads and writes. Every method raises SlurmError if Slurm does not answer, or not as expected."""
 
     def config(self) -> SlurmConfig:
         """The controller's configuration."""
 
     def jobs(self) -> list[JobRecord]:
-        """Every job that the controller remembers, finished ones (MinJobAge) too; new ones after ``catch_up``."""
+        """All jobs that slurmctld knows, finished ones (MinJobAge) included; new jobs after ``catch_up``."""
 
     def catch_up(self) -> None:
-        """Between two cycles: whatever takes long and need not hold up the next ``jobs``."""
+        """Called between two cycles: slow reads that should not delay the next ``jobs``."""
 
     def nodes(self) -> list[NodeRecord]:
-        """Every node, in node-table order."""
+        """All nodes, in node-table order."""
 
     def reservations(self, nodes: Sequence[NodeRecord]) -> list[Reservation]:
-        """Those, now or later, that keep whole nodes of these for others."""
+        """Current and future reservations of whole nodes among these."""
 
     def fair_shares(self) -> Mapping[tuple[str, str], float]:
         """The fair-share factor, 0 to 1, by user and account."""
@@ -59,16 +59,16 @@ class SlurmClient(Protocol):
         """The QOS, or partitions (see ``SlurmConfig.preempt_by``), whose jobs may preempt others."""
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """GPUs by node of those of these jobs that run now; quicker than reading all jobs."""
+        """GPUs by node of the jobs among these that are running; faster than reading all jobs."""
 
     def update(self, updates: Sequence[Update]) -> list[str]:
-        """Write; one error text per update, "" where it went well."""
+        """Write. Returns one error text per update, "" on success."""
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
-        """Send a running job a signal: to its batch shell, else to its steps."""
+        """Signal a running job: its batch shell if ``batch``, else its steps."""
 
     def requeue(self, job_id: str, failed: bool = False) -> None:
-        """End a job's run and let it wait anew; one that has ended meanwhile stays as it is, which is an error.
+        """Requeue a running job. Raises SlurmError if it has ended.
 
-        failed: it has ended, and shall wait anew all the same.
+        failed: requeue it even though it has ended.
         """

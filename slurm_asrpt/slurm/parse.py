@@ -1,7 +1,7 @@
-"""Slurm's answers into records. Text in, values out; anything unreadable raises SlurmError naming what it was.
+"""Parsers of Slurm's output. Text in, values out; SlurmError for anything that cannot be parsed.
 
-Covers the plain numbers of 22.05 and the wrapped ones of 23.02 and later
-(``{"set": true, "infinite": false, "number": 5}``), states as one word and as lists of words.
+Covers plain numbers (22.05) and wrapped ones (23.02 and later:
+``{"set": true, "infinite": false, "number": 5}``), and states as one word or as a list of words.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ClusterShell.NodeSet import NodeSet
 from slurm_asrpt.errors import SlurmError, printable
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, JobRecord, NodeRecord, Reservation
 
-# newer releases list these beside the state; the first of them is the one word of 22.05
+# newer releases list these with the state; the first one is the single word of 22.05
 _STATE_FLAGS = (
     *("COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
 )
 _EXCLUSIVE = {"none": "node", "true": "node", "user": "user", "mcs": "mcs", "topo": "topo"}
-_PART_OF_A_GPU = re.compile(r"[0-9]+g\.[0-9]+gb")  # the name of a MIG instance, alone or in a type that holds it
+_PART_OF_A_GPU = re.compile(r"[0-9]+g\.[0-9]+gb")  # the name of a MIG instance, alone or within a type
 _NODE_PART = r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*"
 
 
 def number(value: Any, default: float = 0) -> float:
-    """A number in any of Slurm's JSON spellings; default where it is not set, infinite or not a number."""
-    if isinstance(value, int | float):  # first: what most are
+    """A number in any of Slurm's JSON forms; ``default`` if it is unset, infinite or not a number."""
+    if isinstance(value, int | float):  # first, because most are
         return default if isinstance(value, bool) else value
     if isinstance(value, Mapping):
         return number(value.get("number"), default) if value.get("set") else default
@@ -37,14 +37,14 @@ def number(value: Any, default: float = 0) -> float:
 
 
 def _word(value: Any) -> str:
-    """A text, or the first of a list of flags (newer releases give states as lists)."""
+    """A string, or the first of a list of flags (newer releases list states)."""
     if isinstance(value, list):
         value = value[0] if value else ""
     return value if isinstance(value, str) else ""
 
 
 def _state_word(value: Any) -> str:
-    """One word for a job's state, as 22.05 gives it: what happens to the job comes before what it is."""
+    """A job's state as one word, as in 22.05: flags such as COMPLETING precede the base state."""
     words = value if isinstance(value, list) else [value]
     return next((flag for flag in _STATE_FLAGS if flag in words), _word(value))
 
@@ -56,7 +56,7 @@ def parse_gres(text: str) -> dict[tuple[str, str], int]:
         words = re.split(r"[:=]", re.sub(r"^gres[:/]", "", re.sub(r"\(.*", "", part)))
         last = words.pop() if re.fullmatch("[0-9]{1,9}", words[-1]) else "1"
         if not 1 <= len(words) <= 2 or not words[0]:
-            raise SlurmError(f"cannot read the generic resource {part!r}")
+            raise SlurmError(f"cannot parse the generic resource {part!r}")
         key = (words[0], words[1] if len(words) == 2 else "")
         counts[key] = counts.get(key, 0) + int(last)
     return counts
@@ -81,11 +81,11 @@ def parse_jobs(text: str) -> list[JobRecord]:
     """``squeue --json --states=all``."""
     try:
         answer = json.loads(text)
-        if answer.get("errors"):  # a controller that is away: exit code 0, these, and no jobs
+        if answer.get("errors"):  # slurmctld is away: exit status 0, errors, no jobs
             raise SlurmError(f"squeue --json: {_first_error(answer['errors'])}")
         return [job_record(raw) for raw in answer["jobs"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise SlurmError(f"squeue --json gave something unreadable ({error!r})") from error
+        raise SlurmError(f"cannot parse the output of squeue --json ({error!r})") from error
 
 
 def _first_error(errors: Any) -> str:
@@ -148,16 +148,16 @@ def job_record(raw: Mapping[str, Any]) -> JobRecord:
 
 
 def _min_nodes(raw: Mapping[str, Any], state: str) -> int:
-    """A job that waits after a requeue still shows the nodes that it had; its TRES say what it asks for (22.05)."""
+    """A requeued pending job still shows its former node count; its TRES have the requested one (22.05)."""
     again = state in (PENDING, *REQUEUED_STATES) and number(raw.get("restart_cnt")) > 0
     asked = re.findall(r"\bnode=([1-9][0-9]*)", _word(raw.get("tres_req_str"))) if again else []
     return min([max(1, int(number(raw.get("node_count"), 1))), *map(int, asked)])
 
 
 def _array(raw: Mapping[str, Any]) -> tuple[str, str]:
-    """A job's id as Slurm spells it, and the tasks of an array that wait in this one record, if there are several.
+    """A job's id, and the pending array tasks in this record, if there are several.
 
-    The last one that waits is a task like others, although Slurm has not yet parted it from the array's record.
+    The last pending task is like any other task, although Slurm has not yet split it off the array's record.
     """
     array_id, task = int(number(raw.get("array_job_id"))), raw.get("array_task_id")
     if isinstance(task, Mapping) and not task.get("set"):
@@ -173,7 +173,7 @@ def _tasks(raw: Mapping[str, Any]) -> int:
 
 
 def _max_nodes(raw: Mapping[str, Any]) -> int:
-    """From 23.02 on a job that says how many tasks it has never gets more nodes; only 26.05 says so in max_nodes."""
+    """From 23.02, a job with a task count never gets more nodes than tasks; only 26.05 shows this in max_nodes."""
     exact = "EXACT_TASK_COUNT_REQUESTED" in (raw.get("flags") or ())
     return int(number(raw.get("max_nodes"))) or (_tasks(raw) if exact else 0)
 
@@ -196,29 +196,29 @@ def _allocated(nodes: str, details: Any) -> dict[str, int]:
 
 
 def expand(nodes: str) -> list[str]:
-    """``n[1-3,7]`` into names, in the order of the list. Raises SlurmError."""
+    """The names in ``n[1-3,7]``, in order. Raises SlurmError."""
     parts = re.findall(_NODE_PART, nodes)
     if ",".join(parts) != nodes:
-        raise SlurmError(f"cannot read the node list {nodes!r}")
+        raise SlurmError(f"cannot parse the node list {nodes!r}")
     try:
         return [str(name) for part in parts for name in NodeSet(part)]
-    except Exception as error:  # ClusterShell raises a family of its own
-        raise SlurmError(f"cannot read the node list {nodes!r}") from error
+    except Exception as error:  # ClusterShell has its own exceptions
+        raise SlurmError(f"cannot parse the node list {nodes!r}") from error
 
 
 def fold(names: Iterable[str]) -> str:
-    """The opposite of ``expand``."""
+    """The inverse of ``expand``."""
     return str(NodeSet.fromlist(list(names)))
 
 
 def parse_nodes(text: str) -> list[NodeRecord]:
-    """``scontrol -d -o show node``: one line a node, in node-table order."""
+    """``scontrol -d -o show node``: one line per node, in node-table order."""
     lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
     return [_node(_pairs(line), index) for index, line in enumerate(lines)]
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """The fields of a line. The first of a name counts: free text, such as an admin's Reason, comes at the end."""
+    """The fields of a line. The first field of a name counts: free text, such as Reason, is at the end."""
     pairs: dict[str, str] = {}
     for word in line.split():
         key, equals, value = word.partition("=")
@@ -247,22 +247,22 @@ def _node(raw: Mapping[str, str], index: int) -> NodeRecord:
             features=frozenset(raw.get("ActiveFeatures", "(null)").split(",")) - {"(null)", ""},
         )
     except (KeyError, ValueError) as error:
-        raise SlurmError(f"scontrol show node gave something unreadable ({error!r})") from error
+        raise SlurmError(f"cannot parse the output of scontrol show node ({error!r})") from error
 
 
 def parse_reservations(text: str, nodes: Iterable[NodeRecord]) -> list[Reservation]:
-    """``scontrol -o show reservation`` with times as seconds; licences and single cores of nodes keep no node."""
+    """``scontrol -o show reservation`` with times in seconds. Those of licenses or single cores are left out."""
     cpus = {node.name: node.cpus for node in nodes}
     lines = [_pairs(line) for line in text.splitlines() if line.startswith("ReservationName=")]
     try:
         found = [_reservation(pairs) for pairs in lines]
     except (KeyError, ValueError) as error:
-        raise SlurmError(f"scontrol show reservation gave something unreadable ({error!r})") from error
+        raise SlurmError(f"cannot parse the output of scontrol show reservation ({error!r})") from error
     return [r for r, taken in found if r.nodes and taken >= sum(cpus.get(name, 0) for name in r.nodes)]
 
 
 def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
-    """With how many CPUs it takes."""
+    """The reservation, and its number of CPUs."""
     nodes = frozenset(expand(_sane(raw["Nodes"])))
     cpus = re.search(r"\bcpu=([0-9]+)", raw.get("TRES", ""))
     start, end = _within(raw["StartTime"]), _within(raw["EndTime"])
@@ -270,7 +270,7 @@ def _reservation(raw: Mapping[str, str]) -> tuple[Reservation, int]:
 
 
 def _within(text: str, most: float = 1e12) -> float:
-    """A number from 0 to ``most``. Raises ValueError, for inf and nan too."""
+    """A number from 0 to ``most``. Raises ValueError, also for inf and nan."""
     number = float(text)
     if not 0 <= number <= most:
         raise ValueError(f"{text!r} is not between 0 and {most:g}")
@@ -283,27 +283,27 @@ def parse_shares(text: str) -> dict[tuple[str, str], float]:
     try:
         return {(row[0], row[1]): _within(row[2], 1.0) for row in rows if row[0] and row[2]}
     except (IndexError, ValueError) as error:
-        raise SlurmError(f"sshare gave something unreadable ({error!r})") from error
+        raise SlurmError(f"cannot parse the output of sshare ({error!r})") from error
 
 
 def preempt_by(config: Mapping[str, str]) -> str:
-    """What lets one job preempt another: "qos", "partition_prio", or "" where nothing does."""
+    """How jobs preempt others: "qos", "partition_prio", or "" for not at all."""
     kind = config.get("PreemptType", "").removeprefix("preempt/")
     return kind if kind in ("qos", "partition_prio") and config.get("PreemptMode", "OFF") != "OFF" else ""
 
 
 def parse_preempting_partitions(text: str) -> frozenset[str]:
-    """``scontrol -o show partition``: those of a higher tier than another."""
+    """``scontrol -o show partition``: partitions with a higher tier than another one."""
     rows = [_pairs(line) for line in text.splitlines() if line.startswith("PartitionName=")]
     try:
         tiers = {row["PartitionName"]: int(row["PriorityTier"]) for row in rows}
     except (KeyError, ValueError) as error:
-        raise SlurmError(f"scontrol show partition gave something unreadable ({error!r})") from error
+        raise SlurmError(f"cannot parse the output of scontrol show partition ({error!r})") from error
     return frozenset(name for name, tier in tiers.items() if tier > min(tiers.values()))
 
 
 def parse_preempting_qos(text: str) -> frozenset[str]:
-    """``sacctmgr -n -P show qos format=Name,Preempt``: those that may preempt another."""
+    """``sacctmgr -n -P show qos format=Name,Preempt``: QOS that may preempt another one."""
     rows = [line.split("|") for line in text.splitlines()]
     return frozenset(row[0] for row in rows if len(row) > 1 and row[1])
 
@@ -311,8 +311,8 @@ def parse_preempting_qos(text: str) -> frozenset[str]:
 def parse_allocations(text: str) -> dict[str, dict[str, int]]:
     """GPUs by job and node from ``scontrol -d -o show job``; jobs without an allocation have no entry.
 
-    Job names are free text, line breaks included, so a line may be forged: a job that seems to be there twice has
-    no entry, and what is said of a job must still be held against what is known of it.
+    Job names are free text, including line breaks, so a line may be forged: a job that appears twice has no entry, and
+    callers must compare an entry with what they know of the job.
     """
     found: dict[str, dict[str, int]] = {}
     twice: set[str] = set()
@@ -329,7 +329,7 @@ def parse_allocations(text: str) -> dict[str, dict[str, int]]:
 
 
 def _state(line: str) -> str:
-    """The last JobState: the job's name, which may hold another, comes before it."""
+    """The last JobState: the job's name, which may contain another one, precedes it."""
     states = re.findall(r" JobState=([A-Z_]+) Reason=", line)
     return states[-1] if states else ""
 
@@ -340,18 +340,18 @@ def _allocation(line: str) -> dict[str, int]:
         for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)", line):
             counts.update(dict.fromkeys(expand(nodes), gpu_count(gres)))
     except SlurmError:
-        return {}  # one user's odd job name must not keep the others from being read
+        return {}  # an odd job name must not prevent reading the other jobs
     return {name: count for name, count in counts.items() if count}
 
 
 def release(version: str) -> tuple[int, int]:
-    """(24, 11) for ``slurm-wlm 24.11.5``; (0, 0) for what is no version."""
+    """(24, 11) for ``slurm-wlm 24.11.5``; (0, 0) if there is no version."""
     found = re.search(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def json_option(version: str) -> str:
-    """What to ask squeue for. 26.05's own format leaves out whether a job is exclusive; the one before has it."""
+    """squeue's JSON option. 26.05's default format lacks whether a job is exclusive; the previous one has it."""
     return "--json=v0.0.44" if (26, 5) <= release(version) < (27, 5) else "--json"
 
 
@@ -362,34 +362,34 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_config_time(text: str) -> float:
-    """When slurmctld answered ``scontrol show config``, by its own clock; 0 where the answer does not say."""
+    """slurmctld's clock when it answered ``scontrol show config``; 0 if unknown."""
     found = re.search(r"^Configuration data as of (\S+)$", text, re.MULTILINE)
     return parse_time(found[1] if found else "")
 
 
-def parse_time(said: str) -> float:
-    """A time of ``scontrol``; 0 where it is none.
+def parse_time(text: str) -> float:
+    """A time in scontrol's output; 0 if it is not one.
 
-    CliClient asks for seconds since the epoch; what was recorded elsewhere has local time.
+    CliClient requests seconds since the epoch; other output has local time.
     """
-    if re.fullmatch(r"[0-9]{1,12}", said):
-        return float(said)
+    if re.fullmatch(r"[0-9]{1,12}", text):
+        return float(text)
     try:
-        return datetime.fromisoformat(said).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0
 
 
 def uid_in(text: str) -> int:
-    """64030 for ``slurm(64030)``; 0, root's, where none is told."""
+    """64030 for ``slurm(64030)``; 0, root's, if there is none."""
     found = re.search(r"\(([0-9]{1,10})\)$", text)
     return int(found[1]) if found else 0
 
 
 def parse_update_errors(transcript: str) -> list[str]:
-    """One entry per update of a ``scontrol`` session, "" where it went well.
+    """One entry per update of a ``scontrol`` session, "" on success.
 
-    scontrol echoes each line that it reads from stdin behind its prompt and prints what went wrong after it.
+    scontrol echoes each input line after its prompt, followed by its errors.
     """
     errors: list[list[str]] = []
     for line in transcript.splitlines():

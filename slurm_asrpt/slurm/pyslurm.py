@@ -1,9 +1,9 @@
-"""The client over pyslurm: jobs, allocations and leases without starting a program; all else through scontrol.
+"""The Slurm client that uses pyslurm for jobs, allocations and leases, and scontrol for everything else.
 
-pyslurm cannot change a node count, clear a node list or write a factor of 0 (it says yes and does nothing), so whatever
-touches nodes stays with scontrol. It does not tell GPUs in use on nodes either. Each of its releases fits exactly one
-release of Slurm. Its ``Job`` leaves out what ``--gpus`` and ``--gres`` asked for, in 25.11 too; the older
-``job().get()``, gone in 25.11, has it. Without that jobs are read by squeue.
+pyslurm cannot change a node count, clear a node list or write a factor of 0 (it reports success and does nothing), so
+updates of nodes use scontrol. It does not report the GPUs in use on nodes. Each of its releases matches exactly one
+release of Slurm. Its ``Job`` lacks the requests of ``--gpus`` and ``--gres``, in 25.11 too; the older ``job().get()``,
+removed in 25.11, has them. Without it, jobs are read by squeue.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PROBE = "import pyslurm; pyslurm.Jobs.load()"
 
 
 class PyslurmClient(CliClient):
-    """Made by ``load`` alone: importing pyslurm where it does not fit ends the process."""
+    """Created by ``load`` only: importing a pyslurm that does not match ends the process."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
         if settings.conf:
-            os.environ["SLURM_CONF"] = settings.conf  # read by libslurm as it is loaded
+            os.environ["SLURM_CONF"] = settings.conf  # libslurm reads it when it is loaded
         os.environ.update(WHOLE_ARRAYS)
         self.library: Any = importlib.import_module("pyslurm")
 
@@ -50,9 +50,9 @@ class PyslurmClient(CliClient):
         try:
             jobs = self.library.Jobs.load().values()
             asked = self.library.job().get()
-            # one that is in the first answer alone has just been forgotten by Slurm
+            # Slurm has just forgotten jobs that are only in the first answer
             return [parse.job_record(_raw(job, asked[job.id])) for job in jobs if job.id in asked]
-        except Exception as error:  # pyslurm raises what it likes: its own, ValueError, UnicodeDecodeError
+        except Exception as error:  # pyslurm raises its own exceptions, ValueError, UnicodeDecodeError
             raise SlurmError("pyslurm cannot read the jobs") from error
 
     def catch_up(self) -> None:
@@ -67,11 +67,11 @@ class PyslurmClient(CliClient):
         try:
             job = self.library.Job.load(number)
         except self.library.RPCError:
-            return {}  # forgotten meanwhile
+            return {}  # Slurm has forgotten the job
         return _layout(job) if job.state == "RUNNING" else {}
 
     def update(self, updates: Sequence[Update]) -> list[str]:
-        """In order: what belongs to one job must not overtake."""
+        """Write in order: updates of one job must not overtake each other."""
         errors: list[str] = []
         for simple, group in itertools.groupby(updates, _is_simple):
             together = list(group)
@@ -88,12 +88,12 @@ class PyslurmClient(CliClient):
 
 
 def _is_simple(update: Update) -> bool:
-    """Whether pyslurm writes it as scontrol would: leases of jobs that are no array tasks."""
+    """Whether pyslurm can write it: leases of jobs other than array tasks."""
     return update.job_id.isdigit() and update.fields.keys() == {"StartTime"}
 
 
 def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A job as squeue's JSON tells it. ``asked``: the same job of pyslurm's older interface."""
+    """A job as in squeue's JSON. ``asked``: the same job from pyslurm's older interface."""
     return {key: asked[key] for key in _ASKED} | {
         "job_id": job.id,
         "array_task_string": job.array_tasks_waiting,
@@ -138,7 +138,7 @@ def _raw(job: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layout(job: Any, everywhere: bool = False) -> dict[str, int]:
-    """GPUs by node, in the order of the node list; with ``everywhere`` nodes without any too."""
+    """GPUs by node, in the order of the node list; with ``everywhere``, also nodes without GPUs."""
     counts = {}
     for node, given in job.get_resource_layout_per_node().items():
         gres = given["gres"] or {}
@@ -155,26 +155,26 @@ def _user(uid: int) -> str:
 
 
 def load(settings: SlurmSettings, version: str) -> PyslurmClient:
-    """The client, where pyslurm is there and fits this Slurm. Raises SlurmError saying why it cannot be used."""
+    """The client, if pyslurm is installed and matches this Slurm. Raises SlurmError with the reason if not."""
     try:
         own = importlib.metadata.version("pyslurm")
     except importlib.metadata.PackageNotFoundError:
         raise SlurmError("pyslurm is not installed") from None
     if parse.release(own) != parse.release(version):
-        raise SlurmError(f"pyslurm {own} does not fit Slurm {version}")
+        raise SlurmError(f"pyslurm {own} does not match Slurm {version}")
     _try_in_a_child(settings)
     return PyslurmClient(settings)
 
 
 def _try_in_a_child(settings: SlurmSettings) -> None:
-    """What goes wrong inside libslurm ends the process, so it happens to another one first. Raises SlurmError."""
+    """Errors inside libslurm end the process, so try it in a child process first. Raises SlurmError."""
     environment = {**os.environ, **({"SLURM_CONF": settings.conf} if settings.conf else {})}
     command = [sys.executable, "-P", "-c", _PROBE]
     try:
         subprocess.run(command, env=environment, capture_output=True, check=True, timeout=settings.timeout_s)
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").split("\n")
-        said = next((line for line in reversed(lines) if line.strip()), f"exit status {error.returncode}")
-        raise SlurmError(f"pyslurm does not work here: {printable(said)}") from None
+        last = next((line for line in reversed(lines) if line.strip()), f"exit status {error.returncode}")
+        raise SlurmError(f"pyslurm does not work: {printable(last)}") from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"pyslurm did not answer within {settings.timeout_s:g} s") from None

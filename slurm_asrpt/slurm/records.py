@@ -1,11 +1,11 @@
-"""Jobs and nodes as Slurm reports them, reduced to what the daemon uses. Times are seconds since the epoch."""
+"""Jobs and nodes as Slurm reports them, reduced to what asrptd uses. Times are in seconds since the epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 
 PENDING = "PENDING"
 RUNNING_STATES = frozenset(
@@ -14,21 +14,21 @@ RUNNING_STATES = frozenset(
 # states that squeue shows for a pending job between two runs
 REQUEUED_STATES = frozenset({"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 LONGEST_TASKS = 4000
-"""Characters. Tasks that users have cancelled here and there make a list long, and an update is one line."""
+"""Characters. Cancelled tasks can make the list of pending tasks long, and an update is one line."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One job of ``squeue --json``. 0 stands for "not set" in numbers, "" in texts.
+    """One job of ``squeue --json``. Unset numbers are 0, unset strings "".
 
-    job_id: Slurm's own spelling, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
-    requeue: Slurm lets it be requeued.
-    array_tasks: of the one record in which several tasks of array ``12`` wait, such as ``0-3,7`` or ``1-19:3``.
-    array_most: so many tasks of its array may run at once, 0 without a bound.
-    dependency: what is still to be fulfilled.
+    job_id: as in Slurm, ``12`` or ``12_3``; number: SLURM_JOB_ID inside the job.
+    requeue: Slurm may requeue it.
+    array_tasks: the pending tasks of array ``12`` that share this record, e.g. ``0-3,7`` or ``1-19:3``.
+    array_most: how many tasks of the array may run at once, 0 without a limit.
+    dependency: the unfulfilled part.
     time_limit: seconds, 0 without one. deadline: 0 without one. max_nodes: 0 without an upper bound.
-    exclusive: whom it shares its nodes with: "node" with nobody, "user", "mcs" or "topo" with some; "" with all.
-    gpus_by_node: what was really allocated, by node.
+    exclusive: "node": shares its nodes with no job; "user", "mcs" or "topo": with some; "": with all.
+    gpus_by_node: the allocated GPUs.
     """
 
     job_id: str
@@ -83,30 +83,30 @@ class JobRecord:
 
     @property
     def array_id(self) -> str:
-        """Of the array that it is of; its own id where it is of none."""
+        """The id of the job's array; its own id if it is not an array task."""
         return self.job_id.partition("_")[0]
 
     @property
     def can_be_parted(self) -> bool:
-        """Whether all tasks of an array that wait in this record can be read, and named in one line."""
+        """Whether the pending tasks in this record can be parsed, and listed in one line."""
         return len(self.array_tasks) <= LONGEST_TASKS and bool(read_tasks(self.array_tasks))
 
     @property
     def address(self) -> str:
-        """What to call it in an update: the bare id of an array means every task, those that run as well."""
+        """The id to use in an update: the bare id of an array would mean all tasks, running ones included."""
         return f"{self.job_id}_[{self.array_tasks}]" if self.array_tasks and self.can_be_parted else self.job_id
 
 
 _WORKING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
-# not among them: RESERVED and MAINTENANCE, where Slurm decides who gets in, and whatever ends in * (not responding)
+# not RESERVED and MAINTENANCE, where Slurm decides which jobs may run, nor states ending in * (not responding)
 
 
 @dataclass(frozen=True)
 class NodeRecord:
     """One node of ``scontrol show node``, in node-table order (``index``). Memory in MiB.
 
-    other_gres: it has GPUs that are not all alike or not whole: several types, MIG instances, shards, MPS.
+    other_gres: it has several GPU types, MIG instances, shards or MPS.
     features: the active ones.
     """
 
@@ -126,7 +126,7 @@ class NodeRecord:
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start a job there. A state or flag that we do not know counts as no."""
+        """Whether Slurm would start a job there. False for unknown states and flags."""
         base, *flags = self.state.split("+")
         return base in _WORKING and _HARMLESS.issuperset(flags)
 
@@ -137,7 +137,7 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class Reservation:
-    """One of ``scontrol show reservation`` that keeps whole nodes for others."""
+    """A reservation of whole nodes."""
 
     name: str
     start: float
@@ -147,7 +147,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Update:
-    """One ``scontrol update``: the fields of one job, written in one go."""
+    """One ``scontrol update`` of one job."""
 
     job_id: str
     fields: Mapping[str, str]

@@ -1,9 +1,8 @@
-"""What the daemon writes back, as values: leases, pins and their undoing.
+"""The updates that asrptd writes: leases, pins, and the removal of pins.
 
-Two facts decide the order of writes. A pending job's ``begin_time`` in the future keeps Slurm's hands off it (the
-lease). And ``ReqNodeList`` or ``NumNodes`` written to a *running* job resizes it, even when another field of the
-same update is refused: so a job is fenced by a fresh lease, which Slurm refuses for anything but a pending job,
-before its nodes are touched.
+Two facts determine the order of writes. Slurm does not start a pending job whose ``begin_time`` is in the future (the
+lease). And writing ``ReqNodeList`` or ``NumNodes`` to a *running* job resizes it, even if Slurm rejects another field
+of the same update. Therefore asrptd first fences a job by a new lease, which Slurm rejects unless the job is pending.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ PINNED_SITE_FACTOR = 1_000_000_000
 
 @dataclass(frozen=True)
 class Original:
-    """What a pin overwrites, to be put back when the pin is undone. cpus: 0 where it was not noted.
+    """The fields that a pin overwrites, restored when it is removed. cpus: 0 if unknown.
 
-    required_nodes: those of the owner's -w.
+    required_nodes: the nodes of the owner's -w.
     """
 
     min_nodes: int
@@ -39,27 +38,27 @@ def original(job: JobRecord) -> Original:
 
 
 def lease(job_id: str, seconds: float) -> Update:
-    """Slurm may not start the job for so many seconds."""
+    """Keep Slurm from starting the job for ``seconds``."""
     return Update(job_id, {"StartTime": f"now+{max(1, round(seconds))}"})
 
 
 def hand_over(job_id: str, seconds: float = 0.0) -> Update:
-    """Slurm may start the job as it likes: now, or after so many seconds where its owner wants that."""
+    """Let Slurm schedule the job: now, or after ``seconds`` if its owner wants that."""
     return lease(job_id, seconds) if seconds > 0 else Update(job_id, {"StartTime": "now"})
 
 
 def pin(job_id: str, gpus: Mapping[str, int], multifactor: bool) -> Update:
-    """Start now, on exactly these nodes. NumNodes must equal the length of the list, or Slurm adds nodes."""
+    """Start the job now, on exactly these nodes. NumNodes must equal their number, else Slurm adds nodes."""
     fields = {"StartTime": "now", "NumNodes": f"{len(gpus)}-{len(gpus)}", "ReqNodeList": fold(gpus)}
     return Update(job_id, {**fields, **_priority(multifactor, PINNED_PRIORITY, PINNED_SITE_FACTOR)})
 
 
 def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig) -> Update:
-    """Put back what ``pin`` overwrote; the lease stays. Slurm has no word for "no upper bound": the cluster's size.
+    """Restore what ``pin`` overwrote; the lease stays. "No upper bound" of nodes becomes the cluster's size.
 
-    Fewer tasks than nodes means that Slurm itself had raised the node count for the GPUs' sake, and it will again;
-    written back as it was it would raise the tasks. The CPUs do not come back by themselves. Where tasks follow the
-    nodes they do, and a task count once written would keep the job from ever having more nodes than tasks.
+    Fewer tasks than nodes means that Slurm had raised the node count because of the GPUs, and will do so again; written
+    back, that count would raise the tasks. The CPUs must be restored. The tasks must not where they follow the nodes: a
+    task count, once written, would limit the nodes.
     """
     most = before.max_nodes or max(cluster_nodes, before.min_nodes)
     least = before.min_nodes if before.tasks >= before.min_nodes else 1
@@ -72,12 +71,12 @@ def unpin(job_id: str, before: Original, cluster_nodes: int, slurm: SlurmConfig)
 
 
 def waits_no_more(error: str) -> bool:
-    """Whether Slurm refused an update because the job has begun or ended (22.05 to 26.05)."""
+    """Whether Slurm rejected an update because the job has started or ended (22.05 to 26.05)."""
     return "no longer pending" in error or "already finished" in error
 
 
 def site_factor(job_id: str, factor: int) -> Update:
-    """Mode order: the job's place among ours, on top of what multifactor gives it."""
+    """Mode order: the job's position in the queue, added to its multifactor priority."""
     return Update(job_id, {"SiteFactor": str(factor)})
 
 

@@ -1,1 +1,1 @@
-"""What asrptd publishes to users: status.json, its schema, and what explains it."""
+"""What asrptd publishes for users: status.json, its schema, and the explanation of a job's state."""

@@ -1,4 +1,4 @@
-"""Why a job stands where it stands: one reason, the evidence, what would change it. From the published status alone."""
+"""Explains a job's state from the published status: the reason, the evidence, and what would change it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from slurm_asrpt.status.left_to_slurm import LEFT_CHANGES
 
 @dataclass(frozen=True)
 class Ahead:
-    """Who goes first. gpu_s: their predicted work, GPU-seconds, without the ``unseen``, of which nothing is known.
+    """The jobs ahead. gpu_s: their predicted work in GPU-seconds, without the ``unseen`` ones, which have none.
 
-    tasks: of the same arrays, which are not in line yet and follow before this job.
+    tasks: tasks of their arrays that are not in the queue yet and will run before this job.
     """
 
     jobs: int
@@ -27,7 +27,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Ending:
-    """A running job whose GPUs will be free. remaining_s: seconds, None if unknown."""
+    """A running job whose GPUs will become free. remaining_s: in seconds, None if unknown."""
 
     job_id: str
     gpus: int
@@ -36,10 +36,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Explanation:
-    """why: the one reason that decides; rule: by what it does; changes: what would have to change.
+    """why: the deciding reason; rule: the rule behind it; changes: what would have to change.
 
-    own_gpu_s: the job's predicted work, GPU-seconds, None for an unseen one. free: GPUs by node that are not in use.
-    ends: running jobs that will give back enough, the soonest first; empty where that would not help.
+    own_gpu_s: the job's predicted work in GPU-seconds, None for unseen groups. free: free GPUs per node. ends: the
+    running jobs whose ends will free enough GPUs, soonest first; empty if their ends would not help.
     """
 
     job_id: str
@@ -56,7 +56,7 @@ class Explanation:
 
 def explain(found: Status, job: JobStatus) -> Explanation:
     """Explain a job of this status."""
-    waits = job.rank is not None  # in line, and for nothing else than GPUs
+    waits = job.rank is not None  # in the queue: it waits for GPUs only
     return Explanation(
         job_id=job.job_id,
         state=job.state,
@@ -72,24 +72,24 @@ def explain(found: Status, job: JobStatus) -> Explanation:
 
 
 def work(job: JobStatus) -> float | None:
-    """g_i ñ_i α̃_i^min, what the order goes by, GPU-seconds; None for an unseen group."""
+    """Predicted work g_i ñ_i α̃_i^min in GPU-seconds, which the queue is ordered by; None for an unseen group."""
     iterations = job.predicted_mean or job.predicted_iterations
     return job.gpus * iterations * job.alpha_min if iterations and job.alpha_min else None
 
 
 def _changes(job: JobStatus) -> list[str]:
-    """What would have to change; of a job left to Slurm first what its owner could do."""
+    """What would have to change; for a job left to Slurm, first what its owner can do."""
     own = LEFT_CHANGES.get(str(job.facts.get("word", ""))) if job.reason == "left" else None
     try:
-        usual = change_of(job.reason, job.facts)
+        general = change_of(job.reason, job.facts)
     except (KeyError, ValueError, TypeError):  # facts of another release
-        usual = ""
-    usual = usual.replace("job=ID", f"job={job.job_id}")
-    return [text for text in (own and f"for asrptd to schedule it: {own}", usual) if text]
+        general = ""
+    general = general.replace("job=ID", f"job={job.job_id}")
+    return [text for text in (own and f"for asrptd to schedule it: {own}", general) if text]
 
 
 def add_ahead(rows: Iterable[JobStatus]) -> None:
-    """Note of each job in line what goes before it. rows: all, those in line by rank."""
+    """Set ``ahead`` of each job in the queue. rows: all jobs, those in the queue ordered by rank."""
     rows = list(rows)
     rests = {row.job_id: row for row in rows if row.reason == "array"}
     behind = {row.job_id.partition("_")[0]: row.job_id for row in rows if row.rank is not None} if rests else {}
@@ -99,7 +99,9 @@ def add_ahead(rows: Iterable[JobStatus]) -> None:
             continue
         row.ahead = {"gpus": gpus, "gpu_s": gpu_s, "unseen": unseen} | ({"tasks": tasks} if tasks else {})
         array = row.job_id.partition("_")[0]
-        if array in rests and behind[array] == row.job_id:  # those of the rest are as long, and come after it
+        if (
+            array in rests and behind[array] == row.job_id
+        ):  # the array's remaining tasks are as long, and follow this one
             tasks += int(rests[array].facts["more"])
         own = work(row)
         gpus, gpu_s, unseen = gpus + row.gpus, gpu_s + (own or 0.0), unseen + (own is None)
@@ -121,7 +123,7 @@ def _ahead(jobs: Sequence[JobStatus], job: JobStatus) -> Ahead | None:
 
 
 def _ends(found: Status, job: JobStatus) -> list[Ending]:
-    """Running jobs in the order of their predicted ends, until there would be enough GPUs; none if there are now."""
+    """Running jobs by predicted end, until enough GPUs would be free; none if enough are free now."""
     running = [j for j in found.jobs if j.state == Phase.RUNNING]
     running.sort(key=lambda j: (j.remaining_s is None, j.remaining_s or 0.0))
     chosen, have = list[Ending](), found.gpus_free

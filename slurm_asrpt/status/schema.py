@@ -1,4 +1,7 @@
-"""Writes ``docs/status.schema.json``, what asrpt-status --json prints: ``python -m slurm_asrpt.status.schema``."""
+"""Generates ``docs/status.schema.json``, the JSON Schema of asrpt-status --json.
+
+Run ``python -m slurm_asrpt.status.schema``.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
-    """A JSON Schema with the texts that stand beside the fields."""
+    """The JSON Schema, with the fields' descriptions."""
     made: dict[str, Any] = TypeAdapter(Status).json_schema()
     for kind in KINDS:
         part = made if kind is Status else made["$defs"][kind.__name__]
         texts = get_type_hints(kind, include_extras=True)
         part["description"] = kind.__doc__
-        part["required"] = list(texts)  # --json leaves nothing out
+        part["required"] = list(texts)  # --json prints all fields
         for name, field in part["properties"].items():
             field.pop("default", None)
             field.pop("title", None)

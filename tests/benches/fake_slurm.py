@@ -18,8 +18,8 @@ from ClusterShell.RangeSet import RangeSet
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.slurm.array_tasks import read_tasks
 from slurm_asrpt.slurm.client import SlurmConfig
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, JobRecord, NodeRecord, Reservation, Update
 

@@ -29,8 +29,8 @@ from slurm_asrpt.hook.keys import owned
 from slurm_asrpt.hook.table import FILE_NAME as TABLE
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.cluster import Lab, up
+from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.records import PENDING, JobRecord

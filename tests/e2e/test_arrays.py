@@ -35,7 +35,7 @@ def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_boun
     wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the others of the bounded one are told", 30)
     rows = asrpt.status()
     assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
-    assert asrpt.text_of(bounded) == "4 tasks of the array follow as those before them start"
+    assert asrpt.text_of(bounded) == "4 tasks of the array will enter the queue as earlier ones start"
     explained = json.loads(asrpt.lab.run([COMMANDS / "asrpt-status", "--explain", bounded, "--json"]).stdout)
     assert explained["tasks"] == {"waiting": 6}
     assert explained["next"]["changes"]

@@ -77,7 +77,7 @@ def test_an_interrupt_takes_the_cluster_down(tmp_path, number):
     demo.send_signal(number)  # an impatient user
     _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
-    assert "demo: interrupted; the cluster has been taken down" in err
+    assert "demo: interrupted; the cluster has been stopped" in err
     assert "Traceback" not in err
     assert left_of(demo) == []
     assert list(tmp_path.iterdir()) == []

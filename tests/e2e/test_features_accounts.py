@@ -64,7 +64,7 @@ def test_limits_of_qos_and_associations_hold_their_jobs_and_nobody_elses(lab: Cl
     single = [lab.submit("--gpus=1", script=LONG, user="asrpt2") for _ in range(2)]
     lab.wait_all([limited[0], single[0]], "RUNNING")
     for job_id, why in ((limited[1], "QOSMaxJobsPerUserLimit"), (single[1], "AssocMaxJobsLimit")):
-        wait_for(lambda j=job_id, w=why: lab.text_of(j) == f"a limit of Slurm holds it: {w}", why, 30)
+        wait_for(lambda j=job_id, w=why: lab.text_of(j) == f"a Slurm limit holds it: {w}", why, 30)
     free = lab.submit("--gpus=6", script=SHORT, user="asrpt1")
     lab.wait(free, "COMPLETED")
     lab.cancel(limited[0], single[0])

@@ -54,7 +54,7 @@ def test_gpu_types_and_overlapping_partitions(lab: Cluster):
 def test_a_licence_that_is_not_free_keeps_no_gpus_and_a_job_that_expands_another_is_left(lab: Cluster):
     first, second = (lab.submit("--gpus=1", "-L", "matlab:1", script="sleep 600") for _ in range(2))
     lab.wait(first, "RUNNING")
-    waits(lab, second, "a limit of Slurm holds it: Licenses")
+    waits(lab, second, "a Slurm limit holds it: Licenses")
     full = lab.submit("--gpus=11", script=SHORT)
     lab.wait(full, "COMPLETED")
     lab.cancel(first)
@@ -125,4 +125,4 @@ def test_nodes_are_added_and_taken_away_and_parts_of_gpus_are_left_to_slurm(lab:
     lab.lab.wait_for_nodes()
     lab.cancel(*blockers)
     lab.wait(fits, "COMPLETED", timeout=60)
-    waits(lab, too_big, "needs 12 GPUs; the nodes that may serve it have fewer")
+    waits(lab, too_big, "needs 12 GPUs; the nodes that it may use have fewer")

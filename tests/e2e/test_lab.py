@@ -15,9 +15,9 @@ import pytest
 
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import machine, processes
-from slurm_asrpt.lab.allocation import parse_job
 from slurm_asrpt.lab.cluster import load, up
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.train import parse_job
 from tests.e2e.conftest import BASE_PORT
 
 pytestmark = [
@@ -125,13 +125,13 @@ def test_a_command_that_fails_is_one_error(lab):
 def test_a_second_lab_in_the_same_place_is_refused(lab):
     with pytest.raises(InputError, match="a lab is running there"):
         up(LabSpec(directory=lab.directory, base_port=PORT + 50, hook=False))
-    with pytest.raises(MachineError, match=rf"port taken: {PORT} \(slurmctld\)"):
+    with pytest.raises(MachineError, match=rf"port in use: {PORT} \(slurmctld\)"):
         up(LabSpec(directory=lab.directory.parent / "second", base_port=PORT, hook=False))
 
 
 def test_a_slurm_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
     spec = LabSpec(folder / "bad", "1x1", PORT + 30, hook=False, slurm_conf_extra="SelectType=select/nonsense")
-    with pytest.raises(MachineError, match=r"slurmctld has ended; the end of .*nonsense"):
+    with pytest.raises(MachineError, match=r"slurmctld has exited; last lines of .*nonsense"):
         up(spec)
     assert not load(spec.directory).running
 

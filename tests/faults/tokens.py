@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord
 
 JOB = r"JobId=(\d+(?:_\d+)?)(?:\(\d+\))?"

@@ -27,7 +27,7 @@ from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.predict.model_store import ModelInfo, load_model, save_model
 from slurm_asrpt.profile.schema import LIBRARY, parse_profile
 from slurm_asrpt.progress import parse_losses
-from slurm_asrpt.slurm import glance, parse
+from slurm_asrpt.slurm import incremental, parse
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
 from slurm_asrpt.spool import parse_progress
@@ -161,21 +161,21 @@ def test_answers_that_are_seldom_asked_for(name: str) -> None:
     check()
 
 
-def glance_of(*jobs: int) -> bytes:
+def lines_of(*jobs: int) -> bytes:
     shown = {"State": "PENDING", "PriorityLong": "7", "RestartCnt": "0", "exit_code": "0"}
     rows = [{**shown, "JobId": str(job)} for job in jobs]
-    columns = [column.partition(":") for column in glance.OPTION.split(",")]
+    columns = [column.partition(":") for column in incremental.OPTION.split(",")]
     lines = ("".join(row.get(name, "N/A").ljust(int(width)) for name, _, width in columns) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 @settings(max_examples=60)
-@given(spoilt(glance_of(1, 2, 3)))
-def test_a_glance_at_the_queue(data: bytes) -> None:
+@given(spoilt(lines_of(1, 2, 3)))
+def test_incremental_reads(data: bytes) -> None:
     """Where columns cannot be read all is read in full: no job is there twice, or made up."""
-    said = [glance_of(1, 2, 3)] * 2
+    said = [lines_of(1, 2, 3)] * 2
     jobs = [JobRecord(str(number), "n", "u", 1, "gpu", "PENDING", "None", 0.0, number) for number in (1, 2, 3)]
-    queue = glance.Queue(lambda: said.pop() if said else data, lambda: jobs, lambda: 0.0, many=1)
+    queue = incremental.IncrementalQueue(lambda: said.pop() if said else data, lambda: jobs, lambda: 0.0, many=1)
     while said:
         queue.jobs()
     found = [job.number for job in queue.jobs()]

@@ -22,7 +22,7 @@ from typing import Any
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.lab.cluster import Lab, up
-from slurm_asrpt.lab.root import enter
+from slurm_asrpt.lab.other_release import enter
 from slurm_asrpt.lab.spec import LabSpec
 from slurm_asrpt.slurm.parse import json_option
 

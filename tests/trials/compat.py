@@ -22,8 +22,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from slurm_asrpt.errors import AsrptError, one_line
-from slurm_asrpt.lab import debian
-from slurm_asrpt.lab.root import TREE, VENV, command_in, environment
+from slurm_asrpt.lab import other_release
+from slurm_asrpt.lab.other_release import TREE, VENV, command_in, environment
 
 HERE = "here"
 SUITES = (HERE, "trixie", "sid")
@@ -53,7 +53,7 @@ def test(suite: str, names: Sequence[str]) -> str:
     """Run these files. Return one row of the table, or "" while reports of others are missing. Raises MachineError."""
     root = None if suite == HERE else WORK / suite
     if root:
-        debian.make(suite, root, lambda text: print(f"{suite}: {text}", flush=True))
+        other_release.make(suite, root, lambda text: print(f"{suite}: {text}", flush=True))
     WORK.mkdir(parents=True, exist_ok=True)
     for name in names:
         report = _report(suite, name)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurm_asrpt.errors import AsrptError, one_line
-from slurm_asrpt.lab import debian
-from slurm_asrpt.lab.root import TREE, command_in, environment
+from slurm_asrpt.lab import other_release
+from slurm_asrpt.lab.other_release import TREE, command_in, environment
 
 ROOT = TREE / "build" / "packages" / "root"
 COMMANDS = ("asrptd", "asrpt-status", "asrpt-report", "asrpt-admin", "asrpt-lab", "asrpt-sim", "asrpt-profile")
@@ -119,7 +119,7 @@ def _ours(path: Path) -> bool:
 
 def test(packages: Sequence[Path]) -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
-    debian.bootstrap("bookworm", ROOT)
+    other_release.bootstrap("bookworm", ROOT)
     steps: list[tuple[str, Callable[[], None]]] = [
         ("installed", lambda: install(packages)),
         ("commands", check_commands),

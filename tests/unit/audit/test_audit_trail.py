@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.audit.lives import Life, Lives, slots
+from slurm_asrpt.audit.timeline import Life, Lives, slots
 from slurm_asrpt.audit.trail import FILE_NAME, entries
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.slurm.times import slurm_time
+from slurm_asrpt.slurm.notation import read_time
 from tests.benches.daemon import Bench
 
 
@@ -112,10 +112,10 @@ NOW = datetime(2026, 11, 21, 15, 30).timestamp()
 )
 def test_times_are_slurms(text: str, meant: str | None) -> None:
     if meant is None:
-        with pytest.raises(InputError, match="write as for sacct"):
-            slurm_time(text, NOW)
+        with pytest.raises(InputError, match="use the syntax of sacct"):
+            read_time(text, NOW)
     else:
-        assert slurm_time(text, NOW) == datetime.fromisoformat(meant).timestamp()
+        assert read_time(text, NOW) == datetime.fromisoformat(meant).timestamp()
 
 
 def lives(bench: Bench) -> dict[str, Life]:

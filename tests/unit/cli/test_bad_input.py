@@ -17,12 +17,12 @@ READS_SETTINGS = {
 BAD_SETTINGS = {
     "unknown key": (b"[daemon]\nnonsense = 1\n", ["unknown setting daemon.nonsense", "man 5"]),
     "unknown section": (b"[nonsense]\n", ["unknown setting nonsense", "man 5"]),
-    "wrong type": (b"[daemon]\ninterval_s = 'often'\n", ["daemon.interval_s", "often", "mend"]),
-    "out of range": (b"[daemon]\nlease_s = 1\n", ["daemon.lease_s", "mend"]),
+    "wrong type": (b"[daemon]\ninterval_s = 'often'\n", ["daemon.interval_s", "often", "fix"]),
+    "out of range": (b"[daemon]\nlease_s = 1\n", ["daemon.lease_s", "fix"]),
     "hostile value": (b'[daemon]\nmode = "\\u001b[31m\\n"\n', ["daemon.mode", "\\x1b[31m"]),
-    "broken TOML": (b"[daemon\n", ["not valid TOML", "mend"]),
-    "no text": (b"\xff\xfe\x00", ["not valid TOML", "mend"]),
-    "a section that is none": (b"daemon = 3\n", ["daemon", "mend"]),
+    "broken TOML": (b"[daemon\n", ["invalid TOML", "fix"]),
+    "no text": (b"\xff\xfe\x00", ["invalid TOML", "fix"]),
+    "a section that is none": (b"daemon = 3\n", ["daemon", "fix"]),
 }
 
 

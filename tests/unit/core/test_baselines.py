@@ -187,7 +187,7 @@ def test_what_backfill_refuses_for_the_reservation_is_said():
 def test_a_reservation_of_unknown_time_has_a_text(in_s):
     why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
     assert why.text.startswith("would delay job 7, which has 8 GPUs reserved as soon as they are free (")
-    assert why.text.endswith("has no time limit, so no end can be told)")
+    assert why.text.endswith("has no time limit, so the time is unknown)")
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

@@ -163,7 +163,7 @@ def test_of_a_job_without_a_time_limit_no_end_is_told():
     bench.decide(10.0)
     why = bench.policy.queue(1000.0)[0][1]
     assert (why.kind, why.facts["in_s"]) == ("reserved", None)
-    assert "no end can be told" in why.text
+    assert "the time is unknown" in why.text
     bench.policy.finished("b", 1010.0)
     bench.occupy("c", 1090.0, 1010.0, n1=1)
     bench.view.give({"n1": 2})
@@ -249,7 +249,7 @@ def test_a_cancelled_job_gives_up_its_reservation():
     bench.policy.finished("1", 1.0)
     assert bench.policy.reservation is None
     assert bench.why(1.0) == [("2", "next")]
-    assert bench.policy.queue(1.0)[0][1].text.startswith("the first in line")
+    assert bench.policy.queue(1.0)[0][1].text.startswith("head of the queue")
     assert bench.decide(1.0) == {"2": {"n1": 2}}
 
 

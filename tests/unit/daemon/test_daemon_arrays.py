@@ -88,7 +88,7 @@ def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_b
     assert rest.eligible_time > bench.slurm.now
     row = next(row for row in build_status(bench.scheduler, bench.slurm.now).jobs if row.job_id == array)
     assert (row.reason, row.facts["more"]) == ("array", 9900)
-    assert row.text.startswith("9900 tasks of the array follow")
+    assert row.text.startswith("9900 tasks of the array will enter the queue")
     assert not bench.audit("lease-refused")
 
 

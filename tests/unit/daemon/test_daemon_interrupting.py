@@ -386,8 +386,8 @@ def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None
     assert (row(hlas, long).queue, row(hlas, short).queue) == (2, 1)
     assert row(hlas, long).attained_gpu_s == pytest.approx(4 * (hlas.slurm.now - hlas.slurm.records[long].start_time))
     assert (row(hlas, long).interruptions, row(hlas, short).interruptions) == (1, 0)
-    assert f"room for job {short}" in explain(found, row(hlas, long)).why
-    assert f"interrupting {long} to free 4 GPUs" in explain(found, row(hlas, short)).why
+    assert f"preempted for job {short}" in explain(found, row(hlas, long)).why
+    assert f"preempting {long} to free 4 GPUs" in explain(found, row(hlas, short)).why
     explain_command(found, row(hlas, long), as_json=False)
     said = capsys.readouterr().out
     assert "0.0233 GPU-hours so far: queue 2 (1 goes first); interrupted once" in said

@@ -357,7 +357,7 @@ def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monk
 
     def load(settings, version):
         if not fits:
-            raise SlurmError(f"pyslurm 1.2.3 does not fit Slurm {version}")
+            raise SlurmError(f"pyslurm 1.2.3 does not match Slurm {version}")
         return quicker
 
     monkeypatch.setattr(loop.pyslurm, "load", load)

@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_asrpt.errors import MachineError
-from slurm_asrpt.lab import debian, root
+from slurm_asrpt.lab import other_release
 from tests.trials.compat import counts, total, with_rows
 
 PAGE = """# Releases
@@ -35,7 +35,7 @@ def test_a_release_is_tested_in_pieces():
 
 def test_nothing_that_names_this_machine_goes_into_another_root():
     own = {"SLURM_CONF": "/etc/x", "ASRPT_CONFIG": "/y", "TMPDIR": "/z", "VIRTUAL_ENV": "/v", "PATH": "/p", "TERM": "t"}
-    inside = root.environment(own)
+    inside = other_release.environment(own)
     assert inside.keys().isdisjoint({"SLURM_CONF", "ASRPT_CONFIG", "TMPDIR", "VIRTUAL_ENV"})
     assert inside["TERM"] == "t"
     assert inside["PATH"].startswith("/opt/asrpt/bin:")
@@ -43,9 +43,9 @@ def test_nothing_that_names_this_machine_goes_into_another_root():
 
 
 def test_the_mirror_is_the_named_one_or_apts_own(monkeypatch):
-    monkeypatch.setenv(debian.MIRROR_VARIABLE, "http://mirror.example/debian")
-    assert debian.mirror() == "http://mirror.example/debian"
-    monkeypatch.delenv(debian.MIRROR_VARIABLE)
-    monkeypatch.setattr(debian, "run", lambda command, what: "\n")
+    monkeypatch.setenv(other_release.MIRROR_VARIABLE, "http://mirror.example/debian")
+    assert other_release.mirror() == "http://mirror.example/debian"
+    monkeypatch.delenv(other_release.MIRROR_VARIABLE)
+    monkeypatch.setattr(other_release, "run", lambda command, what: "\n")
     with pytest.raises(MachineError, match="ASRPT_DEBIAN_MIRROR"):
-        debian.mirror()
+        other_release.mirror()

@@ -154,9 +154,9 @@ def test_a_damaged_model_is_told_with_its_remedy(healthy: Settings) -> None:
 @pytest.mark.parametrize(
     ("runs", "state", "told"),
     [
-        (__version__, State.OK, f"runs {__version__}"),
-        ("0.0.9", State.WARNING, f"0.0.9, and {__version__} is"),
-        ("", State.WARNING, "does not say"),
+        (__version__, State.OK, f"installed release, {__version__}"),
+        ("0.0.9", State.WARNING, f"0.0.9, but {__version__} is"),
+        ("", State.WARNING, "an older release"),
     ],
 )
 def test_an_asrptd_of_another_release_is_to_be_restarted(healthy: Settings, runs, state, told) -> None:

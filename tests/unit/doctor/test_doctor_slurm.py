@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings, parse_settings
-from slurm_asrpt.doctor import Look, State, examine, look_at_slurm, systemd
+from slurm_asrpt.doctor import Snapshot, State, checks, examine, take_snapshot
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.install import luablock
 from slurm_asrpt.install.lua_plugin import PLUGIN
@@ -55,7 +55,7 @@ def job(job_id: str, lease: float = 600.0, tag: str = TAG, age: float = 60.0, **
 
 
 @pytest.fixture
-def look(settings: Settings, tmp_path: Path) -> Look:
+def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
     """A sound installation on the lab whose answers were recorded."""
     config = parse_config((RECORDED / "22.05" / "config.txt").read_text())
     (tmp_path / "plugins").mkdir()
@@ -70,42 +70,42 @@ def look(settings: Settings, tmp_path: Path) -> Look:
         script.chmod(0o755)
         config[key] = str(script)
     status_of(settings, "enforce", "1", "2")
-    return Look(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
+    return Snapshot(config, (-0.5, 0.6), [node("n1", 0, 4), node("n2", 1, 4)], [job("1"), job("2")])
 
 
-def found(settings: Settings, look: Look, check: str) -> list[tuple[State, str]]:
+def found(settings: Settings, snapshot: Snapshot, check: str) -> list[tuple[State, str]]:
     """What a check says, with its remedy."""
-    findings = [f for f in examine(settings, NOW, look) if f.check == check]
+    findings = [f for f in examine(settings, NOW, snapshot) if f.check == check]
     assert all(f.remedy for f in findings if f.state is not State.OK)
     return [(f.state, f"{f.text} -> {f.remedy}") for f in findings]
 
 
-def with_config(look: Look, **changes: str) -> Look:
-    return replace(look, config={**look.config, **changes})
+def with_config(snapshot: Snapshot, **changes: str) -> Snapshot:
+    return replace(snapshot, config={**snapshot.config, **changes})
 
 
 OURS = ("hook", "table", "model", "drift")
 
 
-def test_a_sound_installation_is_found_sound(settings: Settings, look: Look) -> None:
-    findings = [f for f in examine(settings, NOW, look) if f.check not in OURS]
+def test_a_sound_installation_is_found_sound(settings: Settings, snapshot: Snapshot) -> None:
+    findings = [f for f in examine(settings, NOW, snapshot) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
     assert len(findings) == 14
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
-def test_the_answers_of_each_release_are_read(settings: Settings, look: Look, release: str) -> None:
+def test_the_answers_of_each_release_are_read(settings: Settings, snapshot: Snapshot, release: str) -> None:
     text = (RECORDED / release / "config.txt").read_text()
-    config = parse_config(text) | {key: look.config[key] for key in ("SLURM_CONF", "PluginDir", "SlurmUser")}
+    config = parse_config(text) | {key: snapshot.config[key] for key in ("SLURM_CONF", "PluginDir", "SlurmUser")}
     for key in SCRIPTS:
-        config[f"{key}[0]" if f"{key}[0]" in config else key] = look.config[key]
-    findings = [f for f in examine(settings, NOW, replace(look, config=config)) if f.check not in OURS]
+        config[f"{key}[0]" if f"{key}[0]" in config else key] = snapshot.config[key]
+    findings = [f for f in examine(settings, NOW, replace(snapshot, config=config)) if f.check not in OURS]
     assert {f.state for f in findings} == {State.OK}, findings
     assert parse_config_time(text) > 1_700_000_000
 
 
 def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None:
-    (only,) = [f for f in examine(settings, NOW, Look(trouble="scontrol failed: away")) if f.check == "slurm"]
+    (only,) = [f for f in examine(settings, NOW, Snapshot(trouble="scontrol failed: away")) if f.check == "slurm"]
     assert (only.state, only.text) == (State.FAILURE, "scontrol failed: away")
 
 
@@ -115,8 +115,8 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SLURM_VERSION": "21.08.8"}, "slurm", State.FAILURE, "older than 22.05"),
         ({"JobSubmitPlugins": "(null)"}, "lua", State.FAILURE, "JobSubmitPlugins=lua"),
         ({"JobSubmitPlugins": "lua,throttle"}, "lua", State.WARNING, "JobSubmitPlugins=throttle,lua"),
-        ({"PluginDir": "/nowhere"}, "lua", State.WARNING, "run this on the controller"),
-        ({"SLURM_CONF": "/nowhere/slurm.conf"}, "include", State.WARNING, "on the controller"),
+        ({"PluginDir": "/nowhere"}, "lua", State.WARNING, "if this is the controller"),
+        ({"SLURM_CONF": "/nowhere/slurm.conf"}, "include", State.WARNING, "if this is the controller"),
         ({"GresTypes": "(null)"}, "slurm.conf", State.FAILURE, "GresTypes=gpu"),
         ({"SelectType": "select/linear"}, "slurm.conf", State.FAILURE, "cons_tres"),
         ({"Prolog": "(null)"}, "slurm.conf", State.WARNING, "asrpt-prolog"),
@@ -128,7 +128,7 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SchedulerParameters": "sched_interval=-1"}, "pace", State.FAILURE, "may take 30 s"),
         (
             {"SchedulerParameters": "sched_interval=-1", "SchedulerType": "sched/builtin"},
-            *("pace", State.FAILURE, "nothing starts"),
+            *("pace", State.FAILURE, "no job starts"),
         ),
         (
             {"PriorityType": "priority/multifactor", "PriorityWeightAge": "4000000000"},
@@ -141,46 +141,46 @@ def test_a_slurm_that_does_not_answer_is_one_finding(settings: Settings) -> None
         ({"SlurmUser": "nobody(65534)"}, "permissions", State.FAILURE, "chown nobody"),
     ],
 )
-def test_settings_that_fight(settings, look, changes, check, state, words) -> None:
+def test_settings_that_fight(settings, snapshot, changes, check, state, words) -> None:
     if check == "permissions" and os.getuid() == 0:
         os.chown(settings.paths.state, 4711, -1)
-    findings = found(settings, with_config(look, **changes), check)
+    findings = found(settings, with_config(snapshot, **changes), check)
     assert state in [s for s, _ in findings]
     assert any(words in text for _, text in findings)
 
 
-def test_quick_schedulers_are_no_trouble(settings: Settings, look: Look) -> None:
+def test_quick_schedulers_are_no_trouble(settings: Settings, snapshot: Snapshot) -> None:
     for parameters in ("defer,sched_min_interval=2000000", "sched_interval=-1,bf_interval=5", "(null)"):
-        assert found(settings, with_config(look, SchedulerParameters=parameters), "pace") == []
+        assert found(settings, with_config(snapshot, SchedulerParameters=parameters), "pace") == []
 
 
-def test_hlas_where_slurm_requeues_nothing(settings: Settings, look: Look) -> None:
-    forbidden = with_config(look, JobRequeue="0")
+def test_hlas_where_slurm_requeues_nothing(settings: Settings, snapshot: Snapshot) -> None:
+    forbidden = with_config(snapshot, JobRequeue="0")
     assert found(settings, forbidden, "interrupt") == []
     policy = settings.policy.model_copy(update={"name": "hlas"})
     hlas = settings.model_copy(update={"policy": policy})
     ((state, text),) = found(hlas, forbidden, "interrupt")
     assert (state, "--requeue" in text, "JobRequeue=1" in text) == (State.WARNING, True, True)
-    assert found(hlas, with_config(look, JobRequeue="1"), "interrupt") == []
+    assert found(hlas, with_config(snapshot, JobRequeue="1"), "interrupt") == []
     interrupt = settings.interrupt.model_copy(update={"partitions": ["gpu", "cpu"]})
-    ((state, text),) = found(hlas.model_copy(update={"interrupt": interrupt}), look, "interrupt")
-    assert (state, "cpu is not handed" in text) == (State.FAILURE, True)
+    ((state, text),) = found(hlas.model_copy(update={"interrupt": interrupt}), snapshot, "interrupt")
+    assert (state, "cpu is not managed" in text) == (State.FAILURE, True)
 
 
-def test_mode_order_needs_multifactor(settings: Settings, look: Look) -> None:
+def test_mode_order_needs_multifactor(settings: Settings, snapshot: Snapshot) -> None:
     daemon = settings.daemon.model_copy(update={"mode": Mode.ORDER})
-    assert found(settings.model_copy(update={"daemon": daemon}), look, "priority")[0][0] is State.FAILURE
+    assert found(settings.model_copy(update={"daemon": daemon}), snapshot, "priority")[0][0] is State.FAILURE
 
 
-def test_leases_that_are_not_renewed(settings: Settings, look: Look) -> None:
+def test_leases_that_are_not_renewed(settings: Settings, snapshot: Snapshot) -> None:
     for lease in (-5.0, 30.0, 180.0):
-        weak = replace(look, jobs=[job("1"), job("2", lease=lease)])
+        weak = replace(snapshot, jobs=[job("1"), job("2", lease=lease)])
         assert found(settings, weak, "leases")[0][0] is State.FAILURE
-    assert found(settings, replace(look, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
-    not_queued = replace(look, jobs=[job("1"), job("3", lease=-5.0)])
+    assert found(settings, replace(snapshot, jobs=[job("1"), job("2", lease=190.0)]), "leases")[0][0] is State.OK
+    not_queued = replace(snapshot, jobs=[job("1"), job("3", lease=-5.0)])
     assert found(settings, not_queued, "leases")[0][0] is State.OK
     status_of(settings, "disabled", "1", "2")
-    assert found(settings, weak, "leases")[0] == (State.OK, "none are written (mode disabled) -> ")
+    assert found(settings, weak, "leases")[0] == (State.OK, "none are used in mode disabled -> ")
     (settings.paths.run / "status.json").unlink()
     assert found(settings, weak, "leases") == []
     assert found(settings, weak, "asrptd")[0][0] is State.WARNING
@@ -190,31 +190,31 @@ def test_leases_that_are_not_renewed(settings: Settings, look: Look) -> None:
     ("ahead", "state"),
     [((-1.2, 1.1), State.OK), ((5.0, 6.0), State.WARNING), ((-300.0, -299.0), State.FAILURE)],
 )
-def test_clocks(settings: Settings, look: Look, ahead: tuple[float, float], state: State) -> None:
-    ((is_state, text),) = found(settings, replace(look, ahead_s=ahead), "clock")
+def test_clocks(settings: Settings, snapshot: Snapshot, ahead: tuple[float, float], state: State) -> None:
+    ((is_state, text),) = found(settings, replace(snapshot, ahead_s=ahead), "clock")
     assert is_state is state
     assert state is not State.FAILURE or "299 s behind" in text
 
 
-def test_what_must_be_there_first_is_said_first(settings: Settings, look: Look, tmp_path: Path) -> None:
+def test_what_must_be_there_first_is_said_first(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
     """slurmctld does not start without job_submit.lua, and drains nodes whose prolog is missing."""
-    bare = with_config(look, JobSubmitPlugins="(null)", Prolog="(null)")
+    bare = with_config(snapshot, JobSubmitPlugins="(null)", Prolog="(null)")
     assert "install" not in found(settings, bare, "lua")[0][1] + found(settings, bare, "slurm.conf")[0][1]
     (tmp_path / "job_submit.lua").unlink()
     (settings.paths.scripts / SCRIPTS["Prolog"]).unlink()
-    assert "install --apply (slurmctld does not start" in found(settings, bare, "lua")[0][1]
-    assert "install --apply, copy" in found(settings, bare, "slurm.conf")[0][1]
+    assert "install --apply (without job_submit.lua slurmctld does not start" in found(settings, bare, "lua")[0][1]
+    assert "install --apply, then copy" in found(settings, bare, "slurm.conf")[0][1]
 
 
-def test_a_job_that_bore_no_tag_before_all_was_mended_is_no_reason_to_search(settings: Settings, look: Look) -> None:
+def test_an_untagged_job_before_later_tagged_ones_needs_no_action(settings: Settings, snapshot: Snapshot) -> None:
     bare = job("7", tag="", age=20)
-    [(_, last)] = found(settings, replace(look, jobs=[job("1"), bare]), "tags")
-    [(_, mended)] = found(settings, replace(look, jobs=[job("1"), bare, job("8", age=10)]), "tags")
-    assert "7 the last" in last
-    assert ("mended" in last, "mended: 1 job submitted since" in mended) == (False, True)
+    [(_, last)] = found(settings, replace(snapshot, jobs=[job("1"), bare]), "tags")
+    [(_, fixed)] = found(settings, replace(snapshot, jobs=[job("1"), bare, job("8", age=10)]), "tags")
+    assert "the last one 7" in last
+    assert ("fixed" in last, "fixed (1 later job with a tag)" in fixed) == (False, True)
 
 
-def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Look) -> None:
+def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, snapshot: Snapshot) -> None:
     bare = job("7", tag="", age=10)
     cases = {
         State.FAILURE: [bare],
@@ -222,74 +222,77 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, look: Loo
         State.OK: [job("1"), replace(bare, submit_time=NOW - 7200), replace(bare, partition="gpu,other")],
     }
     for state, jobs in cases.items():
-        assert found(settings, replace(look, jobs=jobs), "tags")[0][0] is state
-    started = with_config(replace(look, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}")  # with the hook, after that job
+        assert found(settings, replace(snapshot, jobs=jobs), "tags")[0][0] is state
+    started = with_config(replace(snapshot, jobs=[bare]), BOOT_TIME=f"{NOW - 5:.0f}")  # with the hook, after that job
     assert found(settings, started, "tags")[0][0] is State.OK
 
 
-def test_an_include_that_is_missing_old_or_untouched(settings: Settings, look: Look, tmp_path: Path) -> None:
+def test_an_include_that_is_missing_old_or_untouched(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
     script, module = tmp_path / "job_submit.lua", settings.paths.scripts / luablock.MODULE
     os.utime(script, (1000, 1000))
-    assert "touch" in found(settings, look, "include")[0][1]
+    assert "touch" in found(settings, snapshot, "include")[0][1]
     module.write_text("return {}")
-    assert "not that of this release" in found(settings, look, "include")[0][1]
+    assert "not of this release" in found(settings, snapshot, "include")[0][1]
     module.unlink()
-    assert found(settings, look, "include")[0][0] is State.OK  # this script takes it from elsewhere
+    assert found(settings, snapshot, "include")[0][0] is State.OK  # this script takes it from elsewhere
     script.write_bytes(b"dofile('%s/x.lua') " % bytes(settings.paths.scripts) + script.read_bytes())
-    assert found(settings, look, "include")[0][0] is State.FAILURE
+    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
     script.write_text("function slurm_job_submit() end\n")
-    assert found(settings, look, "include")[0][0] is State.FAILURE
+    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
     script.write_text("-- >>> slurm-asrpt\n")
-    assert "by hand" in found(settings, look, "include")[0][1]
+    assert "by hand" in found(settings, snapshot, "include")[0][1]
 
 
 def test_a_module_that_the_site_loads_from_elsewhere_is_looked_at_there(
-    settings: Settings, look: Look, tmp_path: Path
+    settings: Settings, snapshot: Snapshot, tmp_path: Path
 ) -> None:
     script, module = tmp_path / "job_submit.lua", tmp_path / luablock.MODULE
     script.write_text(f'local asrpt = dofile("{module}").open("/var/lib/asrpt-hook")\n')
-    assert found(settings, look, "include")[0][0] is State.FAILURE
+    assert found(settings, snapshot, "include")[0][0] is State.FAILURE
     module.write_text("return {}")  # of a release before: an upgrade replaces the one in paths.scripts only
-    state, text = found(settings, look, "include")[0]
+    state, text = found(settings, snapshot, "include")[0]
     assert (state, f"cp {settings.paths.scripts / luablock.MODULE} {module}" in text) == (State.WARNING, True)
     module.write_bytes(shipped(HOOKS, luablock.MODULE))
-    assert found(settings, look, "include")[0][0] is State.OK
+    assert found(settings, snapshot, "include")[0][0] is State.OK
 
 
-def test_an_include_that_lua_cannot_load_or_that_is_redefined(settings: Settings, look: Look, tmp_path: Path) -> None:
+def test_an_include_that_lua_cannot_load_or_that_is_redefined(
+    settings: Settings, snapshot: Snapshot, tmp_path: Path
+) -> None:
     script, block = (
         tmp_path / "job_submit.lua",
         b"-- >>> slurm-asrpt\ndofile('job_submit_asrpt.lua')\n-- <<< slurm-asrpt\n",
     )
     script.write_bytes(block)
-    assert found(settings, look, "include")[0][0] is State.OK
+    assert found(settings, snapshot, "include")[0][0] is State.OK
     for more in (b"function slurm_job_submit(a, b, c) return 0 end\n", b"slurm_job_submit = function() end\n"):
         script.write_bytes(block + more)
-        assert "once more" in found(settings, look, "include")[0][1]
+        assert "redefines slurm_job_submit" in found(settings, snapshot, "include")[0][1]
         script.write_bytes(more + block + b"-- function slurm_job_submit()\nreturn slurm.SUCCESS\n")
-        assert found(settings, look, "include")[0][0] is State.OK
+        assert found(settings, snapshot, "include")[0][0] is State.OK
     (tmp_path / "plugins" / PLUGIN).write_bytes(b"\0liblua5.1.so.0\0")  # the Lua that it links
     script.write_bytes(b"function broken(\n" + block)
-    state, text = found(settings, look, "include")[0]
-    assert (state, "does not start again" in text, f"mend {script}" in text) == (State.FAILURE, True, True)
+    state, text = found(settings, snapshot, "include")[0]
+    assert (state, "fail to start after a restart" in text, f"fix {script}" in text) == (State.FAILURE, True, True)
 
 
-def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, look: Look) -> None:
+def test_prologs_that_are_missing_old_or_cannot_be_run(settings: Settings, snapshot: Snapshot) -> None:
     prolog = settings.paths.scripts / "asrpt-prolog"
     prolog.write_text("#!/bin/sh\n")
-    assert "not that of this release" in found(settings, look, "scripts")[0][1]
+    assert "not of this release" in found(settings, snapshot, "scripts")[0][1]
     prolog.chmod(0o644)
-    assert found(settings, look, "scripts")[0] == (State.FAILURE, f"{prolog} cannot be run -> chmod 755 {prolog}")
+    said = f"{prolog} is not executable -> chmod 755 {prolog}"
+    assert found(settings, snapshot, "scripts")[0] == (State.FAILURE, said)
     prolog.unlink()
-    ((state, text),) = found(settings, look, "scripts")
+    ((state, text),) = found(settings, snapshot, "scripts")
     assert state is State.WARNING
-    assert "Slurm drains nodes that have none" in text
-    assert found(settings, with_config(look, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
+    assert "Slurm drains nodes without it" in text
+    assert found(settings, with_config(snapshot, **dict.fromkeys(SCRIPTS, "(null)")), "scripts") == []
 
 
 UNITS = {
-    "good": [(State.OK, "run and start at boot")],
-    "absent": [(State.WARNING, "systemd has no asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
+    "good": [(State.OK, "are active and enabled")],
+    "absent": [(State.WARNING, "does not know asrptd.service (not-found)"), (State.WARNING, "asrpt-retrain.timer")],
     "stopped": [
         (State.FAILURE, "systemctl start asrptd.service"),
         (State.WARNING, "systemctl enable asrptd.service"),
@@ -303,71 +306,71 @@ UNITS = {
 
 @pytest.mark.parametrize(("case", "expected"), UNITS.items())
 def test_units_as_systemd_252_has_answered(
-    settings: Settings, look: Look, case: str, expected: list[tuple[State, str]]
+    settings: Settings, snapshot: Snapshot, case: str, expected: list[tuple[State, str]]
 ) -> None:
-    answer = systemd.parse_units((RECORDED / "systemd" / f"{case}.txt").read_text())
-    for looked in (replace(look, units=answer), Look(trouble="away", units=answer)):
+    answer = checks.parse_units((RECORDED / "systemd" / f"{case}.txt").read_text())
+    for looked in (replace(snapshot, units=answer), Snapshot(trouble="away", units=answer)):
         said = found(settings, looked, "units")
         assert [state for state, _ in said] == [state for state, _ in expected]
         assert all(words in text for (_, text), (_, words) in zip(said, expected, strict=True))
 
 
 def test_without_systemd_nothing_is_said_of_units(
-    settings: Settings, look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert systemd.look_at_units() == []
+    assert checks.read_units() == []
     program = tmp_path / "systemctl"
     program.write_text("#!/bin/sh\necho 'System has not been booted with systemd as init system' >&2; exit 1\n")
     program.chmod(0o755)
-    assert systemd.look_at_units() == []
-    assert found(settings, look, "units") == []
+    assert checks.read_units() == []
+    assert found(settings, snapshot, "units") == []
 
 
-def test_gpus(settings: Settings, look: Look) -> None:
-    nodes = list(look.nodes)
+def test_gpus(settings: Settings, snapshot: Snapshot) -> None:
+    nodes = list(snapshot.nodes)
     cases = {
         "no node is in partition gpu": [replace(n, partitions=frozenset({"other"})) for n in nodes],
         "no node of the managed partitions has GPUs": [replace(n, gpus=0) for n in nodes],
         "some have none": [replace(nodes[0], gpu_type="h100"), nodes[1]],
-        "plans nothing there": [replace(nodes[0], other_gres=True), nodes[1]],
+        "asrptd does not use them": [replace(nodes[0], other_gres=True), nodes[1]],
     }
     for words, changed in cases.items():
-        ((state, text),) = found(settings, replace(look, nodes=changed), "gpus")
+        ((state, text),) = found(settings, replace(snapshot, nodes=changed), "gpus")
         assert state is not State.OK
         assert words in text
 
 
-def test_what_others_can_write_is_not_trusted(settings: Settings, look: Look) -> None:
+def test_what_others_can_write_is_not_trusted(settings: Settings, snapshot: Snapshot) -> None:
     module = settings.paths.scripts / luablock.MODULE
     module.chmod(0o664)
-    assert f"chmod go-w {module}" in found(settings, look, "permissions")[0][1]
+    assert f"chmod go-w {module}" in found(settings, snapshot, "permissions")[0][1]
     module.chmod(0o644)
     settings.paths.state.chmod(0o755)
-    assert found(settings, look, "permissions")[0][0] is State.WARNING
+    assert found(settings, snapshot, "permissions")[0][0] is State.WARNING
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
-def test_what_root_runs_must_be_roots(settings: Settings, look: Look) -> None:
+def test_what_root_runs_must_be_roots(settings: Settings, snapshot: Snapshot) -> None:
     for path in (settings.paths.scripts, settings.paths.scripts / luablock.MODULE):
         os.chown(path, 1, 1)
-        slurms = with_config(look, SlurmUser="daemon(1)")
+        slurms = with_config(snapshot, SlurmUser="daemon(1)")
         ((state, text),) = found(settings, slurms, "permissions")
         assert state is State.FAILURE
-        assert text == f"{path} belongs to user 1, and root runs it on the nodes -> chown root {path}"
+        assert text == f"{path} is owned by user 1, but root runs it on the nodes -> chown root {path}"
         os.chown(path, 0, 0)
 
 
-def test_that_it_is_disabled_is_not_forgotten(settings: Settings, look: Look) -> None:
+def test_that_it_is_disabled_is_not_forgotten(settings: Settings, snapshot: Snapshot) -> None:
     switch.turn_off(settings.paths.state)
-    assert found(settings, look, "switch") == [
+    assert found(settings, snapshot, "switch") == [
         (State.WARNING, "asrptd is disabled and writes nothing to Slurm -> asrpt-admin enable")
     ]
 
 
 def test_a_slurm_conf_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     settings = parse_settings({"slurm": {"conf": str(tmp_path / "slurm.conf")}}, "test")
-    assert "slurm.conf is not there" in look_at_slurm(settings).trouble
+    assert "slurm.conf does not exist" in take_snapshot(settings).trouble
 
 
 def fake_slurm(folder: Path) -> Path:
@@ -388,12 +391,12 @@ def test_the_command(settings: Settings, tmp_path: Path) -> None:
     lines = ["[slurm]", f"bin_dir = {json.dumps(str(fake_slurm(tmp_path / 'bin')))}", "[paths]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in paths.items()]
     (tmp_path / "asrpt.toml").write_text("\n".join(lines))
-    look = look_at_slurm(parse_settings({"slurm": {"bin_dir": str(tmp_path / "bin")}}, "test"))
-    assert (len(look.nodes), len(look.jobs) > 0, look.trouble) == (4, True, "")
-    assert look.ahead_s[0] <= 0 <= look.ahead_s[1]
+    snapshot = take_snapshot(parse_settings({"slurm": {"bin_dir": str(tmp_path / "bin")}}, "test"))
+    assert (len(snapshot.nodes), len(snapshot.jobs) > 0, snapshot.trouble) == (4, True, "")
+    assert snapshot.ahead_s[0] <= 0 <= snapshot.ahead_s[1]
     done = CliRunner().invoke(app, ["doctor", "--json", "--config", str(tmp_path / "asrpt.toml")])
     assert done.exit_code == 1  # no heartbeat
-    checks = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
-    assert {"slurm": "ok", "clock": "ok", "hook": "failure"}.items() <= checks.items()
+    states = {finding["check"]: finding["state"] for finding in json.loads(done.stdout)}
+    assert {"slurm": "ok", "clock": "ok", "hook": "failure"}.items() <= states.items()
     plain = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "asrpt.toml")]).stdout
     assert "-> start asrptd" in plain

@@ -291,7 +291,7 @@ def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_p
 def test_without_asrptd_the_prediction_is_told_all_the_same(site, tmp_path, monkeypatch, capsys):
     (site.settings.paths.run / PUBLISHED).unlink()
     found = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
-    assert "is not there" in found["trouble"]
+    assert "does not exist" in found["trouble"]
     assert len(found["group"]) == 16
     publish(site)
     monkeypatch.setattr("time.time", lambda: site.slurm.now + 3600)

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.errors import MachineError
-from slurm_asrpt.lab import demo, figures
-from slurm_asrpt.lab.figures import Round, meaning, measure
+from slurm_asrpt.lab import demo
+from slurm_asrpt.lab.demo import Round, measure, summary
 from slurm_asrpt.lab.workload import DemoJob
 from slurm_asrpt.slurm.records import JobRecord
 
@@ -77,14 +77,14 @@ def test_no_job_completed():
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        (5.0, "ratio 0.50: from submission to end a job took 50% less time under asrpt-gated on average"),
-        (15.0, "50% more time under asrpt-gated"),
-        (10.0, "as long under asrpt-gated as under backfill"),
+        (5.0, "asrpt-gated: the average completion time is 50% shorter than under backfill (ratio 0.50;"),
+        (15.0, "50% longer than under backfill"),
+        (10.0, "the same as under backfill"),
     ],
 )
 def test_the_ratio_in_words(after, says):
     before = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert says in meaning(before, Round(1, after, after, after, 0.0, 0.1), "asrpt-gated")
+    assert says in summary(before, Round(1, after, after, after, 0.0, 0.1), "asrpt-gated")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -95,7 +95,7 @@ def test_the_table_is_readable_in_a_narrow_terminal(width):
         "asrpt-gated": Round(80, 12.1, 968.0, 97.0, 0.05, 0.052),
     }
     out = StringIO()
-    Console(file=out, width=width).print(figures.table(rounds))
+    Console(file=out, width=width).print(demo.table(rounds))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     words = out.getvalue()
@@ -107,7 +107,7 @@ def test_the_table_is_readable_in_a_narrow_terminal(width):
 
 def test_nothing_lost_under_backfill_is_no_division_by_zero():
     nothing = Round(1, 10.0, 10.0, 10.0, 0.0, None)
-    assert figures.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
+    assert demo.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
 
 
 def rounds_of(monkeypatch, options, lost=()):
@@ -123,7 +123,7 @@ def rounds_of(monkeypatch, options, lost=()):
         end = next(ends)
         return records(*(record(j.name, 0, 0, end, predicted=100) for j in jobs if (title[0], j.name) not in lost))
 
-    for name, stand_in in (("asrptd", asrptd), ("play", play), ("_made", lambda *_: {})):
+    for name, stand_in in (("asrptd", asrptd), ("play", play), ("_provenance", lambda *_: {})):
         monkeypatch.setattr(demo, name, stand_in)
     lab = SimpleNamespace(run=lambda command, **_: daemons.append(command[1]))
     return demo.run(lab, demo.parse_options(options), jobs), daemons
@@ -137,7 +137,7 @@ def test_three_rounds_and_their_figures(monkeypatch, capsys):
     assert found["default"]["prediction_error"] == 0
     out = capsys.readouterr().out
     assert out.count("ratio 0.") == 2
-    assert "time under wcs-workload" in out
+    assert "wcs-workload: the average completion time is" in out
 
 
 def test_the_default_policy_is_played_even_if_it_is_the_papers(monkeypatch, capsys):
@@ -158,7 +158,7 @@ def test_the_plan_fits_a_terminal(tmp_path):
     lines = demo.plan(demo.parse_options([])).splitlines()
     assert len(lines) <= 2
     assert max(map(len, lines)) <= 80
-    assert "80 jobs 3 times" in lines[0]
+    assert "80 jobs on a real Slurm" in lines[0]
     assert "About 5 min" in lines[1]
 
 
@@ -173,7 +173,7 @@ def test_the_plan_fits_a_terminal(tmp_path):
         (["--span", "0"], "--span 0"),
         (["--span", "1e9"], "--span 1e+09"),
         (["--base-port", "1"], "--base-port 1"),
-        (["--default-policy", "best"], "--default-policy best: no such policy; known: asrpt"),
+        (["--default-policy", "best"], "--default-policy best: unknown policy; valid: asrpt"),
         (["--nonsense"], "--nonsense"),
         (["--output", "/proc/nowhere/demo.json"], "/proc/nowhere/demo.json: cannot be written"),
         (["--output", "/"], "a directory"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.errors import InputError, MachineError
-from slurm_asrpt.lab import hooks, machine, processes
+from slurm_asrpt.lab import conf as hooks
+from slurm_asrpt.lab import machine, processes
 from slurm_asrpt.lab.cluster import load, tail
-from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.processes import Daemon
-from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.lab.spec import LabPaths, LabSpec
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_job_processes_are_told_by_their_environment(tmp_path):
 
 def test_a_program_that_is_missing_is_a_line_with_apt_get(monkeypatch):
     monkeypatch.setattr(machine, "SEARCH_PATH", "/nowhere")
-    with pytest.raises(MachineError, match=r"not installed: slurmctld, .*; type: apt-get install munge slurm-client"):
+    with pytest.raises(MachineError, match=r"not installed: slurmctld, .*; run: apt-get install munge slurm-client"):
         machine.check_programs(accounting=False)
     with pytest.raises(MachineError, match="apt-get install munge"):
         machine.program("munged")
@@ -115,7 +115,7 @@ def test_a_taken_port_is_named_with_its_daemon():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(MachineError, match=rf"port taken: {port} \(slurmctld\); name another with --base-port"):
+        with pytest.raises(MachineError, match=rf"port in use: {port} \(slurmctld\); choose others with --base-port"):
             machine.check_ports({"slurmctld": port})
 
 

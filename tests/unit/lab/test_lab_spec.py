@@ -8,8 +8,7 @@ import pytest
 from slurm_asrpt.config.settings import FabricSettings, parse_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab import conf, train
-from slurm_asrpt.lab.paths import LabPaths
-from slurm_asrpt.lab.spec import LabSpec, parse_nodes
+from slurm_asrpt.lab.spec import LabPaths, LabSpec, parse_nodes
 
 ROOT = Path("/tmp/lab")
 
@@ -42,10 +41,10 @@ def test_mixed_nodes_are_numbered_through():
         ("4x8:h100;rm", "cannot read"),
         ("4x8:h100 x", "cannot read"),
         ("0x8", "no node"),
-        ("2x0", "1 to 64 GPUs"),
-        ("2x65", "1 to 64 GPUs"),
+        ("2x0", "valid: 1 to 64"),
+        ("2x65", "valid: 1 to 64"),
         ("999999x1", "more than 1000 nodes"),
-        ("1x2:t4,1x2", "every part a GPU type"),
+        ("1x2:t4,1x2", "every group a GPU type"),
         ("٣x8", "cannot read"),
     ],
 )

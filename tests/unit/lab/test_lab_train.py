@@ -12,8 +12,8 @@ import pytest
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.timing.pipeline import iteration_time
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.lab import allocation, train
-from slurm_asrpt.lab.allocation import Allocation, expand, gpus_in, parse_job, parse_nodes
+from slurm_asrpt.lab import train
+from slurm_asrpt.lab.train import Allocation, expand, gpus_in, parse_job, parse_nodes
 from slurm_asrpt.profile.schema import LIBRARY, load_profile
 from slurm_asrpt.progress import Reporter
 
@@ -62,14 +62,14 @@ def test_hostlists(text, names):
 
 
 def test_without_a_host_file_ranks_are_slurms_blocks():
-    assert allocation.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
-    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
+    assert train.read_ranks(UNEVEN, {}) == (0, 0, 0, 0, 1, 2)
+    assert train.read_ranks(UNEVEN, {"SLURM_HOSTFILE": "/nowhere"}) == (0, 0, 0, 0, 1, 2)
 
 
 def test_a_host_file_gives_the_ranks(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("n2\nn1\nn1\nn3\nn1\nn1\n")
-    assert allocation.read_ranks(UNEVEN, {"SLURM_HOSTFILE": str(hosts)}) == (1, 0, 0, 2, 0, 0)
+    assert train.read_ranks(UNEVEN, {"SLURM_HOSTFILE": str(hosts)}) == (1, 0, 0, 2, 0, 0)
 
 
 @pytest.mark.parametrize("text", ["n1\n", "n9\n" * 6, "n1\n" * 6])
@@ -86,7 +86,7 @@ def test_alpha_is_the_projects_own():
 
 
 def test_a_profile_of_another_size_is_refused():
-    with pytest.raises(InputError, match="has 4 replicas, this job has 6 GPUs"):
+    with pytest.raises(InputError, match="has 4 replicas, but this job has 6 GPUs"):
         train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train._options([]))
 
 
@@ -215,4 +215,4 @@ def test_nobody_requeues_it_and_it_goes_on_by_itself(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "at").write_text("weights")
     assert train.main(["--checkpoint", str(tmp_path / "at"), "--iterations", "1"]) == 2
-    assert "no checkpoint of asrpt-lab train" in capsys.readouterr().err
+    assert "not a checkpoint of asrpt-lab train" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.errors import AsrptError, SlurmError
 from slurm_asrpt.slurm import parse
-from slurm_asrpt.slurm.array_tasks import read_tasks
+from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import Reservation
 from slurm_asrpt.spool import progress_dir, read_progress
 from slurm_asrpt.status.document import read_status

@@ -111,7 +111,7 @@ def test_one_that_hides_what_jobs_ask_for_is_not_asked_for_jobs(client, library,
 @pytest.mark.parametrize(("own", "slurm"), [("25.11.2", "24.11.5"), ("24.5.1", "24.11.5"), ("22.5.0", "26.05.5")])
 def test_one_that_does_not_fit_is_not_even_imported(monkeypatch, own, slurm):
     monkeypatch.setattr("importlib.metadata.version", lambda name: own)
-    with pytest.raises(SlurmError, match=rf"pyslurm {own} does not fit Slurm {slurm}"):
+    with pytest.raises(SlurmError, match=rf"pyslurm {own} does not match Slurm {slurm}"):
         pyslurm.load(SlurmSettings(), slurm)
     assert "pyslurm" not in sys.modules
 
@@ -121,7 +121,7 @@ def test_one_that_ends_its_process_ends_another_one(monkeypatch):
     monkeypatch.setattr(
         pyslurm, "_PROBE", "import os, sys; print('fatal: no slurm.conf', file=sys.stderr); os._exit(1)"
     )
-    with pytest.raises(SlurmError, match=r"pyslurm does not work here: fatal: no slurm.conf"):
+    with pytest.raises(SlurmError, match=r"pyslurm does not work: fatal: no slurm.conf"):
         pyslurm.load(SlurmSettings(), "24.05.3")
 
 

@@ -101,12 +101,12 @@ def test_each_kind_has_its_words(kind: str) -> None:
         ),
         ("behind", {"ahead": 1, "head": "7"}, "1 job ahead; job 7 is next"),
         ("behind", {"ahead": 2, "head": "7"}, "2 jobs ahead; job 7 is next"),
-        ("room", {"need": 2, "runs": "4, 5"}, "interrupting 4, 5 to free 2 GPUs for it"),
+        ("room", {"need": 2, "runs": "4, 5"}, "preempting 4, 5 to free 2 GPUs for it"),
         ("reserved", {"need": 1, "in_s": 1500.0}, "has 1 GPU reserved about 00:25:00 from now"),
         ("reserved", {"need": 1, "in_s": 0.0}, "has 1 GPU reserved as soon as they are free"),
         ("reserved", {"need": 2, "in_s": None}, "has 2 GPUs reserved as soon as they are free"),
         ("placement", {"left_s": 90000.0, "ratio": 2.0}, "waits up to 1-01:00:00 for a better placement"),
-        ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "shorter predicted work goes first (00:00:05 of 00:25:00"),
+        ("virtual", {"remaining_s": 5.0, "work_s": 1500.0}, "jobs with less predicted work go first (00:00:05 of 00"),
     ],
 )  # fmt: skip
 def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[str, object], text: str) -> None:

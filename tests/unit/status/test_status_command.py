@@ -180,7 +180,8 @@ def test_of_the_rest_of_an_array_the_next_and_the_last_start_are_told(
     settings: Path, last: dict[str, float], said: str
 ) -> None:
     now = time.time()
-    job = replace(expected(now, now), reason="array", text="900 tasks of the array follow", rank=None, **last)
+    text = "900 tasks of the array will enter the queue"
+    job = replace(expected(now, now), reason="array", text=text, rank=None, **last)
     write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
     assert clock_interval(now + 1800, now + 3600, now) in run(settings).stdout
     shown = run(settings, "--explain", job.job_id).stdout

@@ -18,7 +18,7 @@ from slurm_asrpt.errors import InputError, MachineError
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 0, ""),
         (OSError(28, "No space left on device", "/a\n"), 1, "asrpt-x: /a\\n: No space left on device\n"),
-        (MemoryError(), 1, "asrpt-x: there is not enough memory on this machine for that; ask for less\n"),
+        (MemoryError(), 1, "asrpt-x: not enough memory on this machine; try a smaller input\n"),
         (typer.Exit(7), 7, ""),
     ],
 )
@@ -60,6 +60,6 @@ def test_a_bug_is_a_line_and_with_asrpt_debug_a_traceback(
     first, *rest = capsys.readouterr().err.splitlines()
     assert ended.value.code == 70
     assert first.startswith(
-        "asrpt-x: a bug of ours, please report it: RuntimeError: a \\x1b[31mbug (test_status_common.py:"
+        "asrpt-x: a bug in slurm-asrpt, please report it: RuntimeError: a \\x1b[31mbug (test_status_common.py:"
     )
     assert bool(rest) == bool(debug)

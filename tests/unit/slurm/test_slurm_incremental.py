@@ -1,4 +1,4 @@
-"""Jobs by a glance: what it explains, what makes the queue be read in full, and what is never believed."""
+"""Incremental reads: which changes they explain, and which make the queue be read in full."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.errors import SlurmError
-from slurm_asrpt.slurm import glance
-from slurm_asrpt.slurm.glance import LONGEST_S, MANY, Queue, caught_up, parse_glance
+from slurm_asrpt.slurm import incremental
+from slurm_asrpt.slurm.incremental import LONGEST_S, MANY, IncrementalQueue, parse_lines, update_record
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 
-WIDTHS = [(name, int(width)) for name, _, width in (column.partition(":") for column in glance.OPTION.split(","))]
+WIDTHS = [(name, int(width)) for name, _, width in (column.partition(":") for column in incremental.OPTION.split(","))]
 TIMES = ("SubmitTime", "EligibleTime", "StartTime", "EndTime")
 
 
@@ -40,7 +40,7 @@ def line(job: JobRecord, **columns: str) -> bytes:
 class Slurm:
     """A queue, how often it was read in full, and a clock.
 
-    seconds: what reading in full takes. late: jobs that come between a glance and that.
+    seconds: duration of a full read. late: jobs submitted between the lines and the full read.
     """
 
     def __init__(self, jobs: int = MANY, seconds: float = 1.0) -> None:
@@ -49,9 +49,9 @@ class Slurm:
         self.reads, self.now, self.seconds = 0, 0.0, seconds
         self.text: bytes | None = None
         self.late: list[JobRecord] = []
-        self.queue = Queue(self.glance, self.read, lambda: self.now)
+        self.queue = IncrementalQueue(self.lines, self.read, lambda: self.now)
 
-    def glance(self) -> bytes:
+    def lines(self) -> bytes:
         return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
 
     def read(self) -> list[JobRecord]:
@@ -79,7 +79,7 @@ class Slurm:
 def slurm() -> Slurm:
     slurm = Slurm()
     slurm.look()
-    slurm.look()  # the first glance: nothing before it tells what has changed since all was read
+    slurm.look()  # the first lines cannot show what has changed since the full read
     assert slurm.reads == 2
     slurm.look()
     assert slurm.reads == 2
@@ -113,10 +113,10 @@ def test_what_has_not_changed_is_the_same_record(slurm: Slurm) -> None:
         },
     )
 )
-def test_what_passes_while_a_job_waits_needs_no_more_than_a_glance(changes: dict[str, Any]) -> None:
+def test_what_passes_while_a_job_waits_needs_no_full_read(changes: dict[str, Any]) -> None:
     before = record(1)
     after = dataclasses.replace(before, **changes)
-    assert caught_up(before, line(before), line(after)) == (after, True)
+    assert update_record(before, line(before), line(after)) == (after, True)
 
 
 def test_an_end_is_explained(slurm: Slurm) -> None:
@@ -200,7 +200,7 @@ def test_all_is_read_for_new_jobs_but_between_cycles_and_not_too_often(slurm: Sl
         assert slurm.reads == expected
 
 
-def test_a_job_that_came_after_the_glance_is_there_the_next_time(slurm: Slurm) -> None:
+def test_a_job_that_came_after_the_lines_is_there_the_next_time(slurm: Slurm) -> None:
     """What it asks for may have changed between the two, and no line would tell."""
     slurm.jobs[MANY + 1] = record(MANY + 1)
     slurm.late = [record(MANY + 2)]
@@ -212,7 +212,7 @@ def test_a_job_that_came_after_the_glance_is_there_the_next_time(slurm: Slurm) -
     assert slurm.reads == 2
 
 
-def test_one_of_many_that_no_glance_has_shown_is_not_believed_twice(slurm: Slurm) -> None:
+def test_one_of_many_that_no_line_has_shown_is_not_believed_twice(slurm: Slurm) -> None:
     """A squeue that says it otherwise: all was read, and what changed since then no line could tell."""
     slurm.text = b"squeue: what?"
     slurm.look()
@@ -242,7 +242,7 @@ def test_all_is_read_once_a_minute(slurm: Slurm, between: bool) -> None:
     [b"", b"squeue: what?\n", b"\n" * len(line(record(1))), line(record(1))[:-1] + b" ", line(record(1)) + b"x"],
     ids=["empty", "words", "newlines", "no newline", "more"],
 )
-def test_a_glance_that_is_none_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
+def test_malformed_output_costs_a_full_read(slurm: Slurm, text: bytes) -> None:
     slurm.text = text
     assert slurm.look() == slurm.jobs
     assert slurm.reads == 1
@@ -274,7 +274,7 @@ def test_slurm_that_does_not_answer_is_said(slurm: Slurm) -> None:
 )
 def test_what_is_cut_off_or_a_sentence_is_not_taken(columns: dict[str, str], field: str, kept: str) -> None:
     before = record(1, dependency="afterok:3")
-    seen, whole = caught_up(before, line(before), line(before, **columns))
+    seen, whole = update_record(before, line(before), line(before, **columns))
     assert getattr(seen, field) == kept
     assert not whole
 
@@ -282,13 +282,13 @@ def test_what_is_cut_off_or_a_sentence_is_not_taken(columns: dict[str, str], fie
 @given(st.binary(max_size=3 * len(line(record(1)))))
 def test_any_bytes_are_read_or_refused(text: bytes) -> None:
     try:
-        found = parse_glance(text)
+        found = parse_lines(text)
     except SlurmError:
         return
     assert all(number >= 0 or text for number in found)
     for job_line in found.values():
         try:
-            caught_up(record(1), line(record(1)), job_line)
+            update_record(record(1), line(record(1)), job_line)
         except SlurmError:
             continue
 
@@ -297,7 +297,7 @@ def test_any_bytes_are_read_or_refused(text: bytes) -> None:
 def test_no_value_passes_for_another_job_or_column(value: str, column: str) -> None:
     first, second = record(1), record(2)
     forged = value + line(second, State="RUNNING").decode()
-    lines = parse_glance(line(first, **{column: forged}) + line(second))
+    lines = parse_lines(line(first, **{column: forged}) + line(second))
     assert lines.keys() == {1, 2}
-    seen, _ = caught_up(first, line(first), lines[1])
+    seen, _ = update_record(first, line(first), lines[1])
     assert (seen.state, seen.priority) == (first.state, first.priority)

@@ -1,4 +1,4 @@
-"""What a glance says of jobs on a real Slurm is what squeue's JSON says of them."""
+"""Incremental reads of a real Slurm's queue give what squeue's JSON gives."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 
 from slurm_asrpt.config.settings import SlurmSettings
 from slurm_asrpt.slurm.cli import CliClient
-from slurm_asrpt.slurm.glance import Queue
+from slurm_asrpt.slurm.incremental import IncrementalQueue
 from slurm_asrpt.slurm.records import PENDING, JobRecord
 from tests.e2e.conftest import Cluster, wait_for
 
 pytestmark = pytest.mark.e2e
 
 
-class Glancing(CliClient):
-    """Takes glances however few the jobs are. reads: how often all was read."""
+class IncrementalClient(CliClient):
+    """Reads incrementally even with few jobs. reads: number of full reads."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         super().__init__(settings)
         self.reads = 0
-        self._queue = Queue(self._glance, self._all_jobs, many=0)
+        self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
 
     def jobs_anew(self) -> list[JobRecord]:
-        """All in full, and a glance of them, so that their next changes are noticed."""
-        self._queue = Queue(self._glance, self._all_jobs, many=0)
+        """Read all in full, and then their lines, so that later changes are noticed."""
+        self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
         return [*self.jobs(), *self.jobs()]
 
     def _all_jobs(self) -> list[JobRecord]:
@@ -35,9 +35,9 @@ class Glancing(CliClient):
 
 
 @pytest.fixture
-def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Glancing:
+def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClient:
     monkeypatch.setattr("slurm_asrpt.throttle.REST", 1e6)  # what it lacks is not read either
-    return Glancing(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
+    return IncrementalClient(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
 
 PASSING = attrgetter(
@@ -46,12 +46,12 @@ PASSING = attrgetter(
 
 
 def told(jobs: list[JobRecord]) -> dict[str, tuple[Any, ...]]:
-    """What a glance tells of each job; of waiting ones not when Slurm expects them to start and end."""
+    """What the lines show of each job; of pending ones not when Slurm expects them to start and end."""
     times = {job.job_id: () if job.state == PENDING else (job.start_time, job.end_time) for job in jobs}
     return {job.job_id: (*PASSING(job), *times[job.job_id]) for job in jobs}
 
 
-def test_a_glance_tells_what_json_tells(cluster: Cluster, client: Glancing) -> None:
+def test_incremental_reads_give_what_json_gives(cluster: Cluster, client: IncrementalClient) -> None:
     cluster.block_all()
     first = cluster.submit("--gpus=2", "-J", "line\nJobId=7 JobState=RUNNING")
     held, gone, later = (cluster.submit("--gpus=1", script="sleep 600") for _ in range(3))

@@ -1,11 +1,14 @@
-"""Times as Slurm's users write them: ``sacct --starttime`` and ``sbatch --begin`` take the same words."""
+"""Slurm's notations: array tasks, nodes with GPUs, times. Few imports, so that asrpt-status starts fast."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from slurm_asrpt.errors import InputError
+
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 HOURS = {"midnight": 0, "noon": 12, "fika": 15, "elevenses": 11, "teatime": 16}
@@ -18,24 +21,53 @@ _DATES = (
 )
 
 
-def slurm_time(text: str, now: float) -> float:
+def read_tasks(text: str) -> tuple[range, ...]:
+    """Array tasks such as ``0-3,7`` or ``1-19:3``; empty if any part is invalid."""
+    parts = [_TASKS.fullmatch(part) for part in text.split(",")]
+    found = [match.groups() for match in parts if match]
+    tasks = tuple(range(int(low), int(high or low) + 1, int(step or 1)) for low, high, step in found)
+    return tasks if len(tasks) == len(parts) else ()
+
+
+def fold_gpus(nodes: Mapping[str, int]) -> str:
+    """Nodes grouped by their number of GPUs: ``n1:4 n[2-3]:1``."""
+    by_gpus: dict[int, list[str]] = {}
+    for name, gpus in nodes.items():
+        by_gpus.setdefault(gpus, []).append(name)
+    return " ".join(f"{_fold(names)}:{gpus}" for gpus, names in sorted(by_gpus.items(), reverse=True))
+
+
+def _fold(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        # No group resolver: a name with an @ must not run the site's group commands.
+        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return ",".join(names)
+
+
+def read_time(text: str, now: float) -> float:
     """Seconds since the epoch of ``now-2hours``, ``today``, ``noon``, ``14:30``, ``2026-11-21T14:30``, ``11/21`` ...;
-    ``2hours`` alone is so long ago. Raises InputError.
+    ``2hours`` alone means 2 hours ago. ``sacct --starttime`` and ``sbatch --begin`` have the same syntax.
+    Raises InputError.
     """
     word = text.strip().lower()
     try:
         found = _span(word)
         if found is not None:
-            return datetime.fromtimestamp(now + found).timestamp()  # which refuses what no calendar has
+            return datetime.fromtimestamp(now + found).timestamp()  # raises for times outside of the calendar
         return _date(word, datetime.fromtimestamp(now)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
-            f"{text!r} is no time; write as for sacct: now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
+            f"{text!r} is not a time; use the syntax of sacct: now-2hours, today, 14:30, 2026-11-21 or 2026-11-21T14:30"
         ) from None
 
 
 def _span(word: str) -> float | None:
-    """Seconds from now; None for a date. Raises ValueError for a unit that is none."""
+    """Seconds from now; None for a date. Raises ValueError for an unknown unit."""
     found = _RELATIVE.fullmatch(word)
     if found is not None:
         sign = -1 if found[1] == "-" else 1
