@@ -11,8 +11,9 @@
 -- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
 -- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{attachments,group,hookconf,keys,sizes,table,words}.py and
--- slurm_asrpt/hook/tag.py.
+-- The grouping rules exist here only: asrptd's tools run this file, too (slurm_asrpt/hook/lua.py, docs/decisions/0024).
+-- They call parse_rules, describe, fold_dates, keys_of, owned, attached, lookup and parse_comment of the table that it
+-- returns. These functions depend on their arguments alone, and read no file but the one that lookup is given.
 
 local M = {}
 
@@ -59,8 +60,8 @@ end
 
 -- -------------------------------------------------------------------------- what counts of a script's words
 
--- The rules are in docs/decisions/0008, their settings in hook.conf; words.py is the twin, word for word. Patterns hold
--- no NUL (Lua 5.1 would stop there), and none can take more than linear time.
+-- The rules are in docs/decisions/0008, their settings in hook.conf. Patterns hold no NUL (Lua 5.1 would stop there),
+-- and none can take more than linear time.
 
 local IGNORED = "" -- what a name that is set aside stands for, if it is no feature
 local START = { skip = 0 } -- where a command is to come
@@ -82,7 +83,8 @@ local function any(text, start, pattern)
   return pos
 end
 
-local function fold_dates(text)
+-- The text with an @ for each date and each count of seconds since 1970.
+function M.fold_dates(text)
   if any(text, "20", "^20%d%d[-_/.]?[01]%d") then
     text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
   end
@@ -120,12 +122,29 @@ local function open_quote(value)
   return (c == 34 or c == 39) and (#value == 1 or byte(value, #value) ~= c) and c or nil
 end
 
+-- The word without its quotes, its first byte, and the quote that it leaves open.
+local function unquoted(word)
+  local c = byte(word)
+  if c ~= 34 and c ~= 39 then
+    return word, c
+  end
+  local open = open_quote(word)
+  word = sub(word, 2, open and -1 or -2)
+  return word, byte(word), open
+end
+
+-- The name of the rule that sets a number aside, for watch.
+local function rule_of(what)
+  return byte(what) == 61 and "size " .. sub(what, 2) or "feature " .. what
+end
+
 local function base_name(word)
   return find(word, "/", 1, true) and match(word, "^.*/(.*)$") or word
 end
 
--- Takes lines and arguments word by word; made once for the rules, and begun anew for each job. The loop in line runs for
--- each word and asks the cheap and the frequent questions first.
+-- Takes lines and arguments word by word; made once for the rules, and begun anew for each job. The loop in line runs
+-- for each word and asks the cheap and the frequent questions first. watch(rule, word), which slurmctld does without, is
+-- told of each word that is set aside.
 local function reader(rules)
   local keys, commands, sizes, strip = rules.keys, rules.commands, rules.sizes, rules.strip_comments
   local out, n, mark, features, launched, plain -- out: the n words that count
@@ -133,9 +152,10 @@ local function reader(rules)
   local sized -- the size that the next word says
   local waiting -- what takes the next word, if anything before it waits for one; gives false where it leaves the word
   local equal_signs, arrows -- whether the line has any
-  local core, dropped
+  local watch, core, dropped
 
-  local function start()
+  local function start(watching)
+    watch = watching
     out, n, mark, features, launched, plain = {}, 0, 0, {}, {}, {}
     launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
     waiting, sized = nil, nil
@@ -172,8 +192,9 @@ local function reader(rules)
     end
   end
 
-  local function enter(spec)
+  local function enter(spec, words)
     launcher, skip, through = spec, spec.skip, true
+    if watch then watch("launcher", words) end
   end
 
   local function drop_words(count)
@@ -186,6 +207,7 @@ local function reader(rules)
     if found and find(word, "^[0-9&]?>[>|]?$") then
       drop_words(1)
     end
+    if watch and found then watch("redirection", word) end
     return found
   end
 
@@ -199,7 +221,7 @@ local function reader(rules)
     local name = base_name(before)
     local found = commands[name .. " " .. word]
     if type(found) == "table" then
-      enter(found)
+      enter(found, before .. " " .. word)
     else
       program(before, name)
       core(word, byte(word))
@@ -215,6 +237,7 @@ local function reader(rules)
     if drop == 0 then
       waiting = first and second
     end
+    if watch then watch("value", word) end
     return true
   end
 
@@ -225,11 +248,12 @@ local function reader(rules)
       found = commands[match(name, "^(.-)[0-9.]*$")]
     end
     if type(found) == "table" then
-      enter(found)
+      enter(found, word)
     elseif found == FIRST then
       first, waiting = word, second
     elseif found == SILENT then
       silent = true
+      if watch then watch("ignored command", word) end
     else
       program(word, not found and name)
     end
@@ -249,8 +273,10 @@ local function reader(rules)
     local number = what ~= IGNORED and number_in(value)
     if what == IGNORED then
       quote = open_quote(value)
+      if watch then watch("ignored option", word) end
     elseif number then
       features[what] = number
+      if watch then watch(rule_of(what), word) end
     else
       emit(word)
     end
@@ -263,11 +289,13 @@ local function reader(rules)
     if what == IGNORED then
       local taken = c ~= 45 or find(word, "^%-[0-9.]") ~= nil
       quote = taken and open or nil
+      if watch and taken then watch("ignored option", word) end
       return taken
     end
     local number = number_in(word)
     if number then
       features[what] = number
+      if watch then watch(rule_of(what), held .. " " .. word) end
     else
       emit(held)
     end
@@ -280,6 +308,7 @@ local function reader(rules)
     local name = sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1)
     if launcher and launcher ~= START then
       local key = option_key(name)
+      if watch then watch("launcher", word) end
       if equals then
         local text = sub(word, equals + 1)
         quote = open_quote(text)
@@ -301,6 +330,7 @@ local function reader(rules)
     else
       action, waiting = what, value
       held = what ~= IGNORED and word or nil
+      if watch and not held then watch("ignored option", word) end
     end
   end
 
@@ -317,9 +347,7 @@ local function reader(rules)
   function core(word, c)
     local open
     if c == 34 or c == 39 then
-      open = open_quote(word)
-      word = sub(word, 2, open and -1 or -2)
-      c = byte(word)
+      word, c, open = unquoted(word)
     end
     if waiting and waiting(word, c, open) then
       return
@@ -335,6 +363,7 @@ local function reader(rules)
       emit(word)
     elseif skip > 0 then
       skip = skip - 1
+      if watch then watch("launcher", word) end
     else
       command(word)
     end
@@ -350,16 +379,23 @@ local function reader(rules)
       last = operator
       if quote then
         if byte(word, #word) == quote then quote = nil end
+        if watch and operator ~= "goes on" then watch("value", word) end
       elseif operator then
         if operator == "begins" then begin() end
       elseif ends and byte(word, #word) == 59 then
-        if not silent then core(sub(word, 1, -2), c) end
+        if not silent then
+          core(sub(word, 1, -2), c)
+        elseif watch then
+          watch("ignored command", (unquoted(sub(word, 1, -2))))
+        end
         begin()
       elseif c > 62 and not (launcher or waiting or silent or equal_signs and find(word, "=", 2, true)) then
         n = n + 1 -- as core would, in a hurry
         out[n] = word
       elseif not silent then
         core(word, c)
+      elseif watch then
+        watch("ignored command", (unquoted(word)))
       end
     end
     if last ~= "goes on" then finish() end
@@ -463,15 +499,20 @@ end
 
 -- ---------------------------------------------------------------------------------- group, program, features
 
-local function program_key(uid, names)
-  local seen, once = {}, {}
+-- Each name once.
+local function once(names)
+  local seen, found = {}, {}
   for i = 1, #names do
     if not seen[names[i]] then
       seen[names[i]] = true
-      once[#once + 1] = names[i]
+      found[#found + 1] = names[i]
     end
   end
-  return #once > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(once, "\n")) or ""
+  return found
+end
+
+local function program_key(uid, names)
+  return #names > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(names, "\n")) or ""
 end
 
 -- The features that the tag has room for, in the settings' order, and their text, by name.
@@ -503,19 +544,29 @@ local function sizes_text(found)
   return text
 end
 
+-- What takes the lines: the reader. Before it watch, if there is one: watch("line", line, words that count before it).
+local function taker(words, watch)
+  return watch and function(line)
+    watch("line", line, #(words.result()))
+    words.line(line)
+  end or words.line
+end
+
 -- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
-function M.describe(uid, name, script, args, dataset, rules)
+-- watch (see reader and taker) is for those who explain a group.
+function M.describe(uid, name, script, args, dataset, rules, watch)
   rules.reader = rules.reader or reader(rules)
   local words = rules.reader
-  words.start()
-  local long = #script > LONG
-  local from = head_lines(script, long and LONG_HEAD_BYTES or PART_BYTES, rules, words.line)
+  words.start(watch)
+  local long, take = #script > LONG, taker(words, watch)
+  local from = head_lines(script, long and LONG_HEAD_BYTES or PART_BYTES, rules, take)
   if from < #script then
-    tail_lines(script, from, long and LONG_TAIL_BYTES or PART_BYTES, rules, words.line, LIKELY_TAIL_BYTES)
+    tail_lines(script, from, long and LONG_TAIL_BYTES or PART_BYTES, rules, take, LIKELY_TAIL_BYTES)
   end
   words.finish()
   local out, found, programs = words.result()
-  local fold = rules.fold_dates and fold_dates or tostring
+  programs = once(programs)
+  local fold = rules.fold_dates and M.fold_dates or tostring
   local text, parts = fold(concat(out, " ")), {}
   if rules.arguments then
     for i = words.arguments(args) + 1, #out do
@@ -535,18 +586,26 @@ function M.describe(uid, name, script, args, dataset, rules)
     features = features,
     features_text = features_text,
     sizes = sizes_text(found),
+    name = name, -- what counts of it
+    programs = programs,
+    words = out,
   }
 end
 
 -- A user's key: for each uid its lower half allows one upper half, so nobody can make a key of somebody else.
-local function owned(uid, key)
+-- 40503 is odd, so no two uids below 2^32 share a product modulo it; 30011 spreads keys evenly.
+function M.owned(uid, key)
   local lower = tonumber(sub(key, 9), 16)
   return format("%08x%08x", (uid * 40503 + lower * 30011) % 4294967296, lower)
 end
 
-local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n"))
+local owned = M.owned
+local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n")) -- as if of (uid_t)-1, whom nobody can be
 
--- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/hook/keys.py.
+-- The keys of a job from narrow to wide, each with its level. exact: the group with as many GPUs and the same features.
+-- program: the user's other jobs of the same program. Whatever group ids a user's scripts are made to have (they are no
+-- secret, and their hash is not cryptographic), no run of that user teaches under a key of somebody else. Only the
+-- cluster's key, the last, is everybody's.
 function M.keys_of(job, uid, gpus)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
   local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }
@@ -653,8 +712,8 @@ local function before(a, b)
   return #a < #b
 end
 
--- The rules of [group]. Raises a string.
-local function parse_rules(text)
+-- The rules of [group], and the attachments: what follows the # in hook.conf. Raises a string.
+function M.parse_rules(text)
   local rules = { ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {}, sorted = {} }
   rules.sizes, rules.groups, rules.names = {}, {}, {}
   for line in gmatch(text, "[^\n]+") do
@@ -693,7 +752,7 @@ function M.parse_conf(text, state)
     if hash(rest) ~= rules_hash then
       error("hook.conf is damaged (check sum of the rules)", 0)
     end
-    state.rules, state.rules_hash, state.rules_line = parse_rules(rest), rules_hash, "\nrules=" .. rules_hash .. "\n"
+    state.rules, state.rules_hash, state.rules_line = M.parse_rules(rest), rules_hash, "\nrules=" .. rules_hash .. "\n"
   end
   return conf, state.rules
 end

@@ -10,8 +10,8 @@ from pathlib import Path
 from slurm_asrpt_cli.admin.common import find_user, read_file
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.hook.attachments import attached, read_attachments
-from slurm_asrpt.hook.group import Hints, describe, parse_comment
+from slurm_asrpt.hook.attachments import read_attachments
+from slurm_asrpt.hook.group import Hints, attached, describe, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
 from slurm_asrpt.predict.evidence import Subject
 from slurm_asrpt.profile.sizes import Sizes
@@ -48,6 +48,6 @@ def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submissio
     name = given.name or job_name(text, script)
     words = [os.fsencode(arg) for arg in given.args]
     job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
-    profile, _ = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
+    profile = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
     subject = Subject(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
     return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)

@@ -15,10 +15,9 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, find_user, re
 
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.hook.dissect import Dissected, differences, dissect
-from slurm_asrpt.hook.features import render_features
-from slurm_asrpt.hook.group import parse_comment
+from slurm_asrpt.hook.group import Dissected, differences, dissect, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
+from slurm_asrpt.hook.tag import render_features
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
-from slurm_asrpt.hook.group import digest
+from slurm_asrpt.hook.hook_conf import digest
 from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
 from slurm_asrpt.traces.job_names import normal_name
 from slurm_asrpt.traces.named import ALIASES

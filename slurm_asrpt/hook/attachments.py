@@ -49,20 +49,6 @@ def ordered(names: Mapping[str, str]) -> list[tuple[str, str]]:
     return sorted(names.items(), key=lambda item: (-len(item[0].replace("*", "").encode()), item[0]))
 
 
-def attached(attachments: Attachments, group: str, name: bytes) -> tuple[str, str]:
-    """(profile, what it is attached to) of a job; ("", "") for none."""
-    if group in attachments.groups:
-        return attachments.groups[group], f"group {group}"
-    found = ((profile, f"job name {pattern}") for pattern, profile in ordered(attachments.names) if fits(pattern, name))
-    return next(found, ("", ""))
-
-
-def fits(pattern: str, name: bytes) -> bool:
-    """Whether a job name is one of ``pattern``."""
-    parts = map(re.escape, _STARS.split(pattern))
-    return re.fullmatch(b".*".join(part.encode() for part in parts), name, re.DOTALL) is not None
-
-
 def attach(attachments: Attachments, kind: str, what: str, profile: str) -> Attachments:
     """With ``what`` (a group id or a pattern) attached to ``profile``; "" for none any more. Raises InputError."""
     checked = _checked_group(what) if kind == GROUP else _checked_name(what)

@@ -29,15 +29,13 @@ A file that is damaged in any way leaves every job as its user wrote it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.hook.attachments import Attachments, ordered
-from slurm_asrpt.hook.group import digest
-from slurm_asrpt.hook.wordrules import option_key
 from slurm_asrpt.profile.sizes import SIZES
 
 FILE_NAME = "hook.conf"
@@ -49,9 +47,29 @@ _FEATURE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPTION = re.compile(r"[A-Za-z0-9_.-]{1,64}(=[1-9])?")
 _COMMAND = re.compile(r"[!-~]{1,64}")
 _LAUNCHER = re.compile(r"[!-)+-.0-~]{1,64}(/[!-)+-.0-~]{1,64})?(\*[0-9])?")  # a *N at its end only
-
+_LANES = ((1, 1000003, 4294967291), (2, 786433, 4294967279))
+_STEP, _BLOCK = 6, 12
 
 NOTHING_ATTACHED = Attachments()
+
+
+def digest(data: bytes) -> str:
+    """The hash of check sums and group ids: 16 hex digits.
+
+    Two polynomials modulo primes below 2^32 over six bytes a step; Lua 5.1 computes them exactly (docs/decisions/0004).
+    """
+    whole = len(data) - len(data) % _BLOCK
+    values = [int.from_bytes(data[at : at + _STEP], "little") for at in range(0, whole, _STEP)]
+    values += data[whole:]
+    values.append(len(data))
+    return "".join(f"{_lane(values, *lane):08x}" for lane in _LANES)
+
+
+def _lane(values: Sequence[int], start: int, factor: int, prime: int) -> int:
+    state = start
+    for value in values:
+        state = (state * factor + value) % prime
+    return state
 
 
 def render_hook_conf(
@@ -65,8 +83,7 @@ def render_hook_conf(
     for name in partitions:
         if not _PARTITION.fullmatch(name):
             raise InputError(f"slurm.partitions: {name!r} is no name of a partition; use names as in slurm.conf")
-    lines = [*_rule_lines(rules), *_attachment_lines(attachments)]
-    rest = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+    rest = render_rules(rules, attachments)
     head = (
         f"asrpt-hook 2\npartitions={','.join(partitions)}\nlease_s={int(lease_s)}\nvalid_until={int(valid_until)}\n"
         f"rules={digest(rest)}\n"
@@ -75,6 +92,12 @@ def render_hook_conf(
     if len(whole) > MAX_BYTES:
         raise InputError(f"hook.conf would be {len(whole)} bytes, over {MAX_BYTES}; shorten the lists of [group]")
     return whole
+
+
+def render_rules(rules: GroupSettings, attachments: Attachments = NOTHING_ATTACHED) -> bytes:
+    """The lines behind the #. Raises InputError for a name or text that the format cannot hold."""
+    lines = [*_rule_lines(rules), *_attachment_lines(attachments)]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
 def _rule_lines(rules: GroupSettings) -> Iterator[str]:
@@ -111,7 +134,7 @@ def _attachment_lines(attachments: Attachments) -> Iterator[str]:
 
 
 def _keys(setting: str, names: list[str]) -> list[str]:
-    return [option_key(name.encode()).decode() for name in _checked(setting, _OPTION, names)]
+    return [name.lower().replace("-", "_") for name in _checked(setting, _OPTION, names)]
 
 
 def _checked(setting: str, pattern: re.Pattern[str], names: list[str]) -> list[str]:

@@ -9,7 +9,8 @@ Where a key's record stands follows from the key: a hash table with linear probi
 short read, seldom two, finds a key or that there is none; pages that were not read lately are what a look-up costs.
 The place depends on a and b too, and they on all records: nobody can choose keys that crowd.
 
-A submission has a chain of keys (``predict.keys``); the first one with an entry answers. None: unseen, 0 iterations.
+A submission has a chain of keys (``hook.group.keys_of``). The first one with an entry answers; a job without any is
+unseen and has 0 iterations.
 """
 
 from __future__ import annotations
@@ -22,21 +23,19 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_asrpt.hook.lua import call
+
 FILE_NAME = "table.txt"
 RECORD, _FORMER = 83, 67
 MAX_ITERATIONS = 10**12
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
-_WINDOW, _MOST_WINDOWS = 8, 64
-"""Records in a read, and reads for a key before the table counts as damaged."""
-
 _HEADER = re.compile(rb"asrpt-table 4 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
 _OTHER = re.compile(rb"asrpt-table ([0-9]{1,3}) ")
 _RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
@@ -188,38 +187,12 @@ def _digits(values: NDArray[np.float64]) -> Bytes:
 
 
 def lookup(path: Path, chain: Chain, features: Mapping[str, float]) -> tuple[Answer, str]:
-    """What the table answers, and what is wrong with it ("": nothing).
-
-    Same steps and same answers as the hook's, so that the tools show what slurmctld does.
-    """
-    try:
-        with path.open("rb") as file:
-            return answer(chain, features, partial(_search, file)), ""
-    except OSError as error:
-        return Answer(), f"cannot read table.txt: {error.strerror}"
-    except ValueError as error:
-        return Answer(), f"table.txt is damaged: {error}"
-
-
-def _search(file: BinaryIO, key: str) -> Entry | None:
-    layout, wanted = _layout(file), key.encode("ascii")
-    home = int(layout.homes(_letters(key).reshape(1, 16))[0])
-    for place in range(home, home + _WINDOW * _MOST_WINDOWS, _WINDOW):
-        file.seek((place + 1) * RECORD)
-        window = file.read(_WINDOW * RECORD)
-        at = window.find(wanted)
-        if at >= 0:
-            return _record(window, at)
-        if b"  " in window:  # a blank record
-            return None
-    raise ValueError("no blank")
-
-
-def _record(window: bytes, at: int) -> Entry:
-    match = _RECORD.match(window, at)
-    if not match:
-        raise ValueError("record")
-    return _entry(match)
+    """The hook's own answer from a table, and what is wrong with the table ("": nothing)."""
+    levels = [[level.encode(), key.encode("ascii")] for level, key in chain]
+    wanted = {name.encode(): value for name, value in features.items()}
+    found, trouble = call("lookup", os.fsencode(path), levels, wanted)
+    n, low, high, mean = (int(found[name] or 0) for name in (b"n", b"low", b"high", b"mean"))
+    return Answer(n, low, high, (found[b"level"] or b"").decode(), mean), os.fsdecode(trouble or b"")
 
 
 def _layout(file: BinaryIO) -> _Layout:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slurm_asrpt.history.store import History, Run, features_text
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.hook.table import Answer, Entry, answer
 from slurm_asrpt.predict.conformal import Misses, whole_ends
 from slurm_asrpt.predict.predictors import TEACHING

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.features import parse_features
 from slurm_asrpt.hook.group import Identity
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 from slurm_asrpt.hook.table import Answer
+from slurm_asrpt.hook.tag import parse_features
 from slurm_asrpt.profile.sizes import parse_sizes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.hook import table
 from slurm_asrpt.hook.attachments import GROUP, JOB_NAME, Attachments, attach, attached
-from slurm_asrpt.hook.features import render_features
-from slurm_asrpt.hook.group import Identity, describe, parse_comment
+from slurm_asrpt.hook.group import Identity, describe, keys_of, parse_comment
 from slurm_asrpt.hook.hook_conf import render_hook_conf
-from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, Entry
+from slurm_asrpt.hook.tag import render_features
 from slurm_asrpt.hook.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
 from slurm_asrpt.profile.sizes import NO_SIZES
 from tests.benches import job_scripts

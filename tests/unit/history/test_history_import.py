@@ -39,7 +39,7 @@ from slurm_asrpt.history.importing import (
 )
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import History, Origin, Run, Source
-from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of
+from slurm_asrpt.hook.group import CLUSTER_KEY, keys_of
 from slurm_asrpt.predict.predictors import lessons_of
 from slurm_asrpt.traces.sacct import COMPONENT, NEVER, STEP, UNENDED
 

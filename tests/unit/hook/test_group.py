@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.features import render_features
 from slurm_asrpt.hook.group import Hints, describe, parse_comment
+from slurm_asrpt.hook.tag import render_features
 from slurm_asrpt.hook.words import PART_BYTES
 
 RULES = GroupSettings()

@@ -18,9 +18,8 @@ from slurm_asrpt_cli.admin import app, main
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.history.store import History, Run
-from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.job_script import directives, gpus_asked
-from slurm_asrpt.hook.keys import keys_of
 
 SCRIPT = (
     b"#!/bin/bash\n#SBATCH --job-name=bert --comment='asrpt:profile=p\x1b,dataset=c4'\npython x.py\n#SBATCH -J no\n"

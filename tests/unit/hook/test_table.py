@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.keys import keys_of, owned
+from slurm_asrpt.hook.group import keys_of, owned
 from slurm_asrpt.hook.table import Answer, Entry, answer, render_table
 
 ONE = Entry.plain(1)

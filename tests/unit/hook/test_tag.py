@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.hook.features import render_features, spell
-from slurm_asrpt.hook.keys import LEVELS
-from slurm_asrpt.hook.tag import MAX_BYTES, PREFIX, Tag, parse_tag
+from slurm_asrpt.hook.group import LEVELS
+from slurm_asrpt.hook.tag import MAX_BYTES, PREFIX, Tag, parse_tag, render_features, spell
 from slurm_asrpt.profile.sizes import LARGEST, Sizes
 
 name_ends = st.text(string.ascii_letters + string.digits + "._+-", max_size=63)

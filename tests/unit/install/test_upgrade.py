@@ -14,7 +14,7 @@ from slurm_asrpt.config.settings import Settings, parse_settings
 from slurm_asrpt.doctor import State
 from slurm_asrpt.doctor.predictions import CHECKS
 from slurm_asrpt.history.store import History, HistoryError, Run
-from slurm_asrpt.hook.keys import keys_of, owned
+from slurm_asrpt.hook.group import keys_of, owned
 from slurm_asrpt.hook.table import Answer, lookup, parse_table, renewed
 from slurm_asrpt.predict.model import ModelError, active_name, load_model, save_model
 from slurm_asrpt.predict.retrain import activate, models_folder, retrain

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.history.store import History, Run, Sample, Source
-from slurm_asrpt.hook.group import digest
-from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of, owned
+from slurm_asrpt.hook.group import CLUSTER_KEY, digest, keys_of, owned
 from slurm_asrpt.predict.conformal import KEPT, Misses
 from slurm_asrpt.predict.evidence import Subject, evidence
 from slurm_asrpt.predict.predictors import fit, lessons_of, predictor_names
