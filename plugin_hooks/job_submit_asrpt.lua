@@ -861,7 +861,7 @@ function M.lookup(path, chain, features)
   local good, found = pcall(answer, file, chain, features)
   file:close()
   if good then
-    return found
+    return found, nil
   end
   return { n = 0 }, tostring(found)
 end

@@ -62,9 +62,11 @@ class LuaHook:
         n, low, high, mean, level, trouble = answer.split(" ", 5)
         return Answer(int(n), int(low), int(high), level.strip("-"), int(mean)), trouble
 
-    def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
+    def submit(
+        self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: bytes | str | int
+    ) -> dict[str, list[str]]:
         """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""
-        flat: list[str | int] = []
+        flat: list[bytes | str | int] = []
         for key, value in fields.items():
             kind = "argv" if key == "argv" else "n" if isinstance(value, int) else "s"
             flat += [key, kind, value]

@@ -1,4 +1,4 @@
-"""The hook's table from the Python side; its twin in Lua is compared in tests/property/test_group_twins.py."""
+"""The table of predictions from the side of Python; tests/property/test_hook_on_each_lua.py reads it on each Lua."""
 
 from __future__ import annotations
 
