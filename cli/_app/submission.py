@@ -1,4 +1,4 @@
-"""A job script as the hook would see it: what the commands share that are given one."""
+"""A job script as the hook would see it, for the commands that predict from a script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_asrpt.profile.sizes import Sizes
 
 @dataclass(frozen=True)
 class AsSbatch:
-    """What of a submission is not in its script; None and 0: as the script says."""
+    """The options of sbatch that are not in the script; None and 0: as the script says."""
 
     args: Sequence[str] = ()
     name: str | None = None
@@ -30,7 +30,7 @@ class AsSbatch:
 
 @dataclass(frozen=True)
 class Submission:
-    """A job script as it would be submitted. profile: that the user names, else one that is attached; "" for none."""
+    """A job script as it would be submitted. profile: named by the user, else attached by an admin; "" for none."""
 
     subject: Subject
     job_name: str

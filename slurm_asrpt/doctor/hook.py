@@ -11,9 +11,9 @@ from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.install import lua_plugin, luablock
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.site import placed
-from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
+from slurm_asrpt.install.slurm_conf import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
@@ -32,8 +32,8 @@ def plugin(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
         yield failure("lua", "slurm.conf loads no Lua", first + wanted)
         return
     later = plugins[plugins.index("lua") + 1 :]
-    if lua_plugin.plugin(look.config) is None:
-        text = f"no {lua_plugin.PLUGIN} in PluginDir of this machine"
+    if job_submit.plugin(look.config) is None:
+        text = f"no {job_submit.PLUGIN} in PluginDir of this machine"
         yield warning("lua", text, "run this on the controller; there, install Slurm's Lua plugin")
     elif later:
         remedy = f"JobSubmitPlugins={','.join([p for p in plugins if p != 'lua'] + ['lua'])}"
@@ -55,13 +55,13 @@ def include(settings: Settings, now: float, look: Look) -> Iterator[Finding]:
 
 def _include(settings: Settings, look: Look, script: Path, lua_text: bytes) -> Finding:
     """Raises InputError for lines of ours that are damaged."""
-    found = luablock.block_in(lua_text) or luablock.included_by_hand(lua_text)
+    found = job_submit.block_in(lua_text) or job_submit.included_by_hand(lua_text)
     if trouble := _trouble(lua_text, look):
         text = f"Lua cannot load it ({trouble}): slurmctld keeps the one before, and does not start again"
         return failure("include", text, f"mend {script}")
     if not found:
         return failure("include", f"{script} does not call our module", INSTALL)
-    if luablock.redefined(lua_text):
+    if job_submit.redefined(lua_text):
         text = f"{script} defines slurm_job_submit once more after our lines: does that call the one before?"
         return warning("include", text, f"if not, take our lines out, then {INSTALL} puts them at its end")
     return _module(settings, script, lua_text)
@@ -73,20 +73,20 @@ def _script(look: Look) -> Path:
 
 def _trouble(text: bytes, look: Look) -> str:
     """Why slurmctld's Lua cannot load it, as far as that can be told here."""
-    plugin = lua_plugin.plugin(look.config)
-    return lua_plugin.trouble_with(text, plugin) or "" if plugin else ""
+    plugin = job_submit.plugin(look.config)
+    return job_submit.trouble_with(text, plugin) or "" if plugin else ""
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
-    placed_by_us = settings.paths.scripts / luablock.MODULE
-    module = luablock.named_by_hand(lua_text) or placed_by_us
+    placed_by_us = settings.paths.scripts / job_submit.MODULE
+    module = job_submit.named_by_hand(lua_text) or placed_by_us
     remedy = INSTALL if module == placed_by_us else f"{INSTALL}; cp {placed_by_us} {module}; touch {script}"
     if not module.is_file():
         if bytes(module.parent) in lua_text:
             lost = f"{script} calls {module}, which is not there: slurmctld loads it no more"
             return failure("include", lost, remedy)
         return ok("include", f"{script} loads our module from a folder of its own")
-    if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
+    if module.read_bytes() != shipped(HOOKS, job_submit.MODULE):
         return warning("include", f"{module} is not that of this release", remedy)
     if module.stat().st_mtime > script.stat().st_mtime + 1:
         text = f"{module} is newer than {script}, so slurmctld may still have the one before"

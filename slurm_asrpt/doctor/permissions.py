@@ -13,8 +13,8 @@ from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.install import luablock
-from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
@@ -71,4 +71,4 @@ def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
 
 def _scripts(settings: Settings) -> list[Path]:
     folder = settings.paths.scripts
-    return [folder, *(folder / name for name in (luablock.MODULE, *SCRIPTS.values()))]
+    return [folder, *(folder / name for name in (job_submit.MODULE, *SCRIPTS.values()))]

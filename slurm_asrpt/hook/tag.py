@@ -6,7 +6,7 @@
 g: recurrence group. n: predicted training iterations, 0 for an unseen group.
 p: the profile that the user named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
-i: the 10-90% interval of n. m: what the order goes by, where that is not n. k: the program.
+i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k: the program.
 v: the first letter of the level that answered (LEVELS).
 s: with a profile, how GPUs share the model (``profile.sizes``).
 c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
@@ -34,7 +34,7 @@ LEVEL_OF = {level[0]: level for level in LEVELS}
 """The level that a letter stands for, in the tag and in the hook."""
 
 BOUND = 1e15
-"""Values from here on, of either sign, are no hyper-parameters."""
+"""Hyper-parameters are smaller than this, positive or negative."""
 
 _FIELD = {
     "g": re.compile(r"[0-9a-f]{16}"),
@@ -56,7 +56,7 @@ _FEATURE_VALUE = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,24})?(e[-+][0-9]{2,3})?")
 
 @dataclass(frozen=True)
 class Tag:
-    """low, high: the 10-90% interval, 0 and 0 where there is none. mean: expected iterations, 0 for ``iterations``."""
+    """A tag. low, high: the 10-90% interval, 0 and 0 for none. mean: expected iterations, 0 for ``iterations``."""
 
     group: str
     iterations: int = 0
@@ -74,11 +74,11 @@ class Tag:
 
     @property
     def order(self) -> int:
-        """Iterations that the job's place in the queue goes by."""
+        """Iterations that order the queue."""
         return self.mean or self.iterations
 
     def format(self) -> str:
-        """The tag's text. Without features it always fits; they go first."""
+        """The text of the tag. It always fits without the features, so these are dropped first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
         optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "m": self.mean}
@@ -90,7 +90,7 @@ class Tag:
 
 
 def parse_tag(text: str) -> Tag | None:
-    """The tag in an AdminComment, or None where it holds none of ours (absent, foreign, damaged)."""
+    """The tag in an AdminComment; None if it has no valid tag of ours."""
     if not text.startswith(PREFIX) or len(text) > MAX_BYTES:
         return None
     values: dict[str, str] = {}
@@ -140,8 +140,8 @@ def parse_features(text: str) -> dict[str, float]:
     for item in text.split(",") if text else []:
         name, _, number = item.partition(":")
         if name in features or not _FEATURE_NAME.fullmatch(name) or not _FEATURE_VALUE.fullmatch(number):
-            raise ValueError(f"{item!r} is no feature")
+            raise ValueError(f"{item!r} is not a feature")
         features[name] = float(number)
     if render_features(features) != text or any(abs(value) >= BOUND for value in features.values()):
-        raise ValueError(f"{text!r} is no list of features in order")
+        raise ValueError(f"{text!r} is not a sorted list of features")
     return features

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from slurm_asrpt import shipped
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.install import luablock
-from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.lab import conf
 from slurm_asrpt.lab.paths import LabPaths
 from slurm_asrpt.lab.spec import LabSpec
@@ -30,10 +30,10 @@ def hooks_folder(spec: LabSpec) -> Path:
     """The folder of the hook's files: named, else the checkout's, else the installed one. Raises InputError."""
     candidates = [spec.hooks_dir] if spec.hooks_dir else shipped.folders(shipped.HOOKS)
     for folder in candidates:
-        if (folder / luablock.MODULE).is_file():
+        if (folder / job_submit.MODULE).is_file():
             return folder
     raise InputError(
-        f"{candidates[0] / luablock.MODULE}: not found; name its folder with --hooks-dir, or give --no-hook"
+        f"{candidates[0] / job_submit.MODULE}: not found; name its folder with --hooks-dir, or give --no-hook"
     )
 
 
@@ -42,7 +42,7 @@ def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
     if not spec.hook:
         return {}
     folder = hooks_folder(spec)
-    shutil.copyfile(folder / luablock.MODULE, paths.etc / luablock.MODULE)
+    shutil.copyfile(folder / job_submit.MODULE, paths.etc / job_submit.MODULE)
     (paths.etc / "job_submit.lua").write_text(conf.lua_conf(paths), encoding="utf-8")
     return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
 

@@ -82,7 +82,7 @@ def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> N
         ("version = 2", "this release reads version 1"),
         ('version = 1\n[groups]\n"x" = "y"', "did you mean group"),
         ('version = 1\n[group]\n"x" = "y"', "not 16 hexadecimal digits"),
-        ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is no name of a profile"),
+        ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is not a valid profile name"),
         ('version = 1\n[job-name]\n"x\\u001b[2J" = "p"', "job name"),
         ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 printable characters"),
         ("version = 1\n[job-name]\nx = 1", "must be a text"),
