@@ -280,7 +280,7 @@ def test_group_for_people(config: Path, scripts: list[Path]) -> None:
 
 def test_group_diff(config: Path, scripts: list[Path]) -> None:
     monday, tuesday, other = scripts
-    assert "one group" in admin("group", "--config", config, "--diff", monday, tuesday).stdout
+    assert "same group" in admin("group", "--config", config, "--diff", monday, tuesday).stdout
     done = admin("group", "--config", config, "--diff", monday, other)
     assert "\n- t.py --model a\n+ t.py --model b" in done.stdout
     assert "\x1b" not in done.stdout

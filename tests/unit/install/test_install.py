@@ -385,7 +385,7 @@ def test_an_image_is_made_without_asking_slurm(tmp_path: Path, monkeypatch: pyte
     found = json.loads(run("--check", "--json", "--root", str(tmp_path)))
     assert {step["state"] for step in found["steps"]} == {"present"}
     assert found["slurm_conf"] == []
-    assert "take the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
+    assert "remove the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
     assert set(files(tmp_path)) == {"etc/slurm/asrpt.toml", "etc/slurm/job_submit.lua"}
 
 

@@ -97,7 +97,7 @@ def test_a_table_of_before_keeps_every_figure() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"asrpt-table 4 1 2 686595 943992", b"asrpt-table 3 1 2 686595 943992\n"])
 def test_only_tables_of_before_are_renewed(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no table of format 3"):
+    with pytest.raises(ValueError, match="not a table of format 3"):
         renewed(data)
 
 
