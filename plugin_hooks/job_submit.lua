@@ -1,7 +1,7 @@
 -- >>> slurm-asrpt: put here by asrpt-admin install --apply, taken out by asrpt-admin install --remove
--- Functions of the site's own, if there are any above, come first: partition and limits stand then, and what they refuse
--- stays refused. A missing or broken module costs a log line here; without pcall slurmctld would not start. After an
--- update of the module, touch this file: slurmctld watches only this one.
+-- The site's own functions above, if any, run first: they set partition and limits, and a job that they reject stays
+-- rejected. A missing or broken module only logs a line; without pcall, slurmctld would not start. After an update of
+-- the module, touch this file: slurmctld watches no other.
 do
   local SCRIPTS, HOOK = "/etc/slurm/asrpt", "/var/lib/asrpt-hook"
   local ok, asrpt = pcall(function() return dofile(SCRIPTS .. "/job_submit_asrpt.lua").open(HOOK) end)

@@ -1,18 +1,19 @@
--- slurm-asrpt's part of job_submit.lua: tags GPU jobs of managed partitions and leases them to asrptd.
+-- slurm-asrpt's part of job_submit.lua: it tags GPU jobs of managed partitions and leases them to asrptd.
 --
 --   dofile("/etc/slurm/asrpt/job_submit_asrpt.lua").open("/var/lib/asrpt-hook")
 --
--- gives a table with job_submit and job_modify. They never raise and always return slurm.SUCCESS: whatever
--- fails here costs one log line, and the job goes on as its user wrote it.
+-- returns a table with job_submit and job_modify. They never raise an error and always return slurm.SUCCESS: if
+-- something fails here, they log one line and the job stays as its user wrote it.
 --
--- slurmctld calls this while it holds its locks. So: string work, one small file (hook.conf) and a few seeks
--- in another (table.txt); no process, no socket, no SQL.
+-- slurmctld calls them while it holds its locks. So they only process strings, read one small file (hook.conf) and
+-- seek a few times in another (table.txt): no process, no socket, no SQL.
 --
--- Runs on Lua 5.1 (Debian's slurmctld links it), 5.3 and 5.4. 5.1 has doubles only, hence the arithmetic below
--- 2^53; "%.0f" prints a whole number on all three, where "%d" minds integers and floats.
+-- Runs on Lua 5.1 (which Debian's slurmctld links), 5.3 and 5.4. Lua 5.1 has doubles only, so all arithmetic stays
+-- below 2^53. "%.0f" prints a whole number on all three; "%d" distinguishes integers and floats.
 --
--- The Python twins of this file are slurm_asrpt/predict/{attachments,group,hookconf,keys,sizes,table,words}.py and
--- slurm_asrpt/hook/tag.py.
+-- The grouping rules exist here only: asrptd's tools run this file, too (slurm_asrpt/hook/lua.py, docs/decisions/0024).
+-- They call parse_rules, describe, fold_dates, keys_of, owned, attached, lookup and parse_comment of the table that it
+-- returns. These functions depend on their arguments alone, and read no file but the one that lookup is given.
 
 local M = {}
 
@@ -23,17 +24,17 @@ local format, lower, reverse, concat = string.format, string.lower, string.rever
 local MAX_CONF_BYTES, LIKELY_CONF_BYTES = 65536, 512 -- of hook.conf, and of its first part
 local MAX_LEASE_S = 30 * 86400
 local MAX_TAG_BYTES = 255
-local PART_BYTES = 2048 -- what counts of a script at either end
-local LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512 -- and of one over LONG
-local PART_LINES = 500 -- how far it is looked for
+local PART_BYTES = 2048 -- of a script that count, at either end
+local LONG, LONG_HEAD_BYTES, LONG_TAIL_BYTES = 16384, 256, 512 -- and of a script over LONG
+local PART_LINES = 500 -- that are searched for them, at either end
 local HEAD_BYTES, TAIL_BYTES, LIKELY_TAIL_BYTES = 32768, 8192, 2048
-local LINE_COST = 16 -- what a line takes of PART_BYTES beside its own bytes
+local LINE_COST = 16 -- bytes of PART_BYTES that each line uses beside its own
 local ARGUMENT_BYTES, MAX_FEATURE_BYTES = 4096, 100
 
 -- ---------------------------------------------------------------------------------------------------- hash
 
 -- Two polynomials modulo primes just below 2^32 over six bytes at a time: h * M < 2^52 and the six bytes < 2^48,
--- so that every sum stays exact in a double. Both together tell any two six-byte blocks apart (P1 * P2 > 2^48).
+-- so every sum is exact in a double. The two together distinguish any two six-byte blocks (P1 * P2 > 2^48).
 local function hash(text)
   local size = #text
   local whole = size - size % 12
@@ -57,15 +58,15 @@ local function hash(text)
   return format("%08x%08x", a, b)
 end
 
--- -------------------------------------------------------------------------- what counts of a script's words
+-- --------------------------------------------------------------------------- which words of a script count
 
--- The rules are in docs/decisions/0008, their settings in hook.conf; words.py is the twin, word for word. Patterns hold
--- no NUL (Lua 5.1 would stop there), and none can take more than linear time.
+-- The rules are in docs/decisions/0008, their settings in hook.conf. Patterns hold no NUL (Lua 5.1 would stop there),
+-- and none can take more than linear time.
 
-local IGNORED = "" -- what a name that is set aside stands for, if it is no feature
-local START = { skip = 0 } -- where a command is to come
+local IGNORED = "" -- the meaning of a name that does not count and is not a feature
+local START = { skip = 0 } -- a command must follow
 local SETUP, SILENT, FIRST = "setup", "ignored", "first"
-local SIZES = { { "=procs", "g" }, { "=nodes", "n" }, { "=tp", "t" }, { "=pp", "p" } } -- = : no feature is called so
+local SIZES = { { "=procs", "g" }, { "=nodes", "n" }, { "=tp", "t" }, { "=pp", "p" } } -- no feature name has a =
 
 local OPERATORS = {}
 for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do", "%S+") do
@@ -73,7 +74,7 @@ for word in gmatch("; ;; && || | |& & ( ) { } ! if then elif else while until do
 end
 OPERATORS["\\"] = "goes on"
 
--- Whether a pattern matches anywhere that start, a plain text, is: far quicker than to try it at each byte.
+-- Whether a pattern matches at any place of start, a plain text: much faster than trying the pattern at each byte.
 local function any(text, start, pattern)
   local pos = find(text, start, 1, true)
   while pos and not find(text, pattern, pos) do
@@ -82,7 +83,8 @@ local function any(text, start, pattern)
   return pos
 end
 
-local function fold_dates(text)
+-- The text with an @ for each date and each count of seconds since 1970.
+function M.fold_dates(text)
   if any(text, "20", "^20%d%d[-_/.]?[01]%d") then
     text = gsub(text, "20%d%d[-_/.]?[01]%d[-_/.]?[0-3]%d", "@")
   end
@@ -99,7 +101,7 @@ local function option_key(text)
   return find(text, "[-A-Z]") and gsub(lower(text), "-", "_") or text
 end
 
--- The number that a word is, quoted or not, to ten digits; + 0.0 makes it a double everywhere, and no minus zero.
+-- The number in a word, quoted or not, to ten digits. + 0.0 makes it a double on each Lua, and avoids minus zero.
 local function number_in(word)
   local text = match(word, "^[\"']?(.*)$")
   text = match(text, "^(.*)[\"']$") or text
@@ -114,28 +116,46 @@ local function number_in(word)
   return value < 1e15 and value > -1e15 and value or nil
 end
 
--- The quote that a value opens and does not close.
+-- The quote that a value opens and does not close, if any.
 local function open_quote(value)
   local c = byte(value)
   return (c == 34 or c == 39) and (#value == 1 or byte(value, #value) ~= c) and c or nil
+end
+
+-- The word without its quotes, its first byte, and the quote that it leaves open.
+local function unquoted(word)
+  local c = byte(word)
+  if c ~= 34 and c ~= 39 then
+    return word, c
+  end
+  local open = open_quote(word)
+  word = sub(word, 2, open and -1 or -2)
+  return word, byte(word), open
+end
+
+-- The name of the rule that sets a number aside, for watch.
+local function rule_of(what)
+  return byte(what) == 61 and "size " .. sub(what, 2) or "feature " .. what
 end
 
 local function base_name(word)
   return find(word, "/", 1, true) and match(word, "^.*/(.*)$") or word
 end
 
--- Takes lines and arguments word by word; made once for the rules, and begun anew for each job. The loop in line runs for
--- each word and asks the cheap and the frequent questions first.
+-- Reads lines and arguments word by word. Made once for the rules; start begins a new job. The loop in line runs for
+-- each word, so it asks the cheap and the frequent questions first. The tools pass a function watch(rule, word), which
+-- is called for each word that does not count; slurmctld passes none.
 local function reader(rules)
   local keys, commands, sizes, strip = rules.keys, rules.commands, rules.sizes, rules.strip_comments
   local out, n, mark, features, launched, plain -- out: the n words that count
   local launcher, skip, drop, quote, held, first, action, silent, through
-  local sized -- the size that the next word says
-  local waiting -- what takes the next word, if anything before it waits for one; gives false where it leaves the word
+  local sized -- the size that the next word gives
+  local waiting -- takes the next word, if an earlier word needs one; returns false if it does not take the word
   local equal_signs, arrows -- whether the line has any
-  local core, dropped
+  local watch, core, dropped
 
-  local function start()
+  local function start(watching)
+    watch = watching
     out, n, mark, features, launched, plain = {}, 0, 0, {}, {}, {}
     launcher, skip, drop, quote, held, first, action, silent, through = START, 0, 0, nil, nil, nil, nil, false, false
     waiting, sized = nil, nil
@@ -172,8 +192,9 @@ local function reader(rules)
     end
   end
 
-  local function enter(spec)
+  local function enter(spec, words)
     launcher, skip, through = spec, spec.skip, true
+    if watch then watch("launcher", words) end
   end
 
   local function drop_words(count)
@@ -186,6 +207,7 @@ local function reader(rules)
     if found and find(word, "^[0-9&]?>[>|]?$") then
       drop_words(1)
     end
+    if watch and found then watch("redirection", word) end
     return found
   end
 
@@ -199,7 +221,7 @@ local function reader(rules)
     local name = base_name(before)
     local found = commands[name .. " " .. word]
     if type(found) == "table" then
-      enter(found)
+      enter(found, before .. " " .. word)
     else
       program(before, name)
       core(word, byte(word))
@@ -215,6 +237,7 @@ local function reader(rules)
     if drop == 0 then
       waiting = first and second
     end
+    if watch then watch("value", word) end
     return true
   end
 
@@ -225,17 +248,18 @@ local function reader(rules)
       found = commands[match(name, "^(.-)[0-9.]*$")]
     end
     if type(found) == "table" then
-      enter(found)
+      enter(found, word)
     elseif found == FIRST then
       first, waiting = word, second
     elseif found == SILENT then
       silent = true
+      if watch then watch("ignored command", word) end
     else
       program(word, not found and name)
     end
   end
 
-  -- what a name, or its last part after a dot, stands for
+  -- the meaning of a name, or of its last part after a dot
   local function action_of(name)
     local what = keys[name]
     if not what and find(name, "[-.A-Z]") then
@@ -249,25 +273,29 @@ local function reader(rules)
     local number = what ~= IGNORED and number_in(value)
     if what == IGNORED then
       quote = open_quote(value)
+      if watch then watch("ignored option", word) end
     elseif number then
       features[what] = number
+      if watch then watch(rule_of(what), word) end
     else
       emit(word)
     end
   end
 
-  -- whether the word is what the option before it waits for
+  -- whether the word is the value of the option before it
   local function value(word, c, open)
     local what = action
     action, waiting = nil, nil
     if what == IGNORED then
       local taken = c ~= 45 or find(word, "^%-[0-9.]") ~= nil
       quote = taken and open or nil
+      if watch and taken then watch("ignored option", word) end
       return taken
     end
     local number = number_in(word)
     if number then
       features[what] = number
+      if watch then watch(rule_of(what), held .. " " .. word) end
     else
       emit(held)
     end
@@ -280,6 +308,7 @@ local function reader(rules)
     local name = sub(word, byte(word, 2) == 45 and 3 or 2, (equals or 0) - 1)
     if launcher and launcher ~= START then
       local key = option_key(name)
+      if watch then watch("launcher", word) end
       if equals then
         local text = sub(word, equals + 1)
         quote = open_quote(text)
@@ -301,6 +330,7 @@ local function reader(rules)
     else
       action, waiting = what, value
       held = what ~= IGNORED and word or nil
+      if watch and not held then watch("ignored option", word) end
     end
   end
 
@@ -317,9 +347,7 @@ local function reader(rules)
   function core(word, c)
     local open
     if c == 34 or c == 39 then
-      open = open_quote(word)
-      word = sub(word, 2, open and -1 or -2)
-      c = byte(word)
+      word, c, open = unquoted(word)
     end
     if waiting and waiting(word, c, open) then
       return
@@ -335,6 +363,7 @@ local function reader(rules)
       emit(word)
     elseif skip > 0 then
       skip = skip - 1
+      if watch then watch("launcher", word) end
     else
       command(word)
     end
@@ -350,16 +379,23 @@ local function reader(rules)
       last = operator
       if quote then
         if byte(word, #word) == quote then quote = nil end
+        if watch and operator ~= "goes on" then watch("value", word) end
       elseif operator then
         if operator == "begins" then begin() end
       elseif ends and byte(word, #word) == 59 then
-        if not silent then core(sub(word, 1, -2), c) end
+        if not silent then
+          core(sub(word, 1, -2), c)
+        elseif watch then
+          watch("ignored command", (unquoted(sub(word, 1, -2))))
+        end
         begin()
       elseif c > 62 and not (launcher or waiting or silent or equal_signs and find(word, "=", 2, true)) then
         n = n + 1 -- as core would, in a hurry
         out[n] = word
       elseif not silent then
         core(word, c)
+      elseif watch then
+        watch("ignored command", (unquoted(word)))
       end
     end
     if last ~= "goes on" then finish() end
@@ -406,7 +442,7 @@ local function past_blanks(text, pos)
   return (last or #text) + 1 -- nil beyond the end, from Lua 5.2 on
 end
 
--- Gives the lines that count from the front to take; returns how many bytes it has passed.
+-- Calls take with the lines that count, from the front; returns how many bytes it has read.
 local function head_lines(text, left, rules, take)
   local pos, size, walked, strip = 1, math.min(#text, HEAD_BYTES), 0, rules.strip_comments
   local plain = #rules.ignore_lines == 0
@@ -417,7 +453,7 @@ local function head_lines(text, left, rules, take)
     end
     local stop = math.min(find(text, "\n", pos, true) or size + 1, size + 1)
     walked = walked + 1
-    -- most comments are told here, without a copy
+    -- most comments end here, without a copy
     if not (strip and byte(text, pos) == 35) then
       local line = sub(text, pos, stop - 1)
       if plain or counts(line, rules) then
@@ -432,7 +468,7 @@ local function head_lines(text, left, rules, take)
   return math.min(pos - 1, size)
 end
 
--- Gives the lines that count from the back to take, in their order, no further than from.
+-- Calls take with the lines that count, from the back but in their order, and none before from.
 local function tail_lines(script, from, part, rules, take, reach)
   local start, left = math.max(from, #script - reach), part
   local text = sub(script, start + 1)
@@ -442,7 +478,7 @@ local function tail_lines(script, from, part, rules, take, reach)
     pos = past_blanks(back, pos)
     local stop = find(back, "\n", pos, true)
     if pos > size or not stop and start > from then
-      break -- nothing more, or only what is left of a line that begins before
+      break -- nothing left, or only the rest of a line that begins before
     end
     local line = match(sub(text, size - (stop or size + 1) + 2, size - pos + 1), "^%s*(.*)$")
     walked = walked + 1
@@ -454,7 +490,7 @@ local function tail_lines(script, from, part, rules, take, reach)
     pos = (stop or size) + 1
   end
   if left > 0 and walked < PART_LINES and start > from and reach < TAIL_BYTES then
-    return tail_lines(script, from, part, rules, take, TAIL_BYTES) -- seldom; to turn all of it round costs too much
+    return tail_lines(script, from, part, rules, take, TAIL_BYTES) -- rarely; reversing all of it costs too much
   end
   for i = #lines, 1, -1 do
     take(lines[i])
@@ -463,18 +499,23 @@ end
 
 -- ---------------------------------------------------------------------------------- group, program, features
 
-local function program_key(uid, names)
-  local seen, once = {}, {}
+-- Each name once.
+local function once(names)
+  local seen, found = {}, {}
   for i = 1, #names do
     if not seen[names[i]] then
       seen[names[i]] = true
-      once[#once + 1] = names[i]
+      found[#found + 1] = names[i]
     end
   end
-  return #once > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(once, "\n")) or ""
+  return found
 end
 
--- The features that the tag has room for, in the settings' order, and their text, by name.
+local function program_key(uid, names)
+  return #names > 0 and hash(format("asrpt-program 1\n%.0f\n", uid) .. concat(names, "\n")) or ""
+end
+
+-- The features that fit into the tag, in the order of the settings, and their text, sorted by name.
 local function fitting(features, rules)
   local kept, texts, size = {}, {}, -1
   for _, name in ipairs(rules.order) do
@@ -491,7 +532,7 @@ local function fitting(features, rules)
   return kept, concat(texts, ",")
 end
 
--- How GPUs share the model, as far as the script says.
+-- How GPUs share the model, as far as the script tells.
 local function sizes_text(found)
   local text = ""
   for i = 1, #SIZES do
@@ -503,19 +544,29 @@ local function sizes_text(found)
   return text
 end
 
--- What a job is made into. Every field but the last goes in with its length, so that no two jobs read the same.
-function M.describe(uid, name, script, args, dataset, rules)
+-- What takes the lines: the reader. Before it watch, if there is one: watch("line", line, words that count before it).
+local function taker(words, watch)
+  return watch and function(line)
+    watch("line", line, #(words.result()))
+    words.line(line)
+  end or words.line
+end
+
+-- Group, program, features and sizes of a job. Each field but the last is hashed with its length, so that no two jobs
+-- hash the same text. watch (see reader and taker) serves the tools that explain a group.
+function M.describe(uid, name, script, args, dataset, rules, watch)
   rules.reader = rules.reader or reader(rules)
   local words = rules.reader
-  words.start()
-  local long = #script > LONG
-  local from = head_lines(script, long and LONG_HEAD_BYTES or PART_BYTES, rules, words.line)
+  words.start(watch)
+  local long, take = #script > LONG, taker(words, watch)
+  local from = head_lines(script, long and LONG_HEAD_BYTES or PART_BYTES, rules, take)
   if from < #script then
-    tail_lines(script, from, long and LONG_TAIL_BYTES or PART_BYTES, rules, words.line, LIKELY_TAIL_BYTES)
+    tail_lines(script, from, long and LONG_TAIL_BYTES or PART_BYTES, rules, take, LIKELY_TAIL_BYTES)
   end
   words.finish()
   local out, found, programs = words.result()
-  local fold = rules.fold_dates and fold_dates or tostring
+  programs = once(programs)
+  local fold = rules.fold_dates and M.fold_dates or tostring
   local text, parts = fold(concat(out, " ")), {}
   if rules.arguments then
     for i = words.arguments(args) + 1, #out do
@@ -535,18 +586,26 @@ function M.describe(uid, name, script, args, dataset, rules)
     features = features,
     features_text = features_text,
     sizes = sizes_text(found),
+    name = name, -- what counts of it
+    programs = programs,
+    words = out,
   }
 end
 
--- A user's key: for each uid its lower half allows one upper half, so nobody can make a key of somebody else.
-local function owned(uid, key)
+-- A user's key. For each uid the lower half allows only one upper half, so no user can make the key of another user.
+-- 40503 is odd, so no two uids below 2^32 share a product modulo it; 30011 spreads keys evenly.
+function M.owned(uid, key)
   local lower = tonumber(sub(key, 9), 16)
   return format("%08x%08x", (uid * 40503 + lower * 30011) % 4294967296, lower)
 end
 
-local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n"))
+local owned = M.owned
+local CLUSTER_KEY = owned(4294967295, hash("asrpt-cluster 1\n")) -- as if of (uid_t)-1, whom nobody can be
 
--- The keys of a job from narrow to wide, each with its level; see slurm_asrpt/hook/keys.py.
+-- The keys of a job from narrow to wide, each with its level. exact: the group with as many GPUs and the same features.
+-- program: the user's other jobs of the same program. Whatever group ids a user's scripts are made to have (they are no
+-- secret, and their hash is not cryptographic), no run of that user teaches under a key of somebody else. Only the
+-- cluster's key, the last, is everybody's.
 function M.keys_of(job, uid, gpus)
   local exact = format("asrpt-exact 1\n%s\n%.0f\n%s", job.group, gpus, job.features_text)
   local chain = { { "e", owned(uid, hash(exact)) }, { "g", owned(uid, job.group) } }
@@ -585,7 +644,7 @@ local function add_launcher(commands, words)
   end
 end
 
--- Each kind of list of words in hook.conf. What comes later wins.
+-- Each kind of word list in hook.conf. Later lists win.
 local LISTS = {
   feature = function(conf, words)
     if not conf.known[words[1]] then
@@ -612,7 +671,7 @@ local LISTS = {
   end,
 }
 
--- The texts between the stars of a pattern, of which there may be none.
+-- The texts between the stars of a pattern, which may have none.
 local function parts_of(pattern)
   local parts = {}
   for part in gmatch(pattern .. "*", "([^*]*)%*") do
@@ -621,7 +680,7 @@ local function parts_of(pattern)
   return parts
 end
 
--- What an admin has attached profiles to: groups, and job names in the order in which they count.
+-- The attachments of profiles: to groups, and to job names in the order in which they apply.
 local ATTACHED = {
   attach_group = function(conf, profile, group) conf.groups[group] = profile end,
   attach_name = function(conf, profile, pattern)
@@ -643,7 +702,7 @@ local function set_option(rules, key, value)
   end
 end
 
--- By bytes, whatever the locale of slurmctld.
+-- Compares bytes, whatever the locale of slurmctld.
 local function before(a, b)
   for i = 1, math.min(#a, #b) do
     if byte(a, i) ~= byte(b, i) then
@@ -653,8 +712,8 @@ local function before(a, b)
   return #a < #b
 end
 
--- The rules of [group]. Raises a string.
-local function parse_rules(text)
+-- The rules of [group], and the attachments: what follows the # in hook.conf. Raises a string.
+function M.parse_rules(text)
   local rules = { ignore_lines = {}, keys = {}, commands = {}, order = {}, known = {}, sorted = {} }
   rules.sizes, rules.groups, rules.names = {}, {}, {}
   for line in gmatch(text, "[^\n]+") do
@@ -674,26 +733,25 @@ local function parse_rules(text)
   return rules
 end
 
--- The first part, exactly as it is written; and where the rules begin. One match: a heartbeat changes it for the next call.
+-- The first part, exactly as asrptd writes it, and where the rules begin. One match: each heartbeat changes it.
 local HEAD = "^(asrpt%-hook 2\npartitions=([^\n]*)\nlease_s=([0-9]+)\nvalid_until=([0-9]+)\nrules=([0-9a-f]+)\n)"
   .. "check=([0-9a-f]+)\n#\n()"
 
--- The settings in the text of hook.conf. Raises a string for anything that is not exactly what the writer writes.
--- The daemon's heartbeat changes the first part only: rules that state has read already are not read again, and may be
--- missing in the text.
+-- The settings in the text of hook.conf. Raises a string for anything that asrptd does not write. asrptd's heartbeat
+-- changes the first part only: rules that state knows are not parsed again, and may be missing in the text.
 function M.parse_conf(text, state)
   local head, names, lease_s, valid_until, rules_hash, check, start = match(text, HEAD)
   if not head or hash(head) ~= check then
-    error("hook.conf is damaged (header or check sum)", 0)
+    error("hook.conf is damaged (header or checksum)", 0)
   end
   local conf = { partitions = {}, lease_s = tonumber(lease_s), valid_until = tonumber(valid_until) }
   for name in gmatch(names, "[^,]+") do conf.partitions[name] = true end
   if rules_hash ~= state.rules_hash then
     local rest = sub(text, start)
     if hash(rest) ~= rules_hash then
-      error("hook.conf is damaged (check sum of the rules)", 0)
+      error("hook.conf is damaged (checksum of the rules)", 0)
     end
-    state.rules, state.rules_hash, state.rules_line = parse_rules(rest), rules_hash, "\nrules=" .. rules_hash .. "\n"
+    state.rules, state.rules_hash, state.rules_line = M.parse_rules(rest), rules_hash, "\nrules=" .. rules_hash .. "\n"
   end
   return conf, state.rules
 end
@@ -727,7 +785,7 @@ local RECORD = 83
 local MAX_ITERATIONS = 1e12
 local UNIT_FEATURES = { e = "epochs", s = "steps" }
 
-local WINDOW, MOST_WINDOWS = 8, 64 -- records in a read, and reads for a key before the table counts as damaged
+local WINDOW, MOST_WINDOWS = 8, 64 -- records per read, and reads per key before the table counts as damaged
 
 local function damaged(what)
   error("table.txt is damaged: " .. what, 0)
@@ -757,7 +815,7 @@ local function entry_in(window, at)
   return { n = n / 1000, low = low / 1000, high = high / 1000, mean = mean / 1000, unit = unit }
 end
 
--- A hash table: the record stands at its home, or behind it, before the next blank one. Mostly a single read.
+-- A hash table: the record is at its home, or behind it and before the next blank record. Mostly one read.
 local function search(file, header, key)
   local home = (tonumber(sub(key, 1, 8), 16) * header.a + tonumber(sub(key, 9), 16) * header.b) % 4294967291
   file:seek("set", (home % header.slots + 1) * RECORD)
@@ -777,7 +835,7 @@ local function whole(value, factor)
   return math.floor(math.min(math.max(value * factor, 1), MAX_ITERATIONS) + 0.5)
 end
 
--- The first entry of the chain that can answer; one per epoch or step needs to know how many of them the job wants.
+-- The first entry of the chain that can answer. An entry per epoch or step needs their number in the job's features.
 local function answer(file, chain, features)
   local header = read_header(file)
   for i = 1, #chain do
@@ -792,7 +850,7 @@ local function answer(file, chain, features)
   return { n = 0 }
 end
 
--- What the table predicts for a chain of keys, n = 0 for an unseen job; and what is wrong with the table, if anything.
+-- The table's prediction for a chain of keys, n = 0 for an unseen job; and what is wrong with the table, if anything.
 function M.lookup(path, chain, features)
   local file, why = io.open(path, "rb")
   if not file then
@@ -802,18 +860,18 @@ function M.lookup(path, chain, features)
   local good, found = pcall(answer, file, chain, features)
   file:close()
   if good then
-    return found
+    return found, nil
   end
   return { n = 0 }, tostring(found)
 end
 
--- ---------------------------------------------------------------------------------------- what a job asks
+-- ------------------------------------------------------------------------------------- what a job requests
 
 local function given(text)
   return type(text) == "string" and text ~= ""
 end
 
--- A number that the user set: Slurm fills in NO_VAL of the field's own width, or nil, for "not given".
+-- Whether the user set a number: for "not set" Slurm has NO_VAL of the field's width, or nil.
 local function number_given(value)
   return type(value) == "number" and value ~= 4294967294 and value ~= 65534 and value ~= 18446744073709551614
 end
@@ -841,7 +899,7 @@ local function counted(value)
   return number_given(value) and value > 0 and value < 1e6 and value or nil
 end
 
--- What of GPUs a job asks for, and how many it will have in all, as far as that can be told before it is placed.
+-- Whether a job requests GPUs, and how many in total, as far as that is known before it is placed.
 local function gpu_request(desc)
   local nodes = counted(desc.min_nodes) or 1
   local tasks = counted(desc.num_tasks) or (counted(desc.ntasks_per_node) or 1) * nodes
@@ -862,7 +920,7 @@ local function default_partition(part_list)
   return ""
 end
 
--- Whether a job comes with a tag that we have not written. Slurm lets no user set the field; should it ever, we do not.
+-- Whether a new job already has a tag. Slurm lets no user set the field; if it ever does, we remove the tag.
 local function forged(comment)
   return given(comment) and find(comment, "^asrpt1:") ~= nil
 end
@@ -882,12 +940,12 @@ end
 
 local SHARES_WITH_SOME = { [2] = true, [3] = true, [4] = true } -- --exclusive=user, =mcs, =topo; 0 is --exclusive
 
--- Whether a --constraint has counts, or brackets that are more than [a|b], of which all nodes have the same one.
+-- Whether a --constraint has counts, or brackets other than [a|b] (all nodes have the same one of these).
 local function counts_nodes(features)
   return find(features, "[%[*]") and not find(features, "^%[[^%[%]()&,*]+%]$")
 end
 
--- Why Slurm alone should handle this job, or nil. The order is the order of telling.
+-- Why Slurm alone should handle this job, or nil. The first reason counts.
 local function why_left(desc, script, hints, found)
   if hints.off then return "off" end
   if number_given(desc.het_job_offset) then return "het" end
@@ -941,8 +999,8 @@ local function put(fields, key, value)
   end
 end
 
--- Whether the parts of a pattern are in the name in their order. The first place of each is as good as any later one, so
--- this takes linear time, whatever the pattern.
+-- Whether the name has the parts of a pattern in their order. The first place of each part is as good as a later one,
+-- so this takes linear time for any pattern.
 local function fits(name, parts)
   local first, last = parts[1], parts[#parts]
   if #parts == 1 then
@@ -961,7 +1019,7 @@ local function fits(name, parts)
   return #name - #last + 1 >= from and sub(name, #name - #last + 1) == last
 end
 
--- The profile that an admin has attached to a job, "" for none.
+-- The profile that an admin attached to a job, "" for none.
 function M.attached(rules, group, name)
   local profile = rules.groups[group]
   for i = 1, profile and 0 or #rules.names do
@@ -972,7 +1030,7 @@ function M.attached(rules, group, name)
   return profile or ""
 end
 
--- Without features it always fits; they go first.
+-- The tag always fits without the features, so these are dropped first.
 local function format_tag(job, found, profile, begin, left, interrupt)
   local fields = { "g=" .. job.group, format("n=%.0f", found.n) }
   put(fields, "p", profile)
@@ -990,7 +1048,7 @@ local function format_tag(job, found, profile, begin, left, interrupt)
   return "asrpt1:" .. (#text + 7 <= MAX_TAG_BYTES and text or short)
 end
 
--- argv[0] is the path of the script: it says where a job was submitted, not what it does.
+-- argv[0] is the path of the script: it depends on where a job was submitted, not on what it does.
 local function arguments_of(desc)
   local argv, args = desc.argv, {}
   local count = number_given(desc.argc) and desc.argc or 0
@@ -1016,7 +1074,7 @@ local function user_begin(desc, now)
   return 0
 end
 
--- Tag and begin time (nil: leave it) for a job, or nothing where the job is none of ours.
+-- Tag and begin time (nil: unchanged) of a job; nothing for a job that is not managed.
 local function decide(state, desc, part_list, uid, now)
   local conf, rules = read_conf(state)
   local written = desc.admin_comment
@@ -1031,7 +1089,7 @@ local function decide(state, desc, part_list, uid, now)
   local hints = given(comment) and M.parse_comment(comment) or NO_HINTS
   local user = desc.user_id
   user = number_given(user) and user or uid
-  local script = desc.script or "" -- once: each reading of a field copies it
+  local script = desc.script or "" -- once, because each read of the field copies it
   local name = desc.name or ""
   local job = M.describe(user, name, script, arguments_of(desc), hints.dataset, rules)
   local profile = hints.profile ~= "" and hints.profile or M.attached(rules, job.group, name)
@@ -1058,7 +1116,7 @@ local function submit(state, desc, part_list, uid)
   if #complaints > 0 then
     say("log_user", "asrpt: ignored in --comment: " .. printable(concat(complaints, ", ")))
   end
-  -- the only lines that change the job, after everything that could fail
+  -- the only lines that change the job; nothing after them can fail
   desc.admin_comment = tag
   if start then
     desc.begin_time = start
@@ -1069,12 +1127,12 @@ local function success()
   return type(slurm) == "table" and slurm.SUCCESS or 0
 end
 
--- Each script of 64 KB is copied into Lua, and the collector, left to itself, answers every few of them with a whole cycle
--- inside the call. So it rests during a call and then takes a few steps, as many as the call has made some KB, but soon has
--- enough unless much has piled up: to mark is quick, to sweep may take ten times as long. Between two calls it must not
--- begin either: what it is then behind its schedule, it would make up for inside the next step (Lua 5.1).
+-- Each script of 64 KB is copied into Lua. By default, the garbage collector would run a whole cycle inside the call
+-- for every few scripts. So it is stopped during a call and then takes some steps, one for each KB_A_STEP that the call
+-- has allocated, for at most PATIENCE_S unless much garbage has accumulated: marking is fast, sweeping may take ten
+-- times as long. It must not start between two calls either: in Lua 5.1, the next step would make up for the delay.
 local KB_A_STEP, PATIENCE_S, MUCH_KB = 8, 2e-5, 8192
-local PAUSE_PCT = 1000 -- how much may be held, of what was held after a cycle, before it begins another by itself
+local PAUSE_PCT = 1000 -- of the memory in use after a cycle; from there on a cycle starts by itself
 
 local function collect_some(before)
   local steps = math.ceil(math.max(collectgarbage("count") - before, 0) / KB_A_STEP)
@@ -1085,7 +1143,7 @@ local function collect_some(before)
   end
 end
 
--- The hook of one folder with hook.conf and table.txt.
+-- The hook of one directory with hook.conf and table.txt.
 function M.open(hook_dir)
   local state = { conf_path = hook_dir .. "/hook.conf", table_path = hook_dir .. "/table.txt" }
   pcall(collectgarbage, "setpause", PAUSE_PCT)
@@ -1101,7 +1159,7 @@ function M.open(hook_dir)
       collectgarbage("restart")
       return success()
     end,
-    -- slurmctld calls this for each of asrptd's own updates too: nothing to do, and quickly
+    -- slurmctld calls this for each update by asrptd, too, so it does nothing
     job_modify = function()
       return success()
     end,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+from errno import EPERM
 from pathlib import Path
 
 HOOKS, ETC = "plugin_hooks", "etc"
@@ -15,6 +18,30 @@ def folders(name: str) -> list[Path]:
 
 
 def shipped(name: str, file: str) -> bytes:
-    """The contents of one of the project's data files. Raises FileNotFoundError."""
+    """A file of ours. Raises FileNotFoundError."""
+    return _shipped_path(name, file).read_bytes()
+
+
+def shipped_code(name: str, file: str) -> bytes:
+    """A file of ours that Python runs. Raises FileNotFoundError.
+
+    Raises PermissionError where someone could have written it who cannot write this package.
+    """
+    path, package = _shipped_path(name, file), PACKAGE.stat()
+    with path.open("rb") as opened:
+        for found in (os.fstat(opened.fileno()), path.parent.stat()):
+            if not _as_safe(found, package):
+                why = f"user {found.st_uid} owns it, mode {stat.S_IMODE(found.st_mode):o}: others could have written it"
+                raise PermissionError(EPERM, why, str(path))
+        return opened.read()
+
+
+def _as_safe(found: os.stat_result, package: os.stat_result) -> bool:
+    more = found.st_mode & 0o022 & ~package.st_mode
+    other_group = found.st_mode & 0o020 and found.st_gid != package.st_gid
+    return found.st_uid in {0, os.geteuid(), package.st_uid} and not more and not other_group
+
+
+def _shipped_path(name: str, file: str) -> Path:
     paths = [folder / file for folder in folders(name)]
-    return next((path for path in paths if path.is_file()), paths[0]).read_bytes()
+    return next((path for path in paths if path.is_file()), paths[0])

@@ -1,4 +1,4 @@
-"""A job script as the hook would see it: what the commands share that are given one."""
+"""A job script as the hook would see it, for the commands that predict from a script."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from slurm_asrpt_cli.admin.common import find_user, read_file
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.hook.attachments import attached, read_attachments
-from slurm_asrpt.hook.group import Hints, describe, parse_comment
+from slurm_asrpt.hook.attachments import read_attachments
+from slurm_asrpt.hook.group import Hints, attached, describe, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
 from slurm_asrpt.predict.evidence import PredictionInput
 from slurm_asrpt.profile.sizes import Sizes
@@ -19,7 +19,7 @@ from slurm_asrpt.profile.sizes import Sizes
 
 @dataclass(frozen=True)
 class AsSbatch:
-    """What of a submission is not in its script; None and 0: as the script says."""
+    """The options of sbatch that are not in the script; None and 0: as the script says."""
 
     args: Sequence[str] = ()
     name: str | None = None
@@ -30,7 +30,7 @@ class AsSbatch:
 
 @dataclass(frozen=True)
 class Submission:
-    """A job script as it would be submitted. profile: that the user names, else one that is attached; "" for none."""
+    """A job script as it would be submitted. profile: named by the user, else attached by an admin; "" for none."""
 
     subject: PredictionInput
     job_name: str
@@ -48,6 +48,6 @@ def as_submitted(settings: Settings, script: Path, given: AsSbatch) -> Submissio
     name = given.name or job_name(text, script)
     words = [os.fsencode(arg) for arg in given.args]
     job = describe(uid, os.fsencode(name), text, words, hints.dataset.encode(), settings.group)
-    profile, _ = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
+    profile = attached(read_attachments(settings.paths.attachments), job.group, os.fsencode(name))
     subject = PredictionInput(job.group, job.program, uid, given.gpus or gpus_asked(text), job.features)
     return Submission(subject, name, user_name, hints, hints.profile or profile, job.sizes)

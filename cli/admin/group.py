@@ -1,4 +1,4 @@
-"""asrpt-admin group: which recurrence group a job script is in, and why."""
+"""asrpt-admin group: the recurrence group of a job script, and why."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, find_user, re
 
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import InputError, printable
-from slurm_asrpt.hook.dissect import Dissected, differences, dissect
-from slurm_asrpt.hook.features import render_features
-from slurm_asrpt.hook.group import parse_comment
+from slurm_asrpt.hook.group import Dissected, differences, dissect, parse_comment
 from slurm_asrpt.hook.job_script import directives, gpus_asked, job_name
+from slurm_asrpt.hook.tag import render_features
 
 
 def add_commands(app: typer.Typer) -> None:
     """Put group into asrpt-admin."""
-    app.command("group", short_help="Show the group of job scripts, and why.")(group_command)
+    app.command("group", short_help="Show the recurrence group of job scripts.")(group_command)
 
 
 def group_command(
-    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT", help="Scripts, as they would be given to sbatch.")],
-    diff: Annotated[bool, typer.Option("--diff", help="Say why two scripts are in two groups.")] = False,
+    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT", help="Job scripts.")],
+    diff: Annotated[bool, typer.Option("--diff", help="Show why two scripts are in different groups.")] = False,
     name: Annotated[
-        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
+        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="Job name; default: as sbatch finds it.")
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or id; else yours.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or ID; default: you.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the group of job scripts and what it is made from.
+    """Show the recurrence group of job scripts, and why.
 
-    Of each line what counts, and below it what was set aside.
+    Each line shows the words that count; below it are the words
+    that a rule ignores.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def group_command(
       asrpt-admin group --diff monday.sh tuesday.sh
     """
     if diff and len(scripts) != 2:
-        raise InputError(f"--diff compares two scripts, not {len(scripts)}; name two")
+        raise InputError(f"--diff compares two scripts, not {len(scripts)}; give two")
     settings = load_settings(config)
     uid, _ = find_user(user)
     found = [_dissect(path, name, uid, settings) for path in scripts]
@@ -79,7 +79,7 @@ def _show(path: Path, dissected: Dissected) -> None:
     for key, value in [*rows.items(), *((f"key {level}", key) for level, key in dissected.keys.items())]:
         if value:
             print(f"  {key + ':':<14}{printable(value)}")
-    print("  what counts, and what does not:")
+    print("  words that count, and words that do not:")
     for line in dissected.lines:
         print(f"    {printable(line.counts) or '(nothing)'}")
         for rule, words in groupby(line.set_aside, key=itemgetter(0)):
@@ -96,8 +96,8 @@ def _show_diff(paths: list[Path], found: list[Dissected], as_json: bool) -> None
     for path, dissected in zip(paths, found, strict=True):
         print(f"{dissected.group}  {printable(str(path))}")
     if one.group == two.group:
-        print("one group: what they differ in, if in anything, does not count")
+        print("same group: their differences, if any, do not count")
         return
-    print("two groups, because of:")
+    print("different groups, because of:")
     for what, text in reasons:
         print(printable(text) if what == "line" else f"{what}: {printable(text)}")

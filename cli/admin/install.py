@@ -1,4 +1,4 @@
-"""asrpt-admin install: what is to be put where on the controller."""
+"""asrpt-admin install: check, install and remove slurm-asrpt on the controller."""
 
 from __future__ import annotations
 
@@ -25,39 +25,41 @@ from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.install import Step, apply, check, lines, remove
 from slurm_asrpt.install.site import DEFAULT_SLURM, DEFAULT_UNITS, Site
-from slurm_asrpt.install.slurmlines import Line, State
+from slurm_asrpt.install.slurm_conf import Line, State
 from slurm_asrpt.slurm.cli import CliClient
 
 SERVICES = "asrptd asrpt-retrain.timer"
 GUESSED = (
-    "nothing was written: only Slurm knows where its files are and who SlurmUser is; "
+    "nothing was written: Slurm did not tell its directory and SlurmUser; "
     "start slurmctld, or give both --slurm-dir and --user"
 )
 
 
 def add_commands(app: typer.Typer) -> None:
     """Put install into asrpt-admin."""
-    app.command("install", short_help="Install on the controller, or take it away.")(install_command)
+    app.command("install", short_help="Install on the controller, or uninstall.")(install_command)
 
 
 def install_command(
-    look: Annotated[bool, typer.Option("--check", help="Only show what is there and what is missing.")] = False,
-    put: Annotated[bool, typer.Option("--apply", help="Put there what is missing.")] = False,
-    take: Annotated[bool, typer.Option("--remove", help="Hand back what waits and take everything away.")] = False,
+    look: Annotated[bool, typer.Option("--check", help="Show what is installed and what is missing.")] = False,
+    put: Annotated[bool, typer.Option("--apply", help="Install what is missing or differs.")] = False,
+    take: Annotated[bool, typer.Option("--remove", help="Release pending jobs and uninstall.")] = False,
     root: Annotated[
-        Path, seldom(metavar="DIR", help="Work below this folder, on an image; Slurm is not asked.")
+        Path, seldom(metavar="DIR", help="Install into the image in this directory; do not ask Slurm.")
     ] = Path("/"),
-    slurm_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of slurm.conf; else as Slurm says.")] = None,
-    units: Annotated[Path, seldom(metavar="DIR", help="Folder of the systemd units.")] = DEFAULT_UNITS,
-    user: Annotated[str, seldom(metavar="USER", help="Who asrptd runs as; else SlurmUser.")] = "",
+    slurm_dir: Annotated[
+        Path | None, seldom(metavar="DIR", help="Directory of slurm.conf; default: ask Slurm.")
+    ] = None,
+    units: Annotated[Path, seldom(metavar="DIR", help="Directory of the systemd units.")] = DEFAULT_UNITS,
+    user: Annotated[str, seldom(metavar="USER", help="User of asrptd; default: SlurmUser.")] = "",
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Install on the controller: hook, prologs, units, folders.
+    """Install on the controller: hook, prologs, units, directories.
 
-    What is the site's own stays: job_submit.lua gets marked
-    lines, slurm.conf is never written, running jobs are not
-    touched. --check exits with 0 if all is there, else 1.
+    The site's files stay: job_submit.lua gets a marked block,
+    slurm.conf is never written. Running jobs are not touched.
+    --check exits with 0 if everything is installed, else 1.
 
     \b
     Examples:
@@ -96,12 +98,12 @@ def _site(root: Path, slurm_dir: Path | None, units: Path, user: str, config: Pa
 
 
 def _folder(*files: str) -> Path:
-    """Of the first slurm.conf that is named."""
+    """The directory of the first slurm.conf with an absolute path."""
     return next((Path(file).parent for file in files if file.startswith("/")), DEFAULT_SLURM)
 
 
 def _ask(settings: Settings) -> dict[str, str]:
-    """What Slurm says of itself; nothing, and a remark, where it does not answer."""
+    """Slurm's configuration; empty, with a warning, if Slurm does not answer."""
     try:
         with asking_slurm(settings) as client:
             client.check_conf()
@@ -112,20 +114,20 @@ def _ask(settings: Settings) -> dict[str, str]:
 
 
 def _hand_back(site: Site, quiet: bool) -> None:
-    """Raises AsrptError while asrptd runs: it would miss its files."""
+    """Release pending jobs. Raises AsrptError while asrptd runs, because it needs its files."""
     settings = site.settings
     if site.root != Path("/") or not settings.paths.state.is_dir():
         return
-    with progress("handing back what waits") as tell:
+    with progress("releasing pending jobs") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
     if not quiet:
         tell_of(done)
     if held(settings.paths.state):
-        raise AsrptError(f"asrptd still runs: systemctl disable --now {SERVICES}, then run this again")
+        raise AsrptError(f"asrptd is still running: run systemctl disable --now {SERVICES}, then retry")
 
 
 def _forget_the_switch(site: Site) -> None:
-    """Whoever installs it again does not find it disabled."""
+    """Let a later installation start enabled."""
     if site.root == Path("/") and site.settings.paths.state.is_dir():
         switch.turn_on(site.settings.paths.state)
 
@@ -160,26 +162,26 @@ def _show_lines(wanted: Sequence[Line], take: bool, site: Site) -> None:
     conf = site.slurm / "slurm.conf"
     if not site.config:
         snippet = "etc/slurm.conf.snippet of the source"
-        todo = f"take the lines of {snippet} out of {conf}" if take else f"{snippet} has the lines that {conf} needs"
+        todo = f"remove the lines of {snippet} from {conf}" if take else f"{snippet} has the lines that {conf} needs"
         print(f"\nSlurm was not asked; {todo}.")
         return
     shown = [line for line in wanted if (line.state is State.PRESENT) == take]
     ours = [line for line in shown if not take or str(site.settings.paths.scripts) in line.text]
     if not ours:
         return
-    print(f"\nTo be {'taken out of' if take else 'put into'} {conf} by hand, which is never written here:")
+    print(f"\n{'Remove these lines from' if take else 'Add these lines to'} {conf}, which this command never writes:")
     for line in ours:
         note = "" if take else f"   # {'differs: ' if line.state is State.DIFFERS else ''}{line.why}"
         print(printable(f"  {line.text}{note}"))
 
 
 def _show_next(steps: Sequence[Step], wanted: Sequence[Line], site: Site) -> None:
-    """What remains to be done by hand; enable --now would leave an asrptd of an older release running."""
+    """The next manual step. enable --now would leave an asrptd of an older release running."""
     if any(step.state is not State.PRESENT for step in steps):
         print("\nNext: asrpt-admin install --apply")
     elif not _complete([], wanted):
-        print("\nNext: put these lines in, copy prolog, epilog and task prolog to all nodes, restart slurmctld,")
-        print("scontrol reconfigure, then asrpt-admin install --check")
+        print("\nNext: add these lines, copy prolog, epilog and task prolog to all nodes, restart slurmctld,")
+        print("run scontrol reconfigure, then asrpt-admin install --check")
     else:
         how = "restart asrptd" if held(site.settings.paths.state) else f"enable --now {SERVICES}"
         print(f"\nNext: systemctl daemon-reload; systemctl {how}; asrpt-admin doctor")

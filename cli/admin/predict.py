@@ -32,8 +32,7 @@ from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.features import render_features
-from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.hook.tag import parse_tag, render_features
 from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.convergence import STOP_SHARE, Convergence, convergence
 from slurm_asrpt.predict.evidence import Evidence, PredictionInput, evidence

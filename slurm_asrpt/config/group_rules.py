@@ -1,4 +1,4 @@
-"""Defaults of ``[group]``: which words of a job script count, and which are set aside (docs/decisions/0008)."""
+"""Defaults of ``[group]``: which words of a job script count, and which do not (docs/decisions/0008)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = [
     "tp tensor_model_parallel_size",
     "pp pipeline_model_parallel_size",
 ]
-"""Options of torchrun, DeepSpeed and Megatron-LM that say how GPUs share a model."""
+"""Options of torchrun, DeepSpeed and Megatron-LM that give how GPUs share a model."""
 
 SEEDS = "seed random_seed manual_seed rng_seed global_seed data_seed pythonhashseed"
 OUTPUT = (
@@ -115,5 +115,5 @@ LAUNCHERS = [
     "poetry/run",
     "uv/run with p python",
 ]
-"""A name, or two words joined by a slash; ``*N`` for N words before the command, and the options
-that have their value in the next word, ``=N`` where in the next N words."""
+"""A name, or two words joined by a slash; ``*N`` if N words precede the command. Then the options that have their
+value in the next word, or with ``=N`` in the next N words."""

@@ -10,9 +10,9 @@ from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.install import lua_plugin, luablock
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.site import placed
-from slurm_asrpt.install.slurmlines import SCRIPTS, scripts_of, words
+from slurm_asrpt.install.slurm_conf import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
@@ -33,8 +33,8 @@ def plugin(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Findi
         yield failure("lua", "slurm.conf does not load the Lua plugin", first + wanted)
         return
     later = plugins[plugins.index("lua") + 1 :]
-    if lua_plugin.plugin(snapshot.config) is None:
-        text = f"this machine's PluginDir has no {lua_plugin.PLUGIN}"
+    if job_submit.plugin(snapshot.config) is None:
+        text = f"this machine's PluginDir has no {job_submit.PLUGIN}"
         yield warning("lua", text, "if this is the controller, install Slurm's Lua plugin; else run this there")
     elif later:
         remedy = f"set JobSubmitPlugins={','.join([p for p in plugins if p != 'lua'] + ['lua'])}"
@@ -58,13 +58,13 @@ def include(settings: Settings, now: float, snapshot: Snapshot) -> Iterator[Find
 
 def _include(settings: Settings, snapshot: Snapshot, script: Path, lua_text: bytes) -> Finding:
     """Raises InputError if asrpt's lines are damaged."""
-    found = luablock.block_in(lua_text) or luablock.included_by_hand(lua_text)
+    found = job_submit.block_in(lua_text) or job_submit.included_by_hand(lua_text)
     if trouble := _trouble(lua_text, snapshot):
         text = f"invalid Lua ({trouble}): slurmctld keeps the previous script and will fail to start after a restart"
         return failure("include", text, f"fix {script}")
     if not found:
         return failure("include", f"{script} does not call asrpt's module", INSTALL)
-    if luablock.redefined(lua_text):
+    if job_submit.redefined(lua_text):
         text = f"{script} redefines slurm_job_submit after asrpt's lines; it may not call the previous definition"
         return warning("include", text, f"if it does not, remove asrpt's lines; {INSTALL} appends them again")
     return _module(settings, script, lua_text)
@@ -76,20 +76,20 @@ def _script(snapshot: Snapshot) -> Path:
 
 def _trouble(text: bytes, snapshot: Snapshot) -> str:
     """Why slurmctld's Lua cannot load the script, "" if it can or the plugin is not on this machine."""
-    plugin = lua_plugin.plugin(snapshot.config)
-    return lua_plugin.trouble_with(text, plugin) or "" if plugin else ""
+    plugin = job_submit.plugin(snapshot.config)
+    return job_submit.trouble_with(text, plugin) or "" if plugin else ""
 
 
 def _module(settings: Settings, script: Path, lua_text: bytes) -> Finding:
-    placed_by_us = settings.paths.scripts / luablock.MODULE
-    module = luablock.named_by_hand(lua_text) or placed_by_us
+    placed_by_us = settings.paths.scripts / job_submit.MODULE
+    module = job_submit.named_by_hand(lua_text) or placed_by_us
     remedy = INSTALL if module == placed_by_us else f"{INSTALL}; cp {placed_by_us} {module}; touch {script}"
     if not module.is_file():
         if bytes(module.parent) in lua_text:
             lost = f"{script} calls {module}, which does not exist: slurmctld can no longer load the script"
             return failure("include", lost, remedy)
         return ok("include", f"{script} loads asrpt's module from another directory")
-    if module.read_bytes() != shipped(HOOKS, luablock.MODULE):
+    if module.read_bytes() != shipped(HOOKS, job_submit.MODULE):
         return warning("include", f"{module} is not of this release", remedy)
     if module.stat().st_mtime > script.stat().st_mtime + 1:
         text = f"{module} is newer than {script}: slurmctld may still use the previous version"

@@ -12,8 +12,8 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.install import luablock
-from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
@@ -75,4 +75,4 @@ def _paths(settings: Settings, config: Mapping[str, str]) -> list[Path]:
 
 def _scripts(settings: Settings) -> list[Path]:
     folder = settings.paths.scripts
-    return [folder, *(folder / name for name in (luablock.MODULE, *SCRIPTS.values()))]
+    return [folder, *(folder / name for name in (job_submit.MODULE, *SCRIPTS.values()))]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from slurm_asrpt.errors import InputError, printable
 from slurm_asrpt.history.store import COMPLETED, Origin, Run, Source, row_of
-from slurm_asrpt.hook.group import digest
+from slurm_asrpt.hook.hook_conf import digest
 from slurm_asrpt.traces.csv_columns import ALIASES
 from slurm_asrpt.traces.files import LONGEST_LINE, WRONG_FIELDS, lines
 from slurm_asrpt.traces.parsing import clock_seconds, normal_name

@@ -1,1 +1,1 @@
-"""What Python and the Lua submit hook share: tag, group keys, lookup table, hook.conf, attachments."""
+"""The submit hook from the side of Python: groups and keys, tag, table, hook.conf, attachments."""

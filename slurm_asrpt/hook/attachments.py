@@ -1,15 +1,15 @@
-"""Which jobs use which profile where their user names none: ``attachments.toml``, the admin's own.
+"""Profiles for jobs whose users name none: ``attachments.toml``, which belongs to the admin.
 
     version = 1
 
-    [group]                              # by group id, see asrpt-admin group
+    [group]                              # by group id; asrpt-admin group shows it
     "93eb1d3f0bc79e52" = "vgg19-dp4"
 
-    [job-name]                           # by job name; a * stands for any text
+    [job-name]                           # by job name; * matches any text
     "llama-*" = "llama-3-8b"
 
-What the user names in ``--comment`` goes before all of it, a group before a job name, of several job names that fit the
-longest. asrptd puts them into hook.conf, and the hook puts the profile's name into the job's tag.
+A profile in ``--comment`` has priority over a group, and a group over a job name. If several job names match, the
+longest pattern counts. asrptd writes the attachments to hook.conf; the hook writes the profile's name into the tag.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from slurm_asrpt.profile.toml_table import Table, quote, read_toml, short
 
 VERSION = 1
 MOST = 200
-"""Of each kind; slurmctld compares each submission's name with all of them, and hook.conf is to stay small."""
+"""Attachments of each kind. slurmctld compares the name of each submission with all of them."""
 
 LONGEST = 128
-"""Characters of a pattern."""
+"""Characters in a pattern."""
 
 GROUP, JOB_NAME = "group", "job-name"
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -38,46 +38,34 @@ _STARS = re.compile(r"\*+")
 
 @dataclass(frozen=True)
 class Attachments:
-    """Profiles by group id, and by pattern of the job name."""
+    """Profiles by group id, and by job-name pattern."""
 
     groups: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
 
 def ordered(names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(pattern, profile), those with the most text beside the stars first: the first that fits counts."""
+    """(pattern, profile), those with the most text beside the stars first: the first that matches counts."""
     return sorted(names.items(), key=lambda item: (-len(item[0].replace("*", "").encode()), item[0]))
 
 
-def attached(attachments: Attachments, group: str, name: bytes) -> tuple[str, str]:
-    """(profile, what it is attached to) of a job; ("", "") for none."""
-    if group in attachments.groups:
-        return attachments.groups[group], f"group {group}"
-    found = ((profile, f"job name {pattern}") for pattern, profile in ordered(attachments.names) if fits(pattern, name))
-    return next(found, ("", ""))
-
-
-def fits(pattern: str, name: bytes) -> bool:
-    """Whether a job name is one of ``pattern``."""
-    parts = map(re.escape, _STARS.split(pattern))
-    return re.fullmatch(b".*".join(part.encode() for part in parts), name, re.DOTALL) is not None
-
-
 def attach(attachments: Attachments, kind: str, what: str, profile: str) -> Attachments:
-    """With ``what`` (a group id or a pattern) attached to ``profile``; "" for none any more. Raises InputError."""
+    """Attach ``what`` (a group id or a pattern) to ``profile``, or to none any more (""). Raises InputError."""
     checked = _checked_group(what) if kind == GROUP else _checked_name(what)
     attribute = "groups" if kind == GROUP else "names"
     now = {key: value for key, value in getattr(attachments, attribute).items() if key != checked}
     if profile:
         now[checked] = profile
     if len(now) > MOST:
-        raise InputError(f"more than {MOST} attached by {kind}; remove some, or give one pattern to several names")
+        raise InputError(
+            f"more than {MOST} profiles attached by {kind}; remove some, or use one pattern for several names"
+        )
     return replace(attachments, **{attribute: now})
 
 
 def _checked_group(text: str) -> str:
     if not _ID.fullmatch(text):
-        raise InputError(f"group {short(text)}: not 16 hexadecimal digits; asrpt-admin group SCRIPT shows a job's")
+        raise InputError(f"group {short(text)}: not 16 hexadecimal digits; asrpt-admin group SCRIPT shows the group id")
     return text
 
 
@@ -85,7 +73,7 @@ def _checked_name(text: str) -> str:
     name = _STARS.sub("*", text)
     if not 0 < len(name) <= LONGEST or not name.isprintable() or name != name.strip():
         raise InputError(
-            f"job name {short(text)}: use 1 to {LONGEST} printable characters, * for any text, no blank at the ends"
+            f"job name {short(text)}: use 1 to {LONGEST} printable characters, * for any text, no blanks at the ends"
         )
     return name
 
@@ -95,12 +83,14 @@ def parse_attachments(text: str, source: str) -> Attachments:
     table = read_toml(text, source)
     table.only(("version", GROUP, JOB_NAME))
     if table.whole("version") != VERSION:
-        raise table.error("version", f"this release reads version {VERSION}; write the file anew")
+        raise table.error(
+            "version", f"this release reads version {VERSION}; create the file again with asrpt-profile attach"
+        )
     found = Attachments()
     for kind in (GROUP, JOB_NAME):
         for what, profile in (table.child(kind).texts() if kind in table else {}).items():
             if not NAME_PATTERN.fullmatch(profile):
-                raise table.child(kind).error(what, f"{short(profile)} is no name of a profile")
+                raise table.child(kind).error(what, f"{short(profile)} is not a valid profile name")
             found = _added(found, kind, what, profile, table)
     return found
 
@@ -113,7 +103,7 @@ def _added(found: Attachments, kind: str, what: str, profile: str, table: Table)
 
 
 def format_attachments(attachments: Attachments) -> str:
-    """The text of the file; nothing but what is attached is kept of an earlier one."""
+    """The content of the file. Comments of an earlier file are lost."""
     lines = ["# Which jobs use which profile; asrpt-profile attach writes this file.", f"version = {VERSION}"]
     for kind, found in ((GROUP, attachments.groups), (JOB_NAME, attachments.names)):
         lines += ["", f"[{kind}]"] if found else []
@@ -122,9 +112,9 @@ def format_attachments(attachments: Attachments) -> str:
 
 
 def read_attachments(path: Path) -> Attachments:
-    """What is attached; nothing where there is no file.
+    """The attachments in a file; none if there is no file.
 
-    Raises InputError, also for a file that other users could have written: it is about everybody's jobs.
+    Raises InputError, also for a file that other users could have written, because it concerns all users' jobs.
     """
     try:
         if not path.exists():

@@ -1,34 +1,26 @@
-"""Recurrence groups: what counts as "the same job again". The twin of the first half of job_submit_asrpt.lua.
+"""Recurrence groups: which submissions count as the same job, and the keys under which iterations are looked up.
 
-A group id is 16 hex digits over user id, job name, ``dataset=`` hint, script arguments and script, after the rules of
-``[group]`` (``predict.words``). slurmctld computes it in Lua, the tools here: both must agree on every byte, which
-``tests/property/test_group_twins.py`` checks. It is no cryptographic hash: who builds a collision with somebody
-else's group still gets keys of the own user only (``predict.keys``).
+The submit hook's Lua computes all of it, here as in slurmctld (``hook.lua``); docs/decisions/0008 has the rules.
+A group id is 16 hex digits over user id, job name, ``dataset=`` hint, script arguments and script. Its hash is not
+cryptographic: a user who builds a collision with the group of another user still gets only their own keys.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from typing import Any
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.features import MAX_BYTES, render_features
-from slurm_asrpt.hook.wordrules import make_rules
-from slurm_asrpt.hook.words import Reader, fold_dates, read_script
-from slurm_asrpt.profile.sizes import NO_SIZES, Sizes, sizes_in
+from slurm_asrpt.hook.attachments import Attachments
+from slurm_asrpt.hook.hook_conf import render_rules
+from slurm_asrpt.hook.lua import call
+from slurm_asrpt.hook.tag import LEVEL_OF, parse_features, render_features
+from slurm_asrpt.profile.sizes import NO_SIZES, Sizes, parse_sizes
 
-ARGUMENT_BYTES = 4096
-"""What counts of longer arguments."""
-
-_LANES = ((1, 1000003, 4294967291), (2, 786433, 4294967279))
-_STEP, _BLOCK = 6, 12
-_DIGITS = re.compile(rb"[0-9]+")
-_HINTS = re.compile(rb"(?:\A|[ \t\n;])asrpt:([^ \t\n;]*)")
-_HINT = re.compile(rb"([a-z]+)=(.*)", re.DOTALL)
-_SIGNAL = re.compile(rb"(?:B:)?USR[12]")
-_NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+Watch = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Hints:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a job is known by. program: key of the user's jobs of the same program, "" for none. features: numbers.
+    """What identifies a job. program: key of the user's jobs of the same program, "" for none. features: numbers.
 
     sizes: how GPUs share its model.
     """
@@ -58,85 +50,154 @@ class Identity:
     sizes: Sizes = NO_SIZES
 
 
-def digest(data: bytes) -> str:
-    """16 hex digits of ``data``: two polynomials modulo primes below 2^32, six bytes a step (see the Lua twin)."""
-    whole = len(data) - len(data) % _BLOCK
-    values = [int.from_bytes(data[at : at + _STEP], "little") for at in range(0, whole, _STEP)]
-    values += data[whole:]
-    values.append(len(data))
-    return "".join(f"{_lane(values, *lane):08x}" for lane in _LANES)
+@dataclass(frozen=True)
+class Line:
+    """A line of a script: the words that count, and those that do not, as (rule, words)."""
+
+    text: str
+    counts: str
+    set_aside: tuple[tuple[str, str], ...]
 
 
-def _lane(values: Sequence[int], start: int, factor: int, prime: int) -> int:
-    state = start
-    for value in values:
-        state = (state * factor + value) % prime
-    return state
+@dataclass(frozen=True)
+class Dissected:
+    """A submission with the reasons for its group. keys: from narrow to wide, in the order of the lookup."""
+
+    group: str
+    program: str
+    programs: list[str]
+    features: dict[str, float]
+    sizes: str
+    keys: dict[str, str]
+    job_name: str
+    uid: int
+    dataset: str
+    lines: list[Line]
+
+    @property
+    def counted(self) -> list[str]:
+        return [line.counts for line in self.lines if line.counts]
 
 
 def describe(
     uid: int, name: bytes, script: bytes, args: Sequence[bytes], dataset: bytes, settings: GroupSettings
 ) -> Identity:
-    """What a job is made into. name: Slurm's job name; args: the script's arguments without its own path."""
-    reader = Reader(make_rules(settings))
-    for _ in read_script(script, reader):
-        pass
-    return identity(uid, name, reader, args, dataset)
+    """Group, program, features and sizes of a submission.
+
+    name: Slurm's job name; args: the script's arguments without its own path.
+    Raises InputError for settings that hook.conf cannot hold.
+    """
+    return _identity(_described(uid, name, script, args, dataset, settings))
 
 
-def identity(uid: int, name: bytes, reader: Reader, args: Sequence[bytes], dataset: bytes) -> Identity:
-    """Like describe, of a script that ``reader`` has read; it reads the arguments too."""
-    settings = reader.rules.settings
-    fold = fold_dates if settings.fold_dates else bytes
-    name = counted_name(name, settings)
-    text = fold(b" ".join(reader.out))
-    counted = map(fold, read_arguments(args, reader)) if settings.arguments else ()
-    arguments = b"".join(b"%d:%s" % (len(word), word) for word in counted)
-    head = b"asrpt-group 2\n%d\n%d:%d:%d:" % (uid, len(name), len(dataset), len(arguments))
-    group = digest(head + name + dataset + arguments + text)
-    features = fitting(reader.features, reader.rules.order)
-    return Identity(group, program_key(uid, reader.programs), features, sizes_in(reader.features))
+def dissect(uid: int, name: bytes, script: bytes, dataset: bytes, gpus: int, settings: GroupSettings) -> Dissected:
+    """Describe a submission without arguments, and say of each line which words count. Raises InputError."""
+    starts, notes = list[tuple[bytes, int, int]](), list[tuple[str, str]]()
+
+    def watch(what: bytes, text: bytes, words: int = 0) -> None:
+        if what == b"line":
+            starts.append((text, words, len(notes)))
+        else:
+            notes.append((what.decode(), os.fsdecode(text)))
+
+    found = _described(uid, name, script, (), dataset, settings, watch)
+    job, words = _identity(found), list(found[b"words"].values())
+    ends = [*((at, noted) for _, at, noted in starts[1:]), (len(words), len(notes))]
+    lines = [
+        Line(os.fsdecode(text), _counted(words[at:end], settings), tuple(notes[noted:until]))
+        for (text, at, noted), (end, until) in zip(starts, ends, strict=bool(starts))
+    ]
+    return Dissected(
+        group=job.group,
+        program=job.program,
+        programs=[os.fsdecode(program) for program in found[b"programs"].values()],
+        features=job.features,
+        sizes=str(job.sizes),
+        keys=dict(keys_of(job.group, job.program, uid, gpus, job.features)),
+        job_name=os.fsdecode(found[b"name"]),
+        uid=uid,
+        dataset=os.fsdecode(dataset),
+        lines=lines,
+    )
 
 
-def counted_name(name: bytes, settings: GroupSettings) -> bytes:
-    """What counts of a job name."""
-    return _DIGITS.sub(b"#", name) if settings.fold_digits else name
+def _counted(words: Sequence[bytes], settings: GroupSettings) -> str:
+    text = b" ".join(words).strip()
+    return os.fsdecode(call("fold_dates", text) if settings.fold_dates else text)
 
 
-def read_arguments(args: Sequence[bytes], reader: Reader) -> list[bytes]:
-    """What counts of the script's arguments, of which it reads the first ARGUMENT_BYTES, one more for each word."""
-    before, sizes = len(reader.out), accumulate(len(word) + 1 for word in args)
-    reader.arguments([word for word, size in zip(args, sizes, strict=True) if size <= ARGUMENT_BYTES])
-    return reader.out[before:]
+def _described(
+    uid: int,
+    name: bytes,
+    script: bytes,
+    args: Sequence[bytes],
+    dataset: bytes,
+    settings: GroupSettings,
+    watch: Watch | None = None,
+) -> Any:
+    return call("describe", uid, name, script, list(args), dataset, _rules_of(settings), watch)
 
 
-def program_key(uid: int, programs: Sequence[bytes]) -> str:
-    """The key of a user's jobs of these programs, "" for none."""
-    return digest(b"asrpt-program 1\n%d\n" % uid + b"\n".join(programs)) if programs else ""
+def _identity(found: Any) -> Identity:
+    group, program, features, sizes = (
+        found[name].decode("ascii") for name in (b"group", b"program", b"features_text", b"sizes")
+    )
+    return Identity(group, program, parse_features(features), parse_sizes(sizes))
 
 
-def fitting(features: Mapping[str, float], order: Sequence[str]) -> dict[str, float]:
-    """As many of the features, in order, as the tag has room for."""
-    kept: dict[str, float] = {}
-    for name in order:
-        if name in features and len(render_features(more := kept | {name: features[name]})) <= MAX_BYTES:
-            kept = more
-    return kept
+def _rules_of(settings: GroupSettings) -> Any:
+    """The rules as the hook reads them; most callers describe many jobs by the same settings."""
+    if not _last or _last[0][0] is not settings:
+        _last[:] = [(settings, call("parse_rules", render_rules(settings)))]
+    return _last[0][1]
+
+
+_last: list[tuple[GroupSettings, Any]] = []
+
+
+def keys_of(
+    group: str, program: str, uid: int, gpus: int, features: Mapping[str, float]
+) -> tuple[tuple[str, str], ...]:
+    """(level, key) of a submission, in the order of the lookup. Without a program ("") there is no such level.
+
+    A key belongs to one user: for each uid the lower half of a key allows one upper half and no other.
+    Raises ValueError for a group or program that is not 16 hex digits.
+    """
+    job = {b"group": group.encode(), b"program": program.encode(), b"features_text": render_features(features).encode()}
+    chain = call("keys_of", job, uid, gpus)
+    return tuple((LEVEL_OF[pair[1].decode()], pair[2].decode()) for pair in chain.values())
+
+
+def owned(uid: int, key: str) -> str:
+    """The key of user ``uid`` that is made from these 16 hex digits."""
+    return str(call("owned", uid, key.encode()).decode())
 
 
 def parse_comment(comment: bytes) -> Hints:
     """``asrpt:profile=NAME,dataset=NAME,interrupt=SIGNAL`` or ``asrpt:off`` in a ``--comment``; the first counts."""
-    found = _HINTS.search(comment)
-    names = {b"profile": "", b"dataset": ""}
-    off, interrupt, complaints = False, "", []
-    for item in found[1].split(b",") if found else []:
-        parts = _HINT.fullmatch(item)
-        if item == b"off":
-            off = True
-        elif parts and parts[1] in names and _NAME.fullmatch(parts[2]):
-            names[parts[1]] = parts[2].decode("ascii")
-        elif parts and parts[1] == b"interrupt" and _SIGNAL.fullmatch(parts[2]):
-            interrupt = parts[2].decode("ascii")
-        elif item:
-            complaints.append(item)
-    return Hints(names[b"profile"], names[b"dataset"], off, tuple(complaints), interrupt)
+    found = call("parse_comment", comment)
+    return Hints(
+        found[b"profile"].decode(),
+        found[b"dataset"].decode(),
+        found[b"off"],
+        tuple(found[b"complaints"].values()),
+        found[b"interrupt"].decode(),
+    )
+
+
+def attached(attachments: Attachments, group: str, name: bytes) -> str:
+    """The profile that an admin has attached to a job, by its group id or its name; "" for none."""
+    rules = call("parse_rules", render_rules(GroupSettings(), attachments))
+    return str(call("attached", rules, group.encode(), name).decode())
+
+
+def differences(one: Dissected, two: Dissected) -> list[tuple[str, str]]:
+    """Why two submissions are in two groups: (what, as in a diff) for each difference; none if they are in one."""
+    named = [("job name", one.job_name, two.job_name), ("dataset hint", one.dataset, two.dataset)]
+    named += [("user", str(one.uid), str(two.uid))]
+    found = [(what, f"{a or '(none)'} / {b or '(none)'}") for what, a, b in named if a != b]
+    return found + [("line", text) for text in _diff(one.counted, two.counted)]
+
+
+def _diff(one: Sequence[str], two: Sequence[str]) -> list[str]:
+    return [line for line in difflib.ndiff(one, two) if line.startswith(("- ", "+ "))]

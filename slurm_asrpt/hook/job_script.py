@@ -1,4 +1,4 @@
-"""What sbatch would make of a script file: job name, comment and GPUs that the hook gets to see."""
+"""The options on a job script's #SBATCH lines that the hook gets to see: job name, comment, GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COUNT = re.compile(r"(?:[A-Za-z0-9_.-]+:)?([0-9]{1,6})")
 
 
 def sbatch_words(script: bytes) -> list[str]:
-    """The words of all #SBATCH lines; sbatch stops at the first command."""
+    """The words of all #SBATCH lines before the first command, as sbatch reads them."""
     found: list[str] = []
     for line in script.split(b"\n"):
         if line.strip() and not line.strip().startswith(b"#"):
@@ -28,19 +28,19 @@ def sbatch_words(script: bytes) -> list[str]:
 
 
 def directives(script: bytes, options: Mapping[str, str] = _OPTIONS) -> dict[str, str]:
-    """``name`` and ``comment`` from the #SBATCH lines, as far as given."""
+    """The options on the #SBATCH lines, by default ``name`` and ``comment``."""
     return _options(sbatch_words(script), options)
 
 
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
-    except ValueError:  # an open quote: sbatch would refuse the script, there is nothing to find out
+    except ValueError:  # an open quote: sbatch would reject the script
         return []
 
 
 def _options(words: list[str], options: Mapping[str, str]) -> dict[str, str]:
-    """Our options among ``words``, in each spelling of getopt: --key=value, --key value, -K value, -Kvalue."""
+    """The options among ``words``, in each form of getopt: --key=value, --key value, -K value, -Kvalue."""
     found: dict[str, str] = {}
     for i, word in enumerate(words):
         key, equals, value = word.partition("=")
@@ -54,7 +54,7 @@ def _options(words: list[str], options: Mapping[str, str]) -> dict[str, str]:
 
 
 def gpus_asked(script: bytes) -> int:
-    """GPUs in all that the #SBATCH lines ask for, counted as the hook does; 0 where they say nothing."""
+    """All GPUs that the #SBATCH lines request, counted as the hook does; 0 if they request none."""
     found = directives(script, _SIZES)
     nodes = _count(found.get("nodes", "1").partition("-")[0])
     tasks = _count(found["tasks"]) if "tasks" in found else nodes * _count(found.get("tasks_per_node", "1"))

@@ -1,15 +1,16 @@
-"""``table.txt``: predicted iterations by key, as the hook reads them by seek and read.
+"""``table.txt``: predicted iterations by key. The hook looks a key up with a seek and a read.
 
 Records of 83 bytes: a header ``asrpt-table 4 <slots> <records> <a> <b>`` padded with blanks, then
-``<16 hex digits> <n> <low> <high> <mean> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations; low to
-high is the 10-90% interval; mean is what the order goes by, 0 for n; unit is ``-``, or ``e`` or ``s`` where the figures
-are per epoch or step that a job asks for.
+``<16 hex digits> <n> <low> <high> <mean> <unit>\\n`` for each key: 15 digits each, in thousandths of iterations. low to
+high is the 10-90% interval. mean orders the queue; 0 stands for n. unit is ``-``, or ``e`` or ``s`` if the figures are
+per epoch or step.
 
-Where a key's record stands follows from the key: a hash table with linear probing and every second slot blank. So one
-short read, seldom two, finds a key or that there is none; pages that were not read lately are what a look-up costs.
-The place depends on a and b too, and they on all records: nobody can choose keys that crowd.
+The file is a hash table with linear probing, and every second slot is blank. So one short read, rarely two, finds a key
+or that it is missing; most of the cost are pages that were not read lately. A key's place depends on a and b, too, and
+these on all records, so nobody can choose keys that collide.
 
-A submission has a chain of keys (``predict.keys``); the first one with an entry answers. None: unseen, 0 iterations.
+A submission has a chain of keys (``hook.group.keys_of``). The first one with an entry answers; a job without any is
+unseen and has 0 iterations.
 """
 
 from __future__ import annotations
@@ -22,21 +23,19 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_asrpt.hook.lua import call
+
 FILE_NAME = "table.txt"
 RECORD, _FORMER = 83, 67
 MAX_ITERATIONS = 10**12
 UNIT_FEATURES = {"e": "epochs", "s": "steps"}
 _MAX_STORED = 10**15 - 1
-_WINDOW, _MOST_WINDOWS = 8, 64
-"""Records in a read, and reads for a key before the table counts as damaged."""
-
 _HEADER = re.compile(rb"asrpt-table 4 ([1-9][0-9]{0,11}) ([0-9]{1,12}) ([0-9]{6}) ([0-9]{6}) *\n")
 _OTHER = re.compile(rb"asrpt-table ([0-9]{1,3}) ")
 _RECORD = re.compile(rb"([0-9a-f]{16}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([0-9]{15}) ([-es])\n")
@@ -51,9 +50,9 @@ Chain = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Entry:
-    """What is predicted under a key. low, high: the 10-90% interval. unit: all of them per epoch (e) or step (s).
+    """The prediction under a key. low, high: the 10-90% interval. unit: all figures are per epoch (e) or step (s).
 
-    mean: expected iterations, by which jobs are ordered, where that is another figure than ``iterations``; else 0.
+    mean: expected iterations, which order the queue, if they differ from ``iterations``; else 0.
     """
 
     iterations: float
@@ -70,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is predicted for a submission, and the level of the key that knew; 0 and "" where none did."""
+    """The prediction for a submission, and the level of the key that answered; 0 and "" if none did."""
 
     iterations: int = 0
     low: int = 0
@@ -80,12 +79,12 @@ class Answer:
 
     @property
     def order(self) -> int:
-        """Iterations that the job's place in the queue goes by."""
+        """Iterations that order the queue."""
         return self.mean or self.iterations
 
 
 def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Entry | None]) -> Answer:
-    """The first entry of the chain that can answer. ``get`` finds the entry of a key."""
+    """The first entry of the chain that can answer, by the hook's rule. ``get`` finds the entry of a key."""
     for level, key in chain:
         entry = get(key)
         factor = unit_factor(entry.unit, features) if entry else 0.0
@@ -96,7 +95,7 @@ def answer(chain: Chain, features: Mapping[str, float], get: Callable[[str], Ent
 
 
 def unit_factor(unit: str, features: Mapping[str, float]) -> float:
-    """What a figure is multiplied by; 0 where the submission does not say how many epochs or steps it wants."""
+    """The factor for a figure with this unit; 0 if the submission does not give its number of epochs or steps."""
     return 1.0 if unit == "-" else features.get(UNIT_FEATURES[unit], 0.0)
 
 
@@ -106,7 +105,7 @@ def _whole(value: float, factor: float) -> int:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the header says. a, b: of six digits, so that home is exact in the hook's doubles."""
+    """The header. a, b: six digits, so that the hook computes homes exactly in doubles."""
 
     slots: int
     records: int
@@ -114,20 +113,20 @@ class _Layout:
     b: int
 
     def homes(self, keys: Bytes) -> Integers:
-        """The slots that keys would like."""
+        """The slot of each key, if it is free. Int array of (keys,)."""
         upper, lower = _halves(keys)
         return (upper * self.a + lower * self.b) % 4294967291 % self.slots
 
 
 def _halves(keys: Bytes) -> tuple[Integers, Integers]:
-    """The upper and lower 32 bits of keys, a row of 16 hexadecimal digits each."""
+    """The upper and lower 32 bits of keys. keys: uint8 of (keys, 16), hexadecimal digits."""
     digits = np.where(keys < ord("a"), keys - ord("0"), keys - ord("a") + 10).astype(np.int64)
     powers = 16 ** np.arange(7, -1, -1)
     return digits[:, :8] @ powers, digits[:, 8:] @ powers
 
 
 def render_table(predictions: Mapping[str, Entry]) -> bytes:
-    """The bytes of table.txt. Raises ValueError for a key or unit that its format does not know."""
+    """The content of table.txt. Raises ValueError for a key, unit or figure that its format cannot hold."""
     records = _records(predictions)
     layout = _layout_for(records)
     homes = layout.homes(records[:, :16])
@@ -147,19 +146,19 @@ def _layout_for(records: Bytes) -> _Layout:
 
 
 def _probed(homes: Integers) -> Integers:
-    """The places of records with these homes, ascending: the home, or the next place that is free."""
+    """The slots of records with these homes, ascending: the home, or the next free slot."""
     index = np.arange(len(homes))
     return index + np.maximum.accumulate(homes - index)
 
 
 def _records(predictions: Mapping[str, Entry]) -> Bytes:
-    """A row of bytes for each key, in order; column by column, as a million of them take long one by one."""
+    """A row of bytes for each key, in order. Built by column, because a million rows one by one take long."""
     entries = predictions.values()
     keys, units = "".join(predictions), "".join([entry.unit for entry in entries])
     if any(len(key) != 16 for key in predictions) or not _HEX.fullmatch(keys):
-        raise ValueError("what is no key of a prediction cannot stand in the table")
+        raise ValueError("a key in the table must have 16 hex digits")
     if len(units) != len(entries) or units.strip("-es"):
-        raise ValueError("what is no unit of a prediction cannot stand in the table")
+        raise ValueError("a unit in the table must be -, e or s")
     rows = np.full((len(entries), RECORD), ord(" "), dtype=np.uint8)
     rows[:, :16] = _letters(keys).reshape(-1, 16)
     for column, figure in enumerate(("iterations", "low", "high", "mean")):
@@ -176,9 +175,9 @@ def _letters(text: str) -> Bytes:
 
 
 def _digits(values: NDArray[np.float64]) -> Bytes:
-    """Thousandths, in 15 digits each. Raises ValueError for what is no number."""
+    """Thousandths, in 15 digits each. Raises ValueError for NaN."""
     if np.isnan(values).any():
-        raise ValueError("a prediction is no number")
+        raise ValueError("a prediction is not a number")
     left = np.rint(np.clip(values * 1000, 0, _MAX_STORED)).astype(np.int64)
     digits = np.empty((len(left), 15), dtype=np.uint8)
     for column in reversed(range(15)):
@@ -188,38 +187,12 @@ def _digits(values: NDArray[np.float64]) -> Bytes:
 
 
 def lookup(path: Path, chain: Chain, features: Mapping[str, float]) -> tuple[Answer, str]:
-    """What the table answers, and what is wrong with it ("": nothing).
-
-    Same steps and same answers as the hook's, so that the tools show what slurmctld does.
-    """
-    try:
-        with path.open("rb") as file:
-            return answer(chain, features, partial(_search, file)), ""
-    except OSError as error:
-        return Answer(), f"cannot read table.txt: {error.strerror}"
-    except ValueError as error:
-        return Answer(), f"table.txt is damaged: {error}"
-
-
-def _search(file: BinaryIO, key: str) -> Entry | None:
-    layout, wanted = _layout(file), key.encode("ascii")
-    home = int(layout.homes(_letters(key).reshape(1, 16))[0])
-    for place in range(home, home + _WINDOW * _MOST_WINDOWS, _WINDOW):
-        file.seek((place + 1) * RECORD)
-        window = file.read(_WINDOW * RECORD)
-        at = window.find(wanted)
-        if at >= 0:
-            return _record(window, at)
-        if b"  " in window:  # a blank record
-            return None
-    raise ValueError("no blank")
-
-
-def _record(window: bytes, at: int) -> Entry:
-    match = _RECORD.match(window, at)
-    if not match:
-        raise ValueError("record")
-    return _entry(match)
+    """The hook's own answer from a table, and what is wrong with the table ("": nothing)."""
+    levels = [[level.encode(), key.encode("ascii")] for level, key in chain]
+    wanted = {name.encode(): value for name, value in features.items()}
+    found, trouble = call("lookup", os.fsencode(path), levels, wanted)
+    n, low, high, mean = (int(found[name] or 0) for name in (b"n", b"low", b"high", b"mean"))
+    return Answer(n, low, high, (found[b"level"] or b"").decode(), mean), os.fsdecode(trouble or b"")
 
 
 def _layout(file: BinaryIO) -> _Layout:
@@ -242,12 +215,12 @@ def _entry(match: re.Match[bytes]) -> Entry:
 
 
 def renewed(data: bytes) -> bytes:
-    """A table of format 3, which knew no mean, in this format. Raises ValueError for any other.
+    """Convert a table of format 3, which had no mean, to this format. Raises ValueError for any other format.
 
-    A key's home goes by the header's figures only, so each record stays where it stood.
+    The home of a key depends only on the figures in the header, so each record keeps its slot.
     """
     if not data.startswith(b"asrpt-table 3 ") or len(data) % _FORMER:
-        raise ValueError("no table of format 3")
+        raise ValueError("not a table of format 3")
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, _FORMER)
     means = np.full((len(rows), RECORD - _FORMER), ord(" "), dtype=np.uint8)
     means[rows[:, 0] != ord(" "), 1:] = ord("0")
@@ -257,7 +230,7 @@ def renewed(data: bytes) -> bytes:
 
 
 def read_table(path: Path) -> dict[str, Entry]:
-    """The whole table. Raises OSError, ValueError where it is damaged."""
+    """The whole table. Raises OSError, ValueError if it is damaged."""
     try:
         return parse_table(path.read_bytes())
     except ValueError as error:
@@ -265,7 +238,7 @@ def read_table(path: Path) -> dict[str, Entry]:
 
 
 def parse_table(data: bytes) -> dict[str, Entry]:
-    """The entries in the bytes of a table. Raises ValueError where they are damaged."""
+    """The entries in the content of a table. Raises ValueError if it is damaged."""
     _layout(io.BytesIO(data))
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, RECORD)[1:]
     used = rows[(rows != _BLANK).any(axis=1)].tobytes()

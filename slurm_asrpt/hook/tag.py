@@ -1,30 +1,41 @@
-"""The tag that the hook writes into a job's AdminComment.
+"""The tag that the hook writes into a job's AdminComment, and the features in it.
 
 ``asrpt1:g=<16 hex digits>;n=<iterations>`` and what there is of ``;p=<profile>;b=<epoch>;l=<reason>``
 ``;i=<low>-<high>;m=<iterations>;k=<16 hex digits>;v=<letter>;s=<sizes>;c=<signal>;f=<features>``
 
-g: recurrence group. n: predicted training iterations, 0 for an unseen group. p: the profile that the user
-named, or that an admin has attached.
+g: recurrence group. n: predicted training iterations, 0 for an unseen group.
+p: the profile that the user named, or that an admin has attached.
 b: the user's own ``--begin`` (seconds since the epoch). l: why the hook left the job to Slurm (no lease was set).
-i: the 10-90% interval of n. m: what the order goes by, where that is not n. k: the program.
-v: the first letter of the level that answered (``predict.keys.LEVELS``).
-s: with a profile, how GPUs share the model (``predict.sizes``).
+i: the 10-90% interval of n. m: the iterations that order the queue, if not n. k: the program.
+v: the first letter of the level that answered (LEVELS).
+s: with a profile, how GPUs share the model (``profile.sizes``).
 c: the job may be interrupted: it writes a checkpoint when its batch shell (``B:``) or its steps get this signal.
-f: the numeric hyper-parameters, left out where the tag would grow over MAX_BYTES.
-Users cannot write AdminComment; what stands there may still be anything (other tools use the field).
+f: the numeric hyper-parameters, ``epochs:90,lr:0.1``; left out where the tag would grow over MAX_BYTES.
+
+Users cannot write AdminComment. The field may still hold anything, because other tools use it, too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_asrpt.hook.features import parse_features, render_features
-from slurm_asrpt.hook.keys import LEVELS
 from slurm_asrpt.profile.sizes import NO_SIZES, Sizes, parse_sizes
 
 PREFIX = "asrpt1:"
 MAX_BYTES = 255
+
+LEVELS = ("exact", "group", "program", "user", "cluster")
+"""The keys of a submission, from narrow to wide (``hook.group.keys_of``). exact: group, GPUs and features are the same.
+program: the user's other jobs of the same program."""
+
+LEVEL_OF = {level[0]: level for level in LEVELS}
+"""The level that a letter stands for, in the tag and in the hook."""
+
+BOUND = 1e15
+"""Hyper-parameters are smaller than this, positive or negative."""
+
 _FIELD = {
     "g": re.compile(r"[0-9a-f]{16}"),
     "n": re.compile(r"[0-9]{1,15}"),
@@ -34,17 +45,18 @@ _FIELD = {
     "i": re.compile(r"[0-9]{1,13}-[0-9]{1,13}"),
     "m": re.compile(r"[0-9]{1,13}"),
     "k": re.compile(r"[0-9a-f]{16}"),
-    "v": re.compile(f"[{''.join(level[0] for level in LEVELS)}]"),
+    "v": re.compile(f"[{''.join(LEVEL_OF)}]"),
     "s": re.compile(r"[gntp0-9]{2,24}"),
     "c": re.compile(r"(B:)?USR[12]"),
     "f": re.compile(r"[a-z0-9_:.,e+-]{1,100}"),
 }
-_LEVEL = {level[0]: level for level in LEVELS}
+_FEATURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_FEATURE_VALUE = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,24})?(e[-+][0-9]{2,3})?")
 
 
 @dataclass(frozen=True)
 class Tag:
-    """low, high: the 10-90% interval, 0 and 0 where there is none. mean: expected iterations, 0 for ``iterations``."""
+    """A tag. low, high: the 10-90% interval, 0 and 0 for none. mean: expected iterations, 0 for ``iterations``."""
 
     group: str
     iterations: int = 0
@@ -62,11 +74,11 @@ class Tag:
 
     @property
     def order(self) -> int:
-        """Iterations that the job's place in the queue goes by."""
+        """Iterations that order the queue."""
         return self.mean or self.iterations
 
     def format(self) -> str:
-        """The tag's text. Without features it always fits; they go first."""
+        """The text of the tag. It always fits without the features, so these are dropped first."""
         fields = [f"g={self.group}", f"n={self.iterations}"]
         interval = f"{self.low}-{self.high}" if self.high else ""
         optional = {"p": self.profile, "b": self.begin, "l": self.left, "i": interval, "m": self.mean}
@@ -78,7 +90,7 @@ class Tag:
 
 
 def parse_tag(text: str) -> Tag | None:
-    """The tag in an AdminComment, or None where it holds none of ours (absent, foreign, damaged)."""
+    """The tag in an AdminComment; None if it has no valid tag of ours."""
     if not text.startswith(PREFIX) or len(text) > MAX_BYTES:
         return None
     values: dict[str, str] = {}
@@ -106,9 +118,30 @@ def _tag(values: dict[str, str]) -> Tag:
         low=low,
         high=high,
         program=values.get("k", ""),
-        level=_LEVEL.get(values.get("v", ""), ""),
+        level=LEVEL_OF.get(values.get("v", ""), ""),
         features=parse_features(values.get("f", "")),
         sizes=parse_sizes(values.get("s", "")),
         interrupt=values.get("c", ""),
         mean=int(values.get("m", "0")),
     )
+
+
+def render_features(features: Mapping[str, float]) -> str:
+    """``epochs:90,lr:0.1``: names in order, ten significant digits.
+
+    Tag, history and keys use this one format, so a job has the same key wherever its features come from.
+    """
+    return ",".join(f"{name}:{features[name]:.10g}" for name in sorted(features))
+
+
+def parse_features(text: str) -> dict[str, float]:
+    """The features in a text. Raises ValueError for anything that render_features does not write."""
+    features: dict[str, float] = {}
+    for item in text.split(",") if text else []:
+        name, _, number = item.partition(":")
+        if name in features or not _FEATURE_NAME.fullmatch(name) or not _FEATURE_VALUE.fullmatch(number):
+            raise ValueError(f"{item!r} is not a feature")
+        features[name] = float(number)
+    if render_features(features) != text or any(abs(value) >= BOUND for value in features.values()):
+        raise ValueError(f"{text!r} is not a sorted list of features")
+    return features

@@ -1,6 +1,6 @@
-"""asrpt-admin install: what is where on a controller, what is missing, and all of it taken away again.
+"""asrpt-admin install: check, install and remove slurm-asrpt on a controller.
 
-Files and folders are put there; slurm.conf is only read, through scontrol, and its lines are shown.
+It writes files and directories. It only reads slurm.conf, through scontrol, and shows the lines that belong there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from slurm_asrpt.config.location import RUN
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.hook import hook_conf, table
-from slurm_asrpt.install import lua_plugin, luablock
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.parts import File, FirstFile, Folder, Include, Part
 from slurm_asrpt.install.site import UNITS, Site
-from slurm_asrpt.install.slurmlines import SCRIPTS, Line, State, scripts_of, wanted_lines, words
+from slurm_asrpt.install.slurm_conf import SCRIPTS, Line, State, scripts_of, wanted_lines, words
 from slurm_asrpt.spool import hosts_dir, progress_dir
 
 MODULE, INCLUDE = "submit hook", "its include"
@@ -24,7 +24,7 @@ MODULE, INCLUDE = "submit hook", "its include"
 
 @dataclass(frozen=True)
 class Step:
-    """A part of the installation. changed: by this call. note: what was kept, or why it stays."""
+    """A part of the installation. changed: by this call. note: the backup, or why the part stays."""
 
     what: str
     where: str
@@ -34,12 +34,12 @@ class Step:
 
 
 def check(site: Site) -> list[Step]:
-    """How each part stands. Raises OSError, InputError."""
+    """The state of each part. Raises OSError, InputError."""
     return [Step(part.what, str(part.path), part.state()) for part in parts(site)]
 
 
 def apply(site: Site) -> list[Step]:
-    """Put there what is missing or differs. Raises OSError, AsrptError; what was done before that stays done."""
+    """Install what is missing or differs. Raises OSError, AsrptError; earlier steps stay done."""
     steps = []
     for part in parts(site):
         steps.append(_put(part))
@@ -54,11 +54,11 @@ def _put(part: Part) -> Step:
     if state is State.PRESENT:
         return Step(part.what, str(part.path), state)
     kept = part.put()
-    return Step(part.what, str(part.path), part.state(), True, f"the one before: {kept}" if kept else "")
+    return Step(part.what, str(part.path), part.state(), True, f"previous file: {kept}" if kept else "")
 
 
 def remove(site: Site) -> list[Step]:
-    """Take away all that may go, the include first. Raises OSError, AsrptError."""
+    """Remove all parts that may go, the block in job_submit.lua first. Raises OSError, AsrptError."""
     return [_take(part) for part in reversed(parts(site))]
 
 
@@ -71,12 +71,12 @@ def _take(part: Part) -> Step:
 
 
 def lines(site: Site) -> list[Line]:
-    """What slurm.conf should say; nothing where Slurm was not asked."""
+    """The lines that slurm.conf needs; none if Slurm was not asked."""
     return wanted_lines(site.config, site.settings.paths.scripts) if site.config else []
 
 
 def parts(site: Site) -> list[Part]:
-    """Everything, in the order in which it is put there: nothing names what is not there yet."""
+    """All parts in the order of installation: no part refers to a later one."""
     return [*_folders(site), *_hook(site), _include(site), _settings(site), *_units(site)]
 
 
@@ -97,7 +97,7 @@ def _folders(site: Site) -> Iterator[Folder]:
 def _hook(site: Site) -> Iterator[Part]:
     paths, owner = site.settings.paths, site.owner
     hook, scripts = site.at(paths.hook), site.at(paths.scripts)
-    yield File(MODULE, scripts / luablock.MODULE, site.module())
+    yield File(MODULE, scripts / job_submit.MODULE, site.module())
     for key, name in SCRIPTS.items():
         named = (key,) if str(paths.scripts / name) in scripts_of(site.config, key) else ()
         yield File(key, scripts / name, site.script(name), 0o755, named)
@@ -107,13 +107,13 @@ def _hook(site: Site) -> Iterator[Part]:
 
 
 def _hook_conf(site: Site) -> bytes:
-    """What a stopped asrptd leaves: jobs are tagged and not leased."""
+    """The hook.conf of a stopped asrptd: jobs are tagged, not leased."""
     settings = site.settings
     return hook_conf.render_hook_conf(settings.slurm.partitions, 0, time.time(), settings.group)
 
 
 def _include(site: Site) -> Include:
-    plugin = lua_plugin.plugin(site.config)
+    plugin = job_submit.plugin(site.config)
     needed = not site.config or "lua" in words(site.config, "JobSubmitPlugins")
     return Include(INCLUDE, site.at(site.lua), site.block(), plugin, needed)
 

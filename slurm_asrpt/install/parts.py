@@ -1,4 +1,4 @@
-"""The parts of an installation: each knows how it stands, how it is put there and how it is taken away again."""
+"""The parts of an installation: directories, files, the block in job_submit.lua. Each can be installed and removed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Protocol
 
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import replace_file
-from slurm_asrpt.install import lua_plugin, luablock
-from slurm_asrpt.install.slurmlines import State
+from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.slurm_conf import State
 
 Owner = tuple[int, int] | None
 
@@ -21,25 +21,25 @@ Owner = tuple[int, int] | None
 class Part(Protocol):
     @property
     def what(self) -> str:
-        """In a word or two."""
+        """Its name, in a word or two."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
 
     def state(self) -> State:
-        """How it stands now. Raises OSError, InputError."""
+        """Its state now. Raises OSError, InputError."""
 
     def put(self) -> str:
-        """Make it present; what was kept of what had been there ("": nothing). Raises OSError, AsrptError."""
+        """Install it. Returns the path of the backup ("": none). Raises OSError, AsrptError."""
 
     def take(self) -> str:
-        """Take it away; why it was kept instead ("": gone). Raises OSError, AsrptError."""
+        """Remove it. Returns why it stays ("": removed). Raises OSError, AsrptError."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of the daemon's user or of root's. What is in it stays."""
+    """A directory of the daemon's user or of root. Its content stays."""
 
     what: str
     path: Path
@@ -63,16 +63,16 @@ class Folder:
 
     def take(self) -> str:
         if any(self.path.iterdir()):
-            return "not empty, so it stays; delete it by hand if nobody wants it"
+            return "not empty; delete it by hand if it is no longer needed"
         self.path.rmdir()
         return ""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of ours, and root's: replaced where it differs, and the one before is kept beside it.
+    """A file that belongs to root. If it differs it is replaced, with a backup beside it.
 
-    used_by: the keys of slurm.conf that name it; Slurm would drain nodes where it is missing.
+    used_by: the keys of slurm.conf that name it; Slurm drains nodes where such a file is missing.
     """
 
     what: str
@@ -96,14 +96,14 @@ class File:
 
     def take(self) -> str:
         if self.used_by:
-            return f"slurm.conf names it ({', '.join(self.used_by)}): take that out, scontrol reconfigure, then again"
+            return f"slurm.conf names it ({', '.join(self.used_by)}): remove that, run scontrol reconfigure, then retry"
         self.path.unlink()
         return ""
 
 
 @dataclass(frozen=True)
 class FirstFile:
-    """A file that is made once and then belongs to the site or to asrptd. taken: goes with --remove."""
+    """A file that is created once and then belongs to the site or to asrptd. taken: --remove deletes it."""
 
     what: str
     path: Path
@@ -134,7 +134,7 @@ class FirstFile:
 
 @dataclass(frozen=True)
 class Include:
-    """Our lines in job_submit.lua, whoever's file that is. needed: by slurmctld, as slurm.conf says today."""
+    """The block in job_submit.lua. needed: slurm.conf says that slurmctld loads the file."""
 
     what: str
     path: Path
@@ -144,42 +144,42 @@ class Include:
 
     def state(self) -> State:
         text = self._text()
-        found = self._named(luablock.block_in, text)
+        found = self._named(job_submit.block_in, text)
         if found:
             return State.PRESENT if found == self.block else State.DIFFERS
-        return State.PRESENT if luablock.included_by_hand(text) else State.MISSING
+        return State.PRESENT if job_submit.included_by_hand(text) else State.MISSING
 
     def put(self) -> str:
         before = self._text()
-        after = self._named(lambda text: luablock.with_block(text, self.block), before)
-        trouble = lua_plugin.trouble_with(after, self.plugin) if self.plugin else ""
+        after = self._named(lambda text: job_submit.with_block(text, self.block), before)
+        trouble = job_submit.trouble_with(after, self.plugin) if self.plugin else ""
         if trouble:
-            raise AsrptError(f"{self.path}: would not load with our lines in it ({trouble}); put them in by hand")
-        kept = backup(self.path) if luablock.without_block(before) else ""
+            raise AsrptError(f"{self.path}: would not load with our lines in it ({trouble}); insert them by hand")
+        kept = backup(self.path) if job_submit.without_block(before) else ""
         self._write(after)
         return kept
 
     def take(self) -> str:
         before = self._text()
-        after = self._named(luablock.without_block, before)
-        if luablock.included_by_hand(before):
-            return "loads our module in lines of the site's own; take them out by hand"
-        if after.replace(luablock.STUB, b"").strip():
+        after = self._named(job_submit.without_block, before)
+        if job_submit.included_by_hand(before):
+            return "the site's own lines load our module; remove them by hand"
+        if after.replace(job_submit.STUB, b"").strip():
             if after == before:
                 return "the site's own"
             self._write(after)
             return ""
         if self.needed:
-            self._write(luablock.STUB)
+            self._write(job_submit.STUB)
             return (
                 "empty functions: slurmctld needs the file while slurm.conf says JobSubmitPlugins=lua: "
-                "take that out, restart slurmctld, then again"
+                "remove that, restart slurmctld, then retry"
             )
         self.path.unlink()
         return ""
 
     def touch(self) -> None:
-        """slurmctld loads a new module only where this file looks new, in whole seconds."""
+        """Make slurmctld load the module again: it compares the time of this file, in whole seconds."""
         if self.path.exists():
             os.utime(self.path)
 
@@ -193,7 +193,7 @@ class Include:
             raise InputError(f"{self.path}: {error}") from None
 
     def _write(self, text: bytes) -> None:
-        """Its owner and mode stay."""
+        """Write the file; owner and mode stay."""
         there = self.path.stat() if self.path.exists() else None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, text, there.st_mode & 0o777 if there else 0o644)
@@ -202,7 +202,7 @@ class Include:
 
 
 def backup(path: Path) -> str:
-    """Keep a copy beside the file, by the time of day; its path."""
+    """Copy the file beside itself, named by date and time. Returns the path of the copy."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     copy = path.with_name(f"{path.name}.before-asrpt-{stamp}")
     shutil.copy2(path, copy)

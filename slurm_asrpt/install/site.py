@@ -1,4 +1,4 @@
-"""Where slurm-asrpt goes on a machine, and its files made out for that place."""
+"""The paths and the user of an installation, and the content of its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from slurm_asrpt.config.location import DEFAULT_PATH
 from slurm_asrpt.config.settings import PathSettings, Settings
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.install import luablock
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.shipped import ETC, HOOKS, shipped
 
 UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
@@ -25,12 +25,12 @@ _PLAIN = re.compile(r"/[A-Za-z0-9._/+-]*")
 
 @dataclass(frozen=True)
 class Site:
-    """A place to install to.
+    """Where and for whom to install.
 
-    settings_path: of asrpt.toml. slurm: the folder of slurm.conf. units: of systemd's units. programs: of asrptd.
-    user: who asrptd runs as. root: everything goes below it (an image being built); "/" else.
-    config: what scontrol show config says; empty where Slurm was not asked.
-    Raises InputError for a path that could mean something else in a script.
+    settings_path: of asrpt.toml. slurm: the directory of slurm.conf. units: of systemd's units. programs: of asrptd.
+    user: that asrptd runs as. root: the directory of an image, else "/". config: the output of scontrol show config;
+    empty if Slurm was not asked.
+    Raises InputError for a path that a script could misinterpret.
     """
 
     settings: Settings
@@ -47,58 +47,58 @@ class Site:
         ours = (paths.state, paths.run, paths.hook, paths.scripts, paths.spool)
         for path in (self.settings_path, self.slurm, self.programs, *ours):
             if not _PLAIN.fullmatch(str(path)):
-                raise InputError(f"{path}: give a full path of letters, digits and . _ / + -; it goes to scripts")
+                raise InputError(f"{path}: use an absolute path of letters, digits and . _ / + -; scripts contain it")
         if paths.scripts in (paths.hook, *paths.hook.parents) or paths.hook in paths.scripts.parents:
             raise InputError(
-                f"paths.scripts ({paths.scripts}) is root's and paths.hook ({paths.hook}) {self.user}'s: "
-                "name two folders, neither in the other"
+                f"paths.scripts ({paths.scripts}) belongs to root and paths.hook ({paths.hook}) to {self.user}: "
+                "use two directories, neither inside the other"
             )
         if not re.fullmatch(r"[a-z_][a-z0-9_.-]*\$?", self.user):
-            raise InputError(f"{self.user}: no name of a user; name the one that asrptd shall run as with --user")
+            raise InputError(f"{self.user}: not a valid user name; give the user of asrptd with --user")
 
     def at(self, path: Path) -> Path:
-        """Where a path really is."""
+        """The path below root."""
         return self.root / path.relative_to("/")
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """The ids of the daemon's user; None where files cannot be given to it (an image, or not root)."""
+        """User and group ID of the daemon; None if files cannot be given to it (an image, or not root)."""
         if os.geteuid() or self.root != Path("/"):
             return None
         try:
             entry = pwd.getpwnam(self.user)
         except KeyError:
-            raise InputError(f"no user {self.user} on this machine; name SlurmUser with --user") from None
+            raise InputError(f"no user {self.user} on this machine; give SlurmUser with --user") from None
         return entry.pw_uid, entry.pw_gid
 
     @property
     def roots(self) -> tuple[int, int] | None:
-        """The ids of root, whose the scripts are; None where files cannot be given to it."""
+        """User and group ID of root, who owns the scripts; None if files cannot be given to root."""
         return None if self.owner is None else (0, 0)
 
     @property
     def lua(self) -> Path:
         return self.slurm / "job_submit.lua"
 
-    # what the files say here
+    # the content of the files
 
     def block(self) -> bytes:
-        """Our lines of job_submit.lua."""
+        """The block in job_submit.lua."""
         return placed("job_submit.lua", self.settings.paths)
 
     def module(self) -> bytes:
-        return shipped(HOOKS, luablock.MODULE)
+        return shipped(HOOKS, job_submit.MODULE)
 
     def script(self, name: str) -> bytes:
         """A prolog or epilog."""
         return placed(name, self.settings.paths)
 
     def new_settings(self) -> bytes:
-        """asrpt.toml as it is shipped: mode shadow."""
+        """The shipped asrpt.toml: mode shadow."""
         return shipped(ETC, "asrpt.toml")
 
     def unit(self, name: str) -> bytes:
-        """One of UNITS."""
+        """The content of one of UNITS."""
         text = shipped(ETC, f"systemd/{name}").decode()
         text = text.replace("ExecStart=/usr/bin/", f"ExecStart={self.programs}/")
         text = text.replace("User=slurm\nGroup=slurm\n", f"User={self.user}\nGroup={self._group()}\n")
@@ -106,11 +106,11 @@ class Site:
         if self.settings_path != DEFAULT_PATH:
             text = text.replace("[Service]\n", f"[Service]\nEnvironment=ASRPT_CONFIG={self.settings_path}\n")
         if self.programs.parts[:2] in (("/", "home"), ("/", "root")):
-            text = text.replace("ProtectHome=yes", "ProtectHome=read-only")  # it is run from there
+            text = text.replace("ProtectHome=yes", "ProtectHome=read-only")  # the programs are there
         return text.encode()
 
     def _writable(self, line: str) -> str:
-        """The folders that systemd does not make by itself."""
+        """The line with the directories that systemd does not create itself."""
         paths = self.settings.paths
         line = line.replace(str(_DEFAULTS.hook), str(paths.hook)).replace(str(_DEFAULTS.spool), str(paths.spool))
         moved = [path for path in (paths.state, paths.run) if path not in (_DEFAULTS.state, _DEFAULTS.run)]
@@ -124,7 +124,7 @@ class Site:
 
 
 def placed(name: str, paths: PathSettings) -> bytes:
-    """A script of ours, made out for these folders."""
+    """The content of a script, with these directories."""
     text = shipped(HOOKS, name)
     for before, path in zip(_placeable(_DEFAULTS), _placeable(paths), strict=True):
         text = text.replace(before, path)
@@ -132,5 +132,5 @@ def placed(name: str, paths: PathSettings) -> bytes:
 
 
 def _placeable(paths: PathSettings) -> list[bytes]:
-    """The folders that stand in scripts."""
+    """The directories that scripts contain."""
     return [str(path).encode() for path in (paths.scripts, paths.hook, paths.spool)]

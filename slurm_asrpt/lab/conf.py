@@ -15,8 +15,7 @@ from typing import Any
 
 from slurm_asrpt import shipped
 from slurm_asrpt.errors import InputError, MachineError
-from slurm_asrpt.install import luablock
-from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.lab import machine
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.spec import LabNode, LabPaths, LabSpec
@@ -92,10 +91,10 @@ def hooks_folder(spec: LabSpec) -> Path:
     """The directory of the hook's files: ``hooks_dir``, the checkout's or the installed one. Raises InputError."""
     candidates = [spec.hooks_dir] if spec.hooks_dir else shipped.folders(shipped.HOOKS)
     for folder in candidates:
-        if (folder / luablock.MODULE).is_file():
+        if (folder / job_submit.MODULE).is_file():
             return folder
     raise InputError(
-        f"{candidates[0] / luablock.MODULE}: not found; specify its directory with --hooks-dir, or use --no-hook"
+        f"{candidates[0] / job_submit.MODULE}: not found; specify its directory with --hooks-dir, or use --no-hook"
     )
 
 
@@ -104,7 +103,7 @@ def install(spec: LabSpec, paths: LabPaths) -> dict[str, Path]:
     if not spec.hook:
         return {}
     folder = hooks_folder(spec)
-    shutil.copyfile(folder / luablock.MODULE, paths.etc / luablock.MODULE)
+    shutil.copyfile(folder / job_submit.MODULE, paths.etc / job_submit.MODULE)
     (paths.etc / "job_submit.lua").write_text(lua_conf(paths), encoding="utf-8")
     return {key: _copy_script(folder / name, paths) for key, name in SCRIPTS.items() if (folder / name).is_file()}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from slurm_asrpt.history.store import Run
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.hook.table import Answer, answer
 from slurm_asrpt.predict.conformal import RunConformal
 from slurm_asrpt.predict.predictors import Example, fit

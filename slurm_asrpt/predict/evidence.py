@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slurm_asrpt.history.store import History, Run, features_text
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.hook.table import Answer, Entry, answer
 from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
 from slurm_asrpt.predict.predictors import TRAINING_STATES
@@ -16,7 +16,7 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """What a prediction is made for: the fields of ``hook.keys.keys_of``."""
+    """What a prediction is made for: the fields of ``hook.group.keys_of``."""
 
     group: str
     program: str

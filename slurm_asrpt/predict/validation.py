@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_asrpt.history.store import Run, Sample
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.hook.table import Entry, answer
 
 MIN_RUNS = 20

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 SIZES = ("procs", "nodes", "tp", "pp")
-SIZE = "="
-"""What the name of a size begins with among features, so that no feature is called so."""
-
 LETTERS = dict(zip(SIZES, "gntp", strict=True))
 LARGEST = 99_999
 PATTERN = re.compile("".join(f"(?:{letter}([1-9][0-9]{{0,4}}))?" for letter in LETTERS.values()))
@@ -29,12 +25,6 @@ class Sizes:
 
 
 NO_SIZES = Sizes()
-
-
-def sizes_in(found: Mapping[str, float]) -> Sizes:
-    """Of what a ``words.Reader`` has set aside; what can be no size is none."""
-    values = {name: found.get(SIZE + name, 0.0) for name in SIZES}
-    return Sizes(**{name: int(v) for name, v in values.items() if 1 <= v <= LARGEST and v == int(v)})
 
 
 def parse_sizes(text: str) -> Sizes:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.features import parse_features
 from slurm_asrpt.hook.group import Identity
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 from slurm_asrpt.hook.table import Answer
+from slurm_asrpt.hook.tag import parse_features
 from slurm_asrpt.profile.sizes import parse_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,9 +62,11 @@ class LuaHook:
         n, low, high, mean, level, trouble = answer.split(" ", 5)
         return Answer(int(n), int(low), int(high), level.strip("-"), int(mean)), trouble
 
-    def submit(self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: str | int) -> dict[str, list[str]]:
+    def submit(
+        self, hook_dir: Path, fail: str = "", default: str = "gpu", **fields: bytes | str | int
+    ) -> dict[str, list[str]]:
         """What a submission with these job_desc fields does: {"set": [...], "log_error": [...], "rc": [...], ...}."""
-        flat: list[str | int] = []
+        flat: list[bytes | str | int] = []
         for key, value in fields.items():
             kind = "argv" if key == "argv" else "n" if isinstance(value, int) else "s"
             flat += [key, kind, value]

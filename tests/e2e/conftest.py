@@ -25,7 +25,7 @@ from slurm_asrpt.daemon.recorder import REQUEUED
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.history.store import History, Run
-from slurm_asrpt.hook.keys import owned
+from slurm_asrpt.hook.group import owned
 from slurm_asrpt.hook.table import FILE_NAME as TABLE
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.hook.tag import parse_tag

@@ -8,10 +8,9 @@ import time
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.hook_conf import write_hook_conf
 from slurm_asrpt.hook.job_script import gpus_asked
-from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.hook.tag import Tag, parse_tag
 

@@ -13,7 +13,7 @@ import pytest
 from slurm_asrpt import switch
 from slurm_asrpt.daemon.store import SCHEMA
 from slurm_asrpt.hook.tag import parse_tag
-from slurm_asrpt.install import luablock
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.status.document import read_status
 
@@ -176,7 +176,7 @@ def test_installed_and_removed_while_jobs_run_and_wait(site: Cluster):
     write_slurm_conf(site, [])
     install(site, "--remove")
     assert not (site.paths / "scripts" / "asrpt-prolog").exists()
-    assert not (site.paths / "scripts" / luablock.MODULE).exists()
+    assert not (site.paths / "scripts" / job_submit.MODULE).exists()
     assert (site.paths / "state" / "history.sqlite").exists()
     assert untouched(before, site.job(running))
 
@@ -252,7 +252,7 @@ def test_an_upgrade_takes_up_what_an_older_release_left_and_touches_no_running_j
     before = site.job(running)
     all_leased(site, waiting)
     site.stop_daemon(signal.SIGKILL)
-    module = site.paths / "scripts" / luablock.MODULE
+    module = site.paths / "scripts" / job_submit.MODULE
     released = module.read_bytes()
     module.write_bytes(b"-- of an older release\n" + released)
     path = site.paths / "state" / "state.json"

@@ -28,8 +28,7 @@ from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
-from slurm_asrpt.hook.group import describe
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME as TABLE
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.hook.tag import Tag

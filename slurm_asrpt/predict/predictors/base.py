@@ -1,6 +1,6 @@
 """The interface of a predictor: it learns run by run, and has a figure for some of the keys that it has seen.
 
-A run comes with its chain of keys, narrow to wide (``hook.keys``; a simulation names keys as it likes). The same class
+A run comes with its chain of keys, narrow to wide (``hook.group``; a simulation names keys as it likes). The same class
 serves retraining, where all its figures become the hook's table, and simulation, which queries it as it learns.
 """
 

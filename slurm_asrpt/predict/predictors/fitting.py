@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slurm_asrpt.history.store import TRAINING_STATES, Sample
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.hook.table import Entry
 from slurm_asrpt.predict.forest import Progress, fit_columns, fit_rows, silent
 from slurm_asrpt.predict.predictors.base import Chain, Example, make_predictor

@@ -15,10 +15,10 @@ from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings, parse_settings
 from slurm_asrpt.doctor import Snapshot, State, checks, examine, take_snapshot
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.install import luablock
-from slurm_asrpt.install.lua_plugin import PLUGIN
+from slurm_asrpt.install import job_submit
+from slurm_asrpt.install.job_submit import PLUGIN
 from slurm_asrpt.install.site import placed
-from slurm_asrpt.install.slurmlines import SCRIPTS
+from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.parse import parse_config, parse_config_time
 from slurm_asrpt.slurm.records import JobRecord
@@ -61,7 +61,7 @@ def snapshot(settings: Settings, tmp_path: Path) -> Snapshot:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / PLUGIN).touch()
     (tmp_path / "job_submit.lua").write_bytes(shipped(HOOKS, "job_submit.lua"))
-    (settings.paths.scripts / luablock.MODULE).write_bytes(shipped(HOOKS, luablock.MODULE))
+    (settings.paths.scripts / job_submit.MODULE).write_bytes(shipped(HOOKS, job_submit.MODULE))
     config |= {"SLURM_CONF": str(tmp_path / "slurm.conf"), "PluginDir": str(tmp_path / "plugins")}
     config["SlurmUser"] = f"me({os.getuid()})"
     for key, name in SCRIPTS.items():
@@ -228,7 +228,7 @@ def test_whether_the_hook_runs_is_told_by_its_tags(settings: Settings, snapshot:
 
 
 def test_an_include_that_is_missing_old_or_untouched(settings: Settings, snapshot: Snapshot, tmp_path: Path) -> None:
-    script, module = tmp_path / "job_submit.lua", settings.paths.scripts / luablock.MODULE
+    script, module = tmp_path / "job_submit.lua", settings.paths.scripts / job_submit.MODULE
     os.utime(script, (1000, 1000))
     assert "touch" in found(settings, snapshot, "include")[0][1]
     module.write_text("return {}")
@@ -246,13 +246,13 @@ def test_an_include_that_is_missing_old_or_untouched(settings: Settings, snapsho
 def test_a_module_that_the_site_loads_from_elsewhere_is_looked_at_there(
     settings: Settings, snapshot: Snapshot, tmp_path: Path
 ) -> None:
-    script, module = tmp_path / "job_submit.lua", tmp_path / luablock.MODULE
+    script, module = tmp_path / "job_submit.lua", tmp_path / job_submit.MODULE
     script.write_text(f'local asrpt = dofile("{module}").open("/var/lib/asrpt-hook")\n')
     assert found(settings, snapshot, "include")[0][0] is State.FAILURE
     module.write_text("return {}")  # of a release before: an upgrade replaces the one in paths.scripts only
     state, text = found(settings, snapshot, "include")[0]
-    assert (state, f"cp {settings.paths.scripts / luablock.MODULE} {module}" in text) == (State.WARNING, True)
-    module.write_bytes(shipped(HOOKS, luablock.MODULE))
+    assert (state, f"cp {settings.paths.scripts / job_submit.MODULE} {module}" in text) == (State.WARNING, True)
+    module.write_bytes(shipped(HOOKS, job_submit.MODULE))
     assert found(settings, snapshot, "include")[0][0] is State.OK
 
 
@@ -342,7 +342,7 @@ def test_gpus(settings: Settings, snapshot: Snapshot) -> None:
 
 
 def test_what_others_can_write_is_not_trusted(settings: Settings, snapshot: Snapshot) -> None:
-    module = settings.paths.scripts / luablock.MODULE
+    module = settings.paths.scripts / job_submit.MODULE
     module.chmod(0o664)
     assert f"chmod go-w {module}" in found(settings, snapshot, "permissions")[0][1]
     module.chmod(0o644)
@@ -352,7 +352,7 @@ def test_what_others_can_write_is_not_trusted(settings: Settings, snapshot: Snap
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away, which takes root")
 def test_what_root_runs_must_be_roots(settings: Settings, snapshot: Snapshot) -> None:
-    for path in (settings.paths.scripts, settings.paths.scripts / luablock.MODULE):
+    for path in (settings.paths.scripts, settings.paths.scripts / job_submit.MODULE):
         os.chown(path, 1, 1)
         slurms = with_config(snapshot, SlurmUser="daemon(1)")
         ((state, text),) = found(settings, slurms, "permissions")

@@ -24,8 +24,7 @@ from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartCon
 from slurm_asrpt.forecast.sampling import Quantiles
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
 from slurm_asrpt.forecast.what_if import simulate_submission
-from slurm_asrpt.hook.group import describe
-from slurm_asrpt.hook.keys import keys_of
+from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.table import FILE_NAME, Entry, render_table
 from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.records import JobRecord

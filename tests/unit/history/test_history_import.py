@@ -39,8 +39,7 @@ from slurm_asrpt.history.importing import (
 )
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import History, Origin, Run, Source
-from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of
-from slurm_asrpt.predict.predictors import examples_of
+from slurm_asrpt.hook.group import keys_of
 from slurm_asrpt.traces.sacct import COMPONENT, NEVER_STARTED, NOT_ENDED, STEP
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -285,9 +284,10 @@ def test_runs_without_any_group_teach_user_and_cluster(history: History, tmp_pat
     samples = history.samples()
     assert into.counts.added == len(samples) == 6
     assert len({sample.group for sample in samples}) == 5  # ann's on one GPU are alike
-    keys = {key for lesson in examples_of(samples) for key in lesson.chain}
-    users = {("user", dict(keys_of("", "", sample.user, 0, {}))["user"]) for sample in samples}
-    assert keys >= users | {("cluster", CLUSTER_KEY)}
+    keys = {key for example in examples_of(samples) for key in example.chain}
+    *_, cluster = keys_of("0" * 16, "", 0, 0, {})
+    users = {("user", dict(keys_of("0" * 16, "", sample.user, 0, {}))["user"]) for sample in samples}
+    assert keys >= {*users, cluster}
 
 
 def test_a_run_that_we_wrote_without_a_group_stays_without(tmp_path: Path) -> None:

@@ -22,12 +22,11 @@ from slurm_asrpt.hook.attachments import (
     MOST,
     Attachments,
     attach,
-    attached,
-    fits,
     format_attachments,
     parse_attachments,
     read_attachments,
 )
+from slurm_asrpt.hook.group import attached
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 
 ID = "93eb1d3f0bc79e52"
@@ -65,16 +64,16 @@ def test_what_is_attached_is_read_as_it_was_written(groups: dict[str, str], name
     ],
 )
 def test_stars_are_any_text(pattern: str, name: bytes, is_one: bool) -> None:
-    assert fits(pattern, name) is is_one
+    assert attached(Attachments(names={pattern: "p"}), "0" * 16, name) == ("p" if is_one else "")
 
 
 def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> None:
     found = Attachments({ID: "by-group"}, {"train*": "short", "train-llama*": "long", "*": "any"})
-    assert attached(found, ID, b"train-llama-1") == ("by-group", f"group {ID}")
-    assert attached(found, "0" * 16, b"train-llama-1") == ("long", "job name train-llama*")
-    assert attached(found, "0" * 16, b"train-1")[0] == "short"
-    assert attached(found, "0" * 16, b"x")[0] == "any"
-    assert attached(Attachments(), ID, b"x") == ("", "")
+    assert attached(found, ID, b"train-llama-1") == "by-group"
+    assert attached(found, "0" * 16, b"train-llama-1") == "long"
+    assert attached(found, "0" * 16, b"train-1") == "short"
+    assert attached(found, "0" * 16, b"x") == "any"
+    assert attached(Attachments(), ID, b"x") == ""
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_a_group_goes_before_a_name_and_a_long_pattern_before_a_short_one() -> N
         ("version = 2", "this release reads version 1"),
         ('version = 1\n[groups]\n"x" = "y"', "did you mean group"),
         ('version = 1\n[group]\n"x" = "y"', "not 16 hexadecimal digits"),
-        ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is no name of a profile"),
+        ('version = 1\n[job-name]\n"x" = "../../etc/passwd"', "is not a valid profile name"),
         ('version = 1\n[job-name]\n"x\\u001b[2J" = "p"', "job name"),
         ('version = 1\n[job-name]\n"" = "p"', "use 1 to 128 printable characters"),
         ("version = 1\n[job-name]\nx = 1", "must be a text"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.hook.features import render_features
 from slurm_asrpt.hook.group import Hints, describe, parse_comment
-from slurm_asrpt.hook.words import PART_BYTES
+from slurm_asrpt.hook.tag import render_features
 
 RULES = GroupSettings()
+PART_BYTES = 2048  # that the hook reads of a script's front and of its end
 SCRIPT = b"#!/bin/bash\n#SBATCH -J train\nmodule load cuda\npython train.py --epochs 20\n"
 
 

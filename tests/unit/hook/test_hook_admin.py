@@ -18,9 +18,8 @@ from slurm_asrpt_cli.admin import app, main
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.history.store import History, Run
-from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.group import describe, keys_of
 from slurm_asrpt.hook.job_script import directives, gpus_asked
-from slurm_asrpt.hook.keys import keys_of
 
 SCRIPT = (
     b"#!/bin/bash\n#SBATCH --job-name=bert --comment='asrpt:profile=p\x1b,dataset=c4'\npython x.py\n#SBATCH -J no\n"
@@ -281,7 +280,7 @@ def test_group_for_people(config: Path, scripts: list[Path]) -> None:
 
 def test_group_diff(config: Path, scripts: list[Path]) -> None:
     monday, tuesday, other = scripts
-    assert "one group" in admin("group", "--config", config, "--diff", monday, tuesday).stdout
+    assert "same group" in admin("group", "--config", config, "--diff", monday, tuesday).stdout
     done = admin("group", "--config", config, "--diff", monday, other)
     assert "\n- t.py --model a\n+ t.py --model b" in done.stdout
     assert "\x1b" not in done.stdout

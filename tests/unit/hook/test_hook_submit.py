@@ -15,9 +15,8 @@ import pytest
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import Attachments
-from slurm_asrpt.hook.group import describe
+from slurm_asrpt.hook.group import describe, keys_of, owned
 from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
-from slurm_asrpt.hook.keys import keys_of, owned
 from slurm_asrpt.hook.table import Entry, render_table
 from slurm_asrpt.hook.tag import Tag, parse_tag
 from slurm_asrpt.profile.sizes import Sizes

@@ -1,4 +1,4 @@
-"""The hook's table from the Python side; its twin in Lua is compared in tests/property/test_group_twins.py."""
+"""The table of predictions from the side of Python; tests/property/test_hook_on_each_lua.py reads it on each Lua."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.keys import keys_of, owned
+from slurm_asrpt.hook.group import keys_of, owned
 from slurm_asrpt.hook.table import Answer, Entry, answer, render_table
 
 ONE = Entry.plain(1)
@@ -34,18 +34,18 @@ def test_records() -> None:
 
 @pytest.mark.parametrize("key", ["ABC", "A" * 16, "0" * 15 + "\n", "0" * 15 + "é"])
 def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="no key"):
+    with pytest.raises(ValueError, match="16 hex digits"):
         render_table({"0" * 16: ONE, key: ONE})
 
 
 @pytest.mark.parametrize("unit", ["x", "", "ee"])
 def test_what_is_no_unit_is_refused(unit: str) -> None:
-    with pytest.raises(ValueError, match="no unit"):
+    with pytest.raises(ValueError, match="-, e or s"):
         render_table({"0" * 16: replace(ONE, unit=unit)})
 
 
 def test_what_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         render_table({"0" * 16: Entry.plain(math.nan)})
 
 

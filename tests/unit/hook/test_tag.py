@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.hook.features import render_features, spell
-from slurm_asrpt.hook.keys import LEVELS
-from slurm_asrpt.hook.tag import MAX_BYTES, PREFIX, Tag, parse_tag
+from slurm_asrpt.hook.tag import LEVELS, MAX_BYTES, PREFIX, Tag, parse_tag, render_features
 from slurm_asrpt.profile.sizes import LARGEST, Sizes
 
 name_ends = st.text(string.ascii_letters + string.digits + "._+-", max_size=63)
@@ -30,7 +28,7 @@ tags = st.builds(
     sizes=st.builds(Sizes, *[st.integers(0, LARGEST)] * 4),
     mean=st.integers(0, 10**12),
 )
-numbers = st.floats(-1e14, 1e14).map(lambda value: float(spell(value + 0.0)))
+numbers = st.floats(-1e14, 1e14).map(lambda value: float(f"{value + 0.0:.10g}"))
 hyperparameters = st.dictionaries(st.sampled_from(["epochs", "steps", "batch_size", "lr"]), numbers)
 
 

@@ -22,10 +22,10 @@ from slurm_asrpt.daemon.lead import Lead
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.hook.table import parse_table
-from slurm_asrpt.install import apply, check, lines, lua_plugin, luablock, parts, remove
+from slurm_asrpt.install import apply, check, job_submit, lines, parts, remove
 from slurm_asrpt.install.parts import Include
 from slurm_asrpt.install.site import UNITS, Site
-from slurm_asrpt.install.slurmlines import State, wanted_lines
+from slurm_asrpt.install.slurm_conf import State, wanted_lines
 from slurm_asrpt.shipped import HOOKS, folders, shipped
 from slurm_asrpt.slurm.parse import parse_config
 
@@ -72,35 +72,35 @@ PIECES = [b"return x", b"\n", b"-- c", b" ", b"end", b"x=1", b"\r\n", b"--[[", b
 
 @given(st.binary(max_size=50) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
 def test_what_was_put_in_comes_out_again(site: bytes) -> None:
-    text = luablock.with_block(site, BLOCK)
-    assert luablock.block_in(text) == BLOCK
-    assert luablock.without_block(text).removesuffix(b"\n") == site.removesuffix(b"\n")
-    assert luablock.with_block(text, BLOCK) == text
+    text = job_submit.with_block(site, BLOCK)
+    assert job_submit.block_in(text) == BLOCK
+    assert job_submit.without_block(text).removesuffix(b"\n") == site.removesuffix(b"\n")
+    assert job_submit.with_block(text, BLOCK) == text
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n-- the end\n", "  -- why\n", ";\n"])
 def test_a_last_return_stays_last(end: str) -> None:
     site = SITE.rstrip(b"\n") + end.encode()
-    text = luablock.with_block(site, BLOCK)
+    text = job_submit.with_block(site, BLOCK)
     assert text.index(BLOCK) < text.rindex(b"return slurm.SUCCESS")
-    assert luablock.without_block(text) == site
+    assert job_submit.without_block(text) == site
 
 
 @pytest.mark.parametrize("last", [b"  return slurm.SUCCESS end\n", b"returned = 1\n", b"end\n"])
 def test_a_return_inside_a_function_is_not_the_last(last: bytes) -> None:
-    assert luablock.with_block(b"function f()\n" + last, BLOCK).endswith(BLOCK)
+    assert job_submit.with_block(b"function f()\n" + last, BLOCK).endswith(BLOCK)
 
 
 def test_damaged_marks_are_told() -> None:
-    whole = luablock.with_block(SITE, BLOCK)
+    whole = job_submit.with_block(SITE, BLOCK)
     for text in (whole.replace(b"-- <<< slurm-asrpt", b""), whole + BLOCK, whole.replace(b"-- >>> slurm-asrpt", b"")):
         with pytest.raises(InputError, match="by hand"):
-            luablock.without_block(text)
+            job_submit.without_block(text)
 
 
 def test_an_include_of_the_sites_own_is_seen() -> None:
-    assert luablock.included_by_hand(b'local a = dofile("/x/job_submit_asrpt.lua").open("/x")\n')
-    assert not luablock.included_by_hand(b'-- dofile("/x/job_submit_asrpt.lua")\n' + BLOCK)
+    assert job_submit.included_by_hand(b'local a = dofile("/x/job_submit_asrpt.lua").open("/x")\n')
+    assert not job_submit.included_by_hand(b'-- dofile("/x/job_submit_asrpt.lua")\n' + BLOCK)
 
 
 DRIVER = """\
@@ -131,27 +131,27 @@ SITES = {
 @pytest.mark.parametrize("interpreter", LUAS)
 def test_the_sites_function_comes_first_and_what_it_refuses_stays_refused(tmp_path, interpreter, kind) -> None:
     text, expected = SITES[kind]
-    script = luablock.with_block(text, BLOCK.replace(b"/etc/slurm/asrpt", bytes(tmp_path)))
+    script = job_submit.with_block(text, BLOCK.replace(b"/etc/slurm/asrpt", bytes(tmp_path)))
     (tmp_path / "job_submit.lua").write_bytes(script)
-    (tmp_path / luablock.MODULE).write_text(MODULE)
+    (tmp_path / job_submit.MODULE).write_text(MODULE)
     program = DRIVER % (tmp_path / "job_submit.lua")
     done = subprocess.run([interpreter, "-e", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected
 
 
 def test_slurms_own_lua_says_what_would_not_load() -> None:
-    plugin = lua_plugin.plugin({"PluginDir": "/nowhere:/usr/lib/x86_64-linux-gnu/slurm-wlm"})
+    plugin = job_submit.plugin({"PluginDir": "/nowhere:/usr/lib/x86_64-linux-gnu/slurm-wlm"})
     if plugin is None:
         pytest.skip("no job_submit_lua.so on this machine")
-    assert lua_plugin.trouble_with(luablock.with_block(SITE, BLOCK), plugin) == ""
-    assert "expected" in str(lua_plugin.trouble_with(SITE + b"x = 1\n", plugin))
-    assert lua_plugin.trouble_with(b"os.exit(3)", plugin) == ""  # it is loaded, not run
-    assert lua_plugin.plugin({}) is None
+    assert job_submit.trouble_with(job_submit.with_block(SITE, BLOCK), plugin) == ""
+    assert "expected" in str(job_submit.trouble_with(SITE + b"x = 1\n", plugin))
+    assert job_submit.trouble_with(b"os.exit(3)", plugin) == ""  # it is loaded, not run
+    assert job_submit.plugin({}) is None
 
 
 def test_a_plugin_without_a_lua_of_this_machine_cannot_be_asked(tmp_path: Path) -> None:
-    (tmp_path / lua_plugin.PLUGIN).write_bytes(b"\0liblua9.9.so.7\0")
-    assert lua_plugin.trouble_with(b"", tmp_path / lua_plugin.PLUGIN) is None
+    (tmp_path / job_submit.PLUGIN).write_bytes(b"\0liblua9.9.so.7\0")
+    assert job_submit.trouble_with(b"", tmp_path / job_submit.PLUGIN) is None
 
 
 # the whole
@@ -200,8 +200,8 @@ def test_the_sites_script_comes_back_as_it_was(tmp_path: Path) -> None:
     script.write_bytes(SITE)
     script.chmod(0o640)
     note = next(step.note for step in apply(site) if step.what == "its include")
-    assert Path(note.removeprefix("the one before: ")).read_bytes() == SITE
-    assert luablock.without_block(script.read_bytes()) == SITE
+    assert Path(note.removeprefix("previous file: ")).read_bytes() == SITE
+    assert job_submit.without_block(script.read_bytes()) == SITE
     remove(site)
     assert script.read_bytes() == SITE
     assert script.stat().st_mode & 0o777 == 0o640
@@ -209,7 +209,7 @@ def test_the_sites_script_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_script_that_would_not_load_is_left_as_it_is(tmp_path: Path) -> None:
     site = make_site(tmp_path, PluginDir="/usr/lib/x86_64-linux-gnu/slurm-wlm")
-    if lua_plugin.plugin(site.config) is None:
+    if job_submit.plugin(site.config) is None:
         pytest.skip("no job_submit_lua.so on this machine")
     script = tmp_path / "etc" / "job_submit.lua"
     script.write_bytes(b"if true then return slurm.SUCCESS -- and no end\n")
@@ -221,13 +221,13 @@ def test_a_script_that_would_not_load_is_left_as_it_is(tmp_path: Path) -> None:
 def test_what_differs_is_replaced_and_kept_beside(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     apply(site)
-    module, unit = tmp_path / "scripts" / luablock.MODULE, tmp_path / "units" / UNITS[0]
+    module, unit = tmp_path / "scripts" / job_submit.MODULE, tmp_path / "units" / UNITS[0]
     module.write_text("return {}\n")
     unit.write_text(unit.read_text() + "# ours\n")
     script = tmp_path / "etc" / "job_submit.lua"
     os.utime(script, (1, 1))
     assert [step.what for step in check(site) if step.state is State.DIFFERS] == ["submit hook", "systemd unit"]
-    kept = [step.note.removeprefix("the one before: ") for step in apply(site) if step.changed]
+    kept = [step.note.removeprefix("previous file: ") for step in apply(site) if step.changed]
     assert [Path(path).read_text().splitlines()[-1] for path in kept] == ["return {}", "# ours"]
     assert script.stat().st_mtime > 1  # or slurmctld would keep the old module
     assert states(site) == {State.PRESENT}
@@ -270,7 +270,7 @@ def test_what_slurm_would_miss_stays(tmp_path: Path) -> None:
     kept = {step.what: step.note for step in remove(site) if step.state is State.KEPT}
     assert "scontrol reconfigure" in kept["Prolog"]
     assert "JobSubmitPlugins=lua" in kept["its include"]
-    assert (tmp_path / "etc" / "job_submit.lua").read_bytes() == luablock.STUB
+    assert (tmp_path / "etc" / "job_submit.lua").read_bytes() == job_submit.STUB
     assert not (tmp_path / "scripts" / "asrpt-epilog").exists()
     apply(site)
     assert states(site) == {State.PRESENT}
@@ -281,7 +281,7 @@ def test_what_slurm_would_miss_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interpreter", LUAS)
 def test_the_empty_functions_that_stay_are_good_lua(tmp_path: Path, interpreter: str) -> None:
-    (tmp_path / "s.lua").write_bytes(luablock.STUB)
+    (tmp_path / "s.lua").write_bytes(job_submit.STUB)
     program = f"slurm = {{SUCCESS = 0}} dofile('{tmp_path}/s.lua') print(slurm_job_submit(), slurm_job_modify())"
     done = subprocess.run([interpreter, "-e", program], capture_output=True, text=True, check=True)
     assert done.stdout == "0\t0\n"
@@ -297,7 +297,7 @@ def test_paths_that_mean_more_in_a_script_are_refused(tmp_path: Path, path: str)
 @pytest.mark.parametrize(("hook", "scripts"), [("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a")])
 def test_root_runs_nothing_out_of_a_folder_that_the_daemon_writes(tmp_path: Path, hook: str, scripts: str) -> None:
     settings = parse_settings({"paths": {"hook": hook, "scripts": scripts}}, "test")
-    with pytest.raises(InputError, match="name two folders"):
+    with pytest.raises(InputError, match="use two directories"):
         Site(settings, tmp_path, tmp_path, tmp_path, tmp_path, "slurm", Path("/"), {})
 
 
@@ -315,7 +315,7 @@ def test_what_root_runs_becomes_roots_and_what_the_daemon_writes_the_daemons(tmp
     assert wrong == {str(path) for path in (scripts, *scripts.iterdir())}
     apply(site)
     assert {
-        path.stat().st_uid for path in (scripts, *(scripts / name for name in (luablock.MODULE, "asrpt-prolog")))
+        path.stat().st_uid for path in (scripts, *(scripts / name for name in (job_submit.MODULE, "asrpt-prolog")))
     } == {0}
     assert {path.stat().st_uid for path in (hook, *hook.iterdir())} == {uid}
     assert states(site) == {State.PRESENT}
@@ -385,7 +385,7 @@ def test_an_image_is_made_without_asking_slurm(tmp_path: Path, monkeypatch: pyte
     found = json.loads(run("--check", "--json", "--root", str(tmp_path)))
     assert {step["state"] for step in found["steps"]} == {"present"}
     assert found["slurm_conf"] == []
-    assert "take the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
+    assert "remove the lines of etc/slurm.conf.snippet" in run("--remove", "--root", str(tmp_path))
     assert set(files(tmp_path)) == {"etc/slurm/asrpt.toml", "etc/slurm/job_submit.lua"}
 
 
@@ -422,6 +422,6 @@ def test_one_of_three_is_wanted(words: list[str]) -> None:
 
 
 def test_what_is_shipped_is_found() -> None:
-    assert (folders(HOOKS)[0] / luablock.MODULE).is_file()
+    assert (folders(HOOKS)[0] / job_submit.MODULE).is_file()
     with pytest.raises(FileNotFoundError):
         shipped(HOOKS, "nothing")

@@ -14,7 +14,7 @@ from slurm_asrpt.config.settings import Settings, parse_settings
 from slurm_asrpt.doctor import State
 from slurm_asrpt.doctor.predictions import CHECKS
 from slurm_asrpt.history.store import History, HistoryError, Run
-from slurm_asrpt.hook.keys import keys_of, owned
+from slurm_asrpt.hook.group import keys_of, owned
 from slurm_asrpt.hook.table import Answer, lookup, parse_table, renewed
 from slurm_asrpt.predict.model_store import ModelError, active_name, load_model, save_model
 from slurm_asrpt.predict.retrain import activate, models_folder, retrain
@@ -97,7 +97,7 @@ def test_a_table_of_before_keeps_every_figure() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"asrpt-table 4 1 2 686595 943992", b"asrpt-table 3 1 2 686595 943992\n"])
 def test_only_tables_of_before_are_renewed(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no table of format 3"):
+    with pytest.raises(ValueError, match="not a table of format 3"):
         renewed(data)
 
 

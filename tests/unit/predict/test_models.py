@@ -13,7 +13,7 @@ import pytest
 from slurm_asrpt.config.settings import Settings, parse_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Origin, Run
-from slurm_asrpt.hook.keys import owned
+from slurm_asrpt.hook.group import owned
 from slurm_asrpt.hook.table import parse_table, read_table
 from slurm_asrpt.predict.model_store import KEPT_OTHERS, ModelError, active_name, list_models, load_model
 from slurm_asrpt.predict.retrain import RetrainError, RetrainReport, activate, models_folder, retrain, rollback

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.history.store import History, Run, Sample, Source
-from slurm_asrpt.hook.group import digest
-from slurm_asrpt.hook.keys import CLUSTER_KEY, keys_of, owned
+from slurm_asrpt.hook.group import keys_of, owned
+from slurm_asrpt.hook.hook_conf import digest
 from slurm_asrpt.predict.conformal import KEPT, RunConformal
 from slurm_asrpt.predict.evidence import PredictionInput, evidence
 from slurm_asrpt.predict.predictors import examples_of, fit, predictor_names
 from tests.benches.daemon import Bench
 
 VICTIM, ATTACKER = 1001, 1002
+CLUSTER_KEY = keys_of("0" * 16, "", 0, 0, {})[-1][1]
 P1, P2 = 4294967291, 4294967279
 """The primes of the group id."""
 ids = st.text("0123456789abcdef", min_size=16, max_size=16)

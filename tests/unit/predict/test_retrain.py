@@ -7,7 +7,7 @@ import pytest
 from slurm_asrpt.config.settings import PathSettings, PredictSettings, Settings
 from slurm_asrpt.history.store import History, Run, Source
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.keys import owned
+from slurm_asrpt.hook.group import owned
 from slurm_asrpt.hook.table import Answer, Entry
 from slurm_asrpt.predict import retrain as retrain_module
 from slurm_asrpt.predict.model_store import Model, active_name, load_model

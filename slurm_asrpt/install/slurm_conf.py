@@ -1,6 +1,6 @@
-"""The lines that slurm.conf needs, beside what ``scontrol show config`` says. Values in, values out.
+"""The lines that slurm.conf needs, compared with ``scontrol show config``. Values in, values out.
 
-slurm.conf is its site's: it is never written, the lines are shown.
+slurm.conf belongs to the site. It is never written; the lines are shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NONE = frozenset({"", "(null)", "none"})
 
 
 class State(StrEnum):
-    """How something stands. KEPT: there, and left there by --remove."""
+    """The state of a part or line. KEPT: --remove has left it."""
 
     PRESENT = "present"
     MISSING = "missing"
@@ -25,7 +25,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Line:
-    """A line of slurm.conf. needed: without it asrptd cannot work; else something is lost, as why says."""
+    """A line of slurm.conf. needed: asrptd cannot work without it. why: what it is for."""
 
     text: str
     state: State
@@ -34,18 +34,18 @@ class Line:
 
 
 def wanted_lines(config: Mapping[str, str], scripts: Path) -> list[Line]:
-    """What slurm.conf should say. config: what Slurm says; scripts: the folder of ours."""
+    """The lines that slurm.conf needs. config: from scontrol show config; scripts: the directory of our scripts."""
     return [_plugins(config), *_scripts(config, scripts), *_resources(config), *_accounting(config)]
 
 
 def words(config: Mapping[str, str], key: str) -> list[str]:
-    """The comma-separated words of a setting, none where it is not set."""
+    """The comma-separated words of a setting; none if it is not set."""
     value = config.get(key, "")
     return [] if value in _NONE else [word.strip() for word in value.split(",") if word.strip()]
 
 
 def scripts_of(config: Mapping[str, str], key: str) -> list[str]:
-    """The paths that Slurm has for a prolog or epilog; later releases number them: ``Prolog[0]``."""
+    """The paths of a prolog or epilog; later releases of Slurm number them: ``Prolog[0]``."""
     values = (value for name, value in config.items() if name.partition("[")[0] == key)
     return [value for value in values if value not in _NONE]
 
@@ -58,9 +58,9 @@ def _plugins(config: Mapping[str, str]) -> Line:
 
 
 _WHY = {
-    "Prolog": "makes the folder in which a job reports how far it is",
-    "Epilog": "lets asrptd read and delete that folder",
-    "TaskProlog": "puts each rank where it was planned",
+    "Prolog": "creates the directory in which a job reports its progress",
+    "Epilog": "lets asrptd read and delete that directory",
+    "TaskProlog": "starts each rank on its planned GPU",
 }
 
 
@@ -76,7 +76,7 @@ def _scripts(config: Mapping[str, str], scripts: Path) -> Iterator[Line]:
 
 
 def _calls(path: str, name: str) -> bool:
-    """Whether a script of the site's names ours."""
+    """Whether the site's script calls ours."""
     try:
         return Path(path).name == name or name.encode() in Path(path).read_bytes()
     except OSError:
@@ -87,19 +87,19 @@ def _resources(config: Mapping[str, str]) -> Iterator[Line]:
     types = words(config, "GresTypes")
     state = State.PRESENT if "gpu" in types else State.DIFFERS if types else State.MISSING
     text = "GresTypes=" + ",".join(types if "gpu" in types else [*types, "gpu"])
-    yield Line(text, state, "makes GPUs a resource that jobs ask for", needed=True)
+    yield Line(text, state, "lets jobs request GPUs", needed=True)
     kind = config.get("SelectType", "")
     good = kind in ("select/cons_tres", "select/cray_aries")
-    why = "gives out GPUs, not whole nodes"
+    why = "allocates GPUs, not whole nodes"
     yield Line("SelectType=select/cons_tres", State.PRESENT if good else State.DIFFERS, why, needed=True)
 
 
 def _accounting(config: Mapping[str, str]) -> Iterator[Line]:
-    """Only where there is a slurmdbd."""
+    """Only with slurmdbd."""
     if config.get("AccountingStorageType") != "accounting_storage/slurmdbd":
         return
     wishes = {"AccountingStorageTRES": "gres/gpu", "AccountingStoreFlags": "job_comment"}
-    why = "tells asrpt-admin history import of GPUs", "keeps the tags, so that history import knows the groups"
+    why = "lets asrpt-admin history import read GPUs", "keeps the tags, so history import knows the groups"
     for (key, word), reason in zip(wishes.items(), why, strict=True):
         there = words(config, key)
         text = f"{key}=" + ",".join(there if word in there else [*there, word])

@@ -1,4 +1,7 @@
-"""Lua and Python compute the same group, read the same table and understand the same hints, byte for byte."""
+"""The hook gives the same results on every Lua: the same groups, keys, hints and answers from a table, byte for byte.
+
+The tools run the hook's file on the Lua that comes with lupa; slurmctld may link another one.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,18 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.hook import table
-from slurm_asrpt.hook.attachments import GROUP, JOB_NAME, Attachments, attach, attached
-from slurm_asrpt.hook.features import render_features
-from slurm_asrpt.hook.group import Identity, describe, parse_comment
+from slurm_asrpt.hook.attachments import GROUP, JOB_NAME, Attachments, attach
+from slurm_asrpt.hook.group import Identity, attached, describe, keys_of, parse_comment
 from slurm_asrpt.hook.hook_conf import render_hook_conf
-from slurm_asrpt.hook.keys import keys_of
 from slurm_asrpt.hook.table import Answer, Entry
-from slurm_asrpt.hook.words import HEAD_BYTES, LONG, PART_BYTES, TAIL_BYTES
+from slurm_asrpt.hook.tag import render_features
 from slurm_asrpt.profile.sizes import NO_SIZES
 from tests.benches import job_scripts
 from tests.benches.lua_hook import INTERPRETERS, LuaHook
 
 pytestmark = pytest.mark.skipif(not INTERPRETERS, reason="no lua5.1, lua5.3 or lua5.4 on PATH")
 
+PART_BYTES, LONG, TAIL_BYTES, HEAD_BYTES = 2048, 16384, 8192, 32768  # limits of what the hook reads of a script
 MANY = settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SOME = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -106,7 +108,7 @@ def described_by_all(
     uid: int = 7,
     dataset: bytes = b"",
 ) -> Identity:
-    """What the tools make of a job, after checking that each Lua makes the same of it."""
+    """The tools' description of a job, after checking that each Lua gives the same."""
     found = describe(uid, name, script, args, dataset, rules)
     for lua in luas:
         assert lua.describe(uid, name, script, args, dataset, rules) == found
@@ -188,7 +190,7 @@ def test_same_keys(luas: list[LuaHook], job: tuple[str, str], uid: int, gpus: in
 
 
 def found_by_all(luas: list[LuaHook], path: Path, keys: list[str], wanted: dict[str, float]) -> tuple[Answer, str]:
-    """What the tools find, after checking that each Lua finds the same."""
+    """The tools' answer, after checking that each Lua gives the same."""
     found = table.lookup(path, [(str(i), key) for i, key in enumerate(keys, 1)], wanted)
     assert [lua.lookup(path, keys, wanted) for lua in luas] == [found] * len(luas)
     return found
@@ -273,7 +275,7 @@ def test_same_profile_attached(
     for what, profile in by_group.items():
         attachments = attach(attachments, GROUP, what, profile)
     group = data.draw(st.sampled_from([*by_group, "0" * 16]))
-    profile, _ = attached(attachments, group, name)
+    profile = attached(attachments, group, name)
     conf = render_hook_conf([], 0, 0, DEFAULTS, attachments)
     for lua in luas:
         lua.ask("rules", conf)
