@@ -30,7 +30,7 @@ import numpy as np
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.nic_contention import Neighbours
 from slurm_asrpt.core.timing.ring import Linear
 from slurm_asrpt.sim.contended import sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named

@@ -15,11 +15,11 @@ from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import with_options
 from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
 
-from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
+from slurm_asrpt.text import UNKNOWN, slurm_time
 from slurm_asrpt.traces import AUTO, formats
 
 DEFAULTS = Options()

@@ -23,13 +23,12 @@ from slurm_asrpt_cli.sim.options import (
 )
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
-from slurm_asrpt.core.durations import slurm_time
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
 from slurm_asrpt.sim.sweep import CELLS, Collected, Sweep, collect, finished, make_sweep, to_run, write_sweep
+from slurm_asrpt.text import counted, slurm_time
 
 Policies = Annotated[
     str,

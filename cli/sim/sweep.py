@@ -14,8 +14,6 @@ from slurm_asrpt_cli.sim.options import Json, Processes, print_figures, print_js
 from slurm_asrpt_cli.sim.runs import Policies, leave, run_cells
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
-from slurm_asrpt.core.durations import UNKNOWN
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lazy_pandas import pd
@@ -23,6 +21,7 @@ from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.results import find_results
 from slurm_asrpt.sim.scenario import Scenario, parse_policies
 from slurm_asrpt.sim.sweep import Collected, Sweep, collect, make_sweep, parse_grid, read_sweep, to_run, write_sweep
+from slurm_asrpt.text import UNKNOWN, counted
 
 BACKENDS = ("local", "dask", "slurm")
 

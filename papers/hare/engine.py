@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_asrpt.core.rounds.base import RoundPolicy
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
-from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.policies import clairvoyant, make_round_policy
+from papers.hare.round_policy import RoundPolicy
 
 FREED, ENDED, ARRIVED = range(3)
 """At one moment GPUs come free first, then rounds end, then jobs arrive."""

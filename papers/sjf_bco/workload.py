@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from slurm_asrpt.core.batch.plan import BatchJob, Servers
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time, time_range
 
 MIX = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}

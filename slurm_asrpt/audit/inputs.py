@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
+from slurm_asrpt.core.policies.snapshot import Moment
 
 T = TypeVar("T")
 MOST_GPUS = 100_000

@@ -283,3 +283,16 @@ def trusted_job(
 
 def total_gpus(jobs: Iterable[Job]) -> int:
     return sum(job.gpus for job in jobs)
+
+
+ARRAY_TASKS_AHEAD = 100
+"""So many tasks of an array may wait as jobs of their own."""
+
+
+def admissible_tasks(waiting: int, known: int, most: int) -> int:
+    """How many tasks of an array may become jobs now.
+
+    waiting: those of its tasks that are jobs and wait; known: all that are, those that run as well. most: so many may
+    run at once, 0 without a bound.
+    """
+    return max(0, min(most - known if most else ARRAY_TASKS_AHEAD, ARRAY_TASKS_AHEAD - waiting))

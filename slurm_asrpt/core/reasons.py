@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from slurm_asrpt.core.durations import slurm_time
-from slurm_asrpt.core.plurals import counted
+from slurm_asrpt.text import counted, slurm_time
 
 
 class Phase(StrEnum):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.findings import Finding, failure, ok, warning
 from slurm_asrpt.doctor.look import Look
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.status.document import read_status, stale_after
+from slurm_asrpt.text import counted
 
 CLOCK_S = 2.0
 """Slurm counts whole seconds, and so do leases."""

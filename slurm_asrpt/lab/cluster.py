@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import accounting, files, hooks, machine, processes, users
 from slurm_asrpt.lab.client import LabClient
 from slurm_asrpt.lab.paths import STATE_FILE
 from slurm_asrpt.lab.processes import Daemon
 from slurm_asrpt.lab.spec import LabSpec
+from slurm_asrpt.text import counted
 
 Say = Callable[[str], None]
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.config.settings import PredictSettings, Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import make_folder, replace_file, to_folders_owner
 from slurm_asrpt.history.maintenance import tend
@@ -37,6 +36,7 @@ from slurm_asrpt.predict.model import (
 )
 from slurm_asrpt.predict.predictors import fit, lessons_of, teaching
 from slurm_asrpt.predict.validation import Entries, Verdict, judge, judge_imports
+from slurm_asrpt.text import counted
 
 
 class RetrainError(AsrptError):

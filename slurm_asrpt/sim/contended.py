@@ -11,7 +11,7 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.sharing import SharedTimes
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.policies import Policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.contention import Crossing

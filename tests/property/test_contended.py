@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.placement.selection import placement_on
-from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.nic_contention import Neighbours
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contended import runner_of, sharing

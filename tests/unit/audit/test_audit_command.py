@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
 from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
-from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.snapshot import Moment
 from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file

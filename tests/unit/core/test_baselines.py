@@ -8,7 +8,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
-from slurm_asrpt.core.policies.easy import ANY, LimitTree
+from slurm_asrpt.core.policies.easy_backfill import ANY, LimitTree
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["fifo", "spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime", "easy-backfill"]

@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies.gated.reservation import Forecast
 from slurm_asrpt.core.policies.gated.servers import bits
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import Occupancy
 
 Alpha = Callable[[Job, Sequence[Node]], float]
 """Seconds per iteration on the fewest of these nodes, at the speed of the slowest of them."""

@@ -34,16 +34,16 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import packed_alpha
+from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
-from slurm_asrpt.core.policies.baselines import lacks_room, no_room
 from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
-from slurm_asrpt.core.policies.gated.placing import Placing
+from slurm_asrpt.core.policies.gated.placement import Placing
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.saved_state import Queued, State, held_again, kept_of, read_state
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
-from slurm_asrpt.core.policies.gated.state import Queued, State, held_again, kept_of, read_state
-from slurm_asrpt.core.policies.neighbours import Neighbours
-from slurm_asrpt.core.policies.occupancy import NO_END_S, Occupancy, Run
-from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.core.policies.nic_contention import Neighbours
+from slurm_asrpt.core.policies.priority_queue import lacks_room, no_room
+from slurm_asrpt.core.policies.running_jobs import NO_END_S, Occupancy, Run
 
 DAY = 86400.0
 FIRST_GUESS_S = 3600.0

@@ -10,7 +10,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import Occupancy
 
 SHORT_S = 86400.0
 """How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""

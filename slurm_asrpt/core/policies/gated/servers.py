@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import Occupancy
 
 _INF = float("inf")
 

@@ -1,4 +1,4 @@
-"""A plan for a batch of ring jobs, and what comes of it: starts, ends and makespan under contention, exactly.
+"""A plan for a batch of ring jobs, and its exact evaluation: starts, ends and makespan under contention.
 
 A plan fixes the GPUs of each job and an order. A job starts as soon as all its GPUs are idle; of several that could,
 the first of the order. That is the reading with which the paper's Lemma 3 holds (docs/theory.md): a job is never held
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What came of a plan: start and end of each job, by its number."""
+    """The result of a plan: start and end of each job, by its number."""
 
     start: Sequence[float]
     end: Sequence[float]
@@ -77,22 +77,14 @@ class Schedule:
     def makespan(self) -> float:
         return max(self.end, default=0.0)
 
-    @property
-    def mean_completion(self) -> float:
-        return sum(self.end) / max(1, len(self.end))
-
-
-def evaluate(plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0) -> Schedule:
-    """Play a plan from time 0. slot: as in ``Crossing``. Raises ValueError for a job that never ends."""
-    schedule = evaluate_below(math.inf, plan, jobs, servers, slot)
-    assert schedule is not None  # noqa: S101
-    return schedule
-
 
 def evaluate_below(
     limit: float, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float = 0.0
 ) -> Schedule | None:
-    """The same, given up with None as soon as the makespan cannot be below a limit."""
+    """Simulates a plan from time 0; None as soon as the makespan cannot be below the limit.
+
+    slot: as in ``Crossing``. Raises ValueError for a job that never ends.
+    """
     play = _Play(plan, jobs, servers, slot)
     play.begin(range(len(plan.order)), 0.0)
     while play.crossing:

@@ -1,6 +1,6 @@
 """HLAS on a real cluster: least attained service first, and who has had much makes room for who has had little.
 
-Jobs stand in K queues by attained service (Hare, Algorithms 1-3; ``core.rounds`` has the paper's own machine, where
+Jobs stand in K queues by attained service (Hare, Algorithms 1-3; ``papers/hare`` has the paper's own machine, where
 rounds are tasks that any idle GPU may take). Here a job has all its GPUs or none, so it runs on until it ends, or until
 a job of a queue before its own waits and would fit on its GPUs: then it is interrupted between two of its rounds, which
 is after a checkpoint, and waits at the end of its queue.
@@ -11,6 +11,7 @@ of a run: what an interruption costs must stay small beside what is computed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -19,13 +20,22 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.policies.base import Decision, Interrupt, Phase, Reason, Run, Start, Wait, reason, register
-from slurm_asrpt.core.policies.baselines import Key, Ordered, no_room
-from slurm_asrpt.core.policies.floor import Floor
-from slurm_asrpt.core.rounds.queues import level_of, thresholds
+from slurm_asrpt.core.policies.hlas.preemption import Floor
+from slurm_asrpt.core.policies.priority_queue import Key, Ordered, no_room
 
 QUEUES = 8
 FIRST_GPU_S = 3600.0
 FACTOR = 4.0
+
+
+def thresholds(first: float, factor: float, queues: int) -> tuple[float, ...]:
+    """E_1^H .. E_{K-1}^H: the first, and each ``factor`` times the one before. The last queue has no upper end."""
+    return tuple(first * factor**k for k in range(queues - 1))
+
+
+def level_of(size: float, ends: Sequence[float]) -> int:
+    """The queue of a size, from 0. ends: E_k^H, ascending. Rounding must not keep a job below one it has reached."""
+    return bisect_right(ends, size * (1 + 1e-12))
 
 
 def service_rate(gpus: Mapping[str, int], nodes: Mapping[str, Node]) -> float:

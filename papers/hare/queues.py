@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
-from slurm_asrpt.core.rounds.job import Progress
-
-
-def thresholds(first: float, factor: float, queues: int) -> tuple[float, ...]:
-    """E_1^H .. E_{K-1}^H: the first, and each ``factor`` times the one before. The last queue has no upper end."""
-    return tuple(first * factor**k for k in range(queues - 1))
-
-
-def level_of(size: float, ends: Sequence[float]) -> int:
-    """The queue of a size, from 0. ends: E_k^H, ascending. Rounding must not keep a job below one it has reached."""
-    return bisect_right(ends, size * (1 + 1e-12))
+from papers.hare.jobs import Progress
+from slurm_asrpt.core.policies.hlas.policy import level_of
 
 
 class Level:

@@ -20,8 +20,8 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, has_room
+from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
-from slurm_asrpt.core.policies.virtual_machine import id_key
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
 """Rank (the band, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""

@@ -1,10 +1,17 @@
-"""Durations as Slurm writes them, which is how people who use it read them."""
+"""Numbers and durations as people who use Slurm read them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+
+def counted(number: int, noun: str, form: str = "") -> str:
+    """``1 job``, ``2 jobs``. form: how the number is written, as ``","`` for 2,000."""
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
 UNKNOWN = "-"
+"""What stands where a duration or a figure is not known."""
 
 
 @lru_cache(4096)  # asrpt-status asks four times for each of 10,000 jobs, and jobs that recur are predicted alike

@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import Job, JobProfile
 from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
-from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.nic_contention import Neighbours
 
 _SINGLES = 65536
 _INF = float("inf")

@@ -9,7 +9,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
-from slurm_asrpt.core.policies.occupancy import Run
+from slurm_asrpt.core.policies.running_jobs import Run
 
 
 @dataclass(frozen=True)

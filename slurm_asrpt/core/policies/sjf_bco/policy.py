@@ -5,7 +5,7 @@ change makes a batch of what waits and what runs: running jobs keep their GPUs u
 with the least makespan is looked for, and those of its jobs that start at once are started. The rest is forgotten.
 
 Bounded time: of the waiting jobs ``PLANNED`` are planned, the smallest first as in Algorithm 1, with few values of
-theta (``Present.best``). A job that has waited for ``patience_s`` gets its GPUs before all others and nobody else
+theta (``QueueBatch.best``). A job that has waited for ``patience_s`` gets its GPUs before all others and nobody else
 gets them meanwhile: smallest first would let it wait for ever.
 """
 
@@ -17,18 +17,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from slurm_asrpt.core.batch.ledger import Ledger
-from slurm_asrpt.core.batch.plan import BatchJob, Servers
-from slurm_asrpt.core.batch.present import FOREIGN_S, Present
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.placement.selection import Strategy, place, within_each
-from slurm_asrpt.core.placement.sharing import SharedTimes
+from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.baselines import Alone, no_room
-from slurm_asrpt.core.policies.occupancy import LINGER, NO_END_S, Run
-from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.core.policies.priority_queue import Alone, no_room
+from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, Run
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
+from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
+from slurm_asrpt.core.policies.sjf_bco.planner import FOREIGN_S, QueueBatch
 from slurm_asrpt.core.timing.ring import Linear
 
 DAY = 86400.0
@@ -139,7 +139,7 @@ class SjfBcoOnline:
         """Whom to plan: those who have waited too long by age, then the smallest. And those who fit into no plan."""
         late = sorted((e for e in entries if self._late(e, now)), key=lambda e: (e.since, e.key))
         rest = sorted((e for e in entries if not self._late(e, now)), key=lambda e: e.key)
-        chosen, empty = [*late, *rest][:PLANNED], Ledger(self._servers)
+        chosen, empty = [*late, *rest][:PLANNED], GpuLoads(self._servers)
         odd = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
         return [entry for entry in chosen if entry not in odd], odd
 
@@ -158,7 +158,7 @@ class SjfBcoOnline:
         """Start what the best plan starts now."""
         late = [number for number, entry in enumerate(chosen) if self._late(entry, now)]
         jobs = [self._batch_job(entry) for entry in chosen]
-        batch = Present(self._nodes, plan.view().free, self._remaining(now), jobs, late)
+        batch = QueueBatch(self._nodes, plan.view().free, self._remaining(now), jobs, late)
         found, kept = batch.best(), batch.kept
         starts: list[Start] = []
         for number, entry in enumerate(chosen, start=batch.first):

@@ -12,10 +12,10 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_a
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
+from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.baselines import no_room
-from slurm_asrpt.core.policies.neighbours import Neighbours
-from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
+from slurm_asrpt.core.policies.nic_contention import Neighbours
+from slurm_asrpt.core.policies.priority_queue import no_room
 
 _NEVER = float("inf")
 _KINDS = 65536

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Sequence
 
-from slurm_asrpt.core.rounds.base import IdleGpus, register
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob, mean_rate, share_out
-from slurm_asrpt.core.rounds.queues import Queues, thresholds
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob, mean_rate, share_out
+from papers.hare.queues import Queues
+from papers.hare.round_policy import IdleGpus, register
+from slurm_asrpt.core.policies.hlas.policy import thresholds
 
 
 def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int]) -> Part:

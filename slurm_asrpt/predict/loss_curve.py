@@ -1,9 +1,11 @@
-"""Training loss over rounds, and how many more it takes (Hare, section V-A; the curve is Optimus's [19])."""
+"""Training loss over rounds or iterations: the curve that fits it, and where training stops (Hare, section V-A).
+
+The form of the curve is that of Optimus (Peng et al., EuroSys 2018), Hare's reference [19].
+"""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,28 +13,28 @@ from typing import Protocol
 import numpy as np
 
 LEAST_POINTS = 4
-"""A curve of three coefficients fits any three points."""
-ASKED = 24
-"""Losses that a fit looks at, spread over all there are: it costs the same after ten rounds and after ten thousand."""
+"""Three coefficients fit any three points: a fit needs one more."""
+SAMPLES = 24
+"""Losses that a fit uses, spread evenly, so that a fit after ten rounds costs as much as one after ten thousand."""
 FLOORS = 24
-"""Values tried for the loss that is never gone below."""
+"""Candidates for the floor of the curve."""
 
 
 class Curve(Protocol):
-    """A job's training loss. Training stops once it has come within ``stop`` of the floor that it falls to."""
+    """A job's training loss. Training stops once the loss is within ``stop`` of the floor of the curve."""
 
     @property
     def stop(self) -> float: ...
 
     def loss(self, done: int) -> float:
-        """The loss after so many rounds, of those that have been done."""
+        """The loss after so many rounds."""
 
 
 @dataclass(frozen=True)
 class ReportedCurve:
-    """What a job has reported so far; between two reports a straight line. points: (round, loss), rounds ascending.
+    """What a job has reported so far, interpolated linearly. points: (round, loss), rounds ascending.
 
-    share: training stops within this share of the fall so far. How far it will fall nobody knows before its end.
+    share: training stops within this share of the fall so far; the whole fall is not known before the end.
     Raises ValueError without a point.
     """
 
@@ -54,24 +56,15 @@ class ReportedCurve:
 
 @dataclass(frozen=True)
 class LossCurve:
-    """loss(k) = 1 / (slope k + offset) + floor, times (1 + noise e_k) with e_k of a standard normal, by seed.
-
-    Training stops at the round where the noiseless loss has come within ``stop`` of the floor.
-    """
+    """loss(k) = 1 / (slope k + offset) + floor. Training stops where the loss is within ``stop`` of the floor."""
 
     slope: float
     offset: float
     floor: float
     stop: float
-    noise: float = 0.0
-    seed: int = 0
 
     def loss(self, done: int) -> float:
-        """The loss reported after so many rounds; the same each time it is asked."""
-        exact = 1 / (self.slope * done + self.offset) + self.floor
-        if not self.noise:
-            return exact
-        return exact * (1 + self.noise * random.Random(self.seed * 1_000_003 + done).gauss(0, 1))  # noqa: S311
+        return 1 / (self.slope * done + self.offset) + self.floor
 
     @property
     def rounds(self) -> int:
@@ -79,24 +72,14 @@ class LossCurve:
         return max(1, math.ceil((1 / self.stop - self.offset) / self.slope - 1e-9))
 
 
-def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float, seed: int) -> LossCurve:
-    """The curve that starts ``start`` above its floor and comes within ``stop`` of it after so many rounds.
-
-    Raises ValueError unless 0 < stop < start.
-    """
-    if not 0 < stop < start:
-        raise ValueError(f"a loss falls from {start} above its floor to within {stop}, which must be less and positive")
-    return LossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop, noise, seed)
-
-
 def observed(curve: Curve, done: int) -> tuple[list[int], list[float]]:
-    """Rounds 0 .. done, or ASKED of them evenly, and their losses."""
-    rounds = sorted({round(done * n / (ASKED - 1)) for n in range(ASKED)})
+    """Rounds 0 .. done, or SAMPLES of them evenly spaced, and their losses."""
+    rounds = sorted({round(done * n / (SAMPLES - 1)) for n in range(SAMPLES)})
     return rounds, [curve.loss(k) for k in rounds]
 
 
 def fit(rounds: Sequence[int], losses: Sequence[float], stop: float) -> LossCurve | None:
-    """The curve nearest to the losses; None if they are too few, or do not fall.
+    """The curve nearest to the losses; None if there are too few, or if they do not fall.
 
     For each floor below the losses 1 / (loss - floor) is a straight line over the rounds: least squares (by the losses'
     own errors, so weighted by (loss - floor)^4) gives slope and offset, and the best of FLOORS floors is taken.

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_asrpt.core.rounds.base import IdleGpus, register
-from slurm_asrpt.core.rounds.grouping import group, members
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
-from slurm_asrpt.core.rounds.predictor import Conservative, Known, LossFit, NoPredictor, RoundPredictor
-from slurm_asrpt.core.rounds.queues import Queues, thresholds
+from papers.hare.grouping import group, members
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.predictors import Conservative, Known, LossFit, NoPredictor, RoundPredictor
+from papers.hare.queues import Queues
+from papers.hare.round_policy import IdleGpus, register
+from slurm_asrpt.core.policies.hlas.policy import thresholds
+from slurm_asrpt.predict.convergence import ALPHA
 
 GROUP_GPUS = 4
 QUEUES = 8
 FIRST_S = 2.0
 FACTOR = 4.0
-ALPHA = 100
 AGAIN = 1.2
 """A job of which nothing could be predicted is looked at again after this many times the rounds."""
 

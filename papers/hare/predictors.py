@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from slurm_asrpt.core.rounds.job import Progress
-from slurm_asrpt.core.rounds.losscurve import fit, observed
+from papers.hare.jobs import Progress
+from slurm_asrpt.predict import convergence
 
 LAGGING = 2.0
 """A member of a search is far behind if its loss has fallen less than 1 / LAGGING of what the best one's has."""
@@ -54,21 +54,13 @@ class Known:
 
 
 def fitted(job: Progress) -> float | None:
-    """Rounds that the fitted loss curve says are left; None where nothing can be fitted."""
-    if job.job.curve is None:
-        return None
-    stop = job.job.curve.stop
-    curve = fit(*observed(job.job.curve, job.done), stop) if stop > 0 else None
-    return None if curve is None else max(0.0, float(curve.rounds - job.done))
+    """Rounds left by the fitted loss curve; None where nothing can be fitted."""
+    curve = job.job.curve
+    return None if curve is None else convergence.rounds_left(convergence.fitted(curve, job.done), job.done)
 
 
 class Conservative:
-    """HLAS-P: not the size, but whether the job will run ``alpha`` more rounds.
-
-    1. alpha if the fitted loss curve says so, else 0.
-    2. If jobs of the same name or user have ended: the mean of that and of the rounds they ran, less those done.
-    3. REDUCED of it for a member of a hyper-parameter search that is far behind the others.
-    """
+    """HLAS-P: ``conservative_estimate``, of which a member of a search that is far behind the others gets REDUCED."""
 
     def __init__(self, alpha: int) -> None:
         self.alpha = alpha
@@ -76,11 +68,9 @@ class Conservative:
         self._searches: dict[str, dict[str, Progress]] = {}
 
     def predict(self, job: Progress) -> float:
-        left = fitted(job)
-        rounds = float(self.alpha) if left is not None and left >= self.alpha else 0.0
         jobs, ran = self._ran.get(job.job.history, (0, 0))
-        if jobs:
-            rounds = (rounds + max(0.0, ran / jobs - job.done)) / 2
+        mean = ran / jobs if jobs else None
+        rounds = convergence.conservative_estimate(fitted(job), job.done, mean, self.alpha)
         return rounds * REDUCED if self._lags(job) else rounds
 
     def learn(self, job: Progress) -> None:

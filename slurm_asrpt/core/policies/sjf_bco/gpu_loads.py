@@ -1,4 +1,4 @@
-"""U_s^g: the estimated time for which each GPU is taken already, and the rules by which a job gets its GPUs.
+"""U_s^g, the estimated seconds of work already assigned to each GPU, and SJF-BCO's rules for assigning more.
 
 Ties go to the first GPU.
 """
@@ -6,20 +6,19 @@ Ties go to the first GPU.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.core.batch.plan import BatchJob, Servers
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 
 Floats = NDArray[np.float64]
 _SLACK = 1 + 1e-9  # sums of the same estimates in another order
 
 
-class Ledger:
-    """U_s^g, shape (GPUs,), and how a job gets its GPUs under a limit theta; None where it cannot."""
+class GpuLoads:
+    """U_s^g, shape (GPUs,). The rules return a job's GPUs under a limit theta, or None if it gets none."""
 
     def __init__(self, servers: Servers, loads: Floats | None = None) -> None:
         self.servers = servers
@@ -28,8 +27,8 @@ class Ledger:
         self.sizes = np.array(servers.sizes, dtype=np.int64)
         self.first = np.concatenate([[0], np.cumsum(self.sizes)])  # GPU of each server, and their number
 
-    def copy(self) -> Ledger:
-        clone = object.__new__(Ledger)
+    def copy(self) -> GpuLoads:
+        clone = object.__new__(GpuLoads)
         clone.__dict__.update(self.__dict__)
         clone.loads = self.loads.copy()
         return clone
@@ -38,13 +37,13 @@ class Ledger:
         self.loads[gpus] += seconds
 
     def fa_ffp(self, job: BatchJob, theta: float) -> list[int] | None:
-        """Algorithm 2: the least taken GPUs, of those that stay within theta."""
+        """Algorithm 2: the least loaded GPUs that stay within theta."""
         if not job.plain:
             return self._in_blocks(job, range(len(self.sizes)), theta)
         return _within(_least(self.loads, job.gpus), self.loads, job, theta)
 
     def lbsgf(self, job: BatchJob, theta: float, factor: float = 1.0) -> list[int] | None:
-        """Algorithm 3: the least busy servers with factor x G_j GPUs (lambda_j), of those the least taken GPUs."""
+        """Algorithm 3: the least loaded GPUs of the least busy servers with factor x G_j GPUs (lambda_j)."""
         busy = np.add.reduceat(self.loads, self.first[:-1]) / self.sizes
         order = np.argsort(busy, kind="stable")
         held = np.cumsum(self.sizes[order])
@@ -59,9 +58,9 @@ class Ledger:
     def _in_blocks(
         self, job: BatchJob, order: Iterable[int], theta: float, factor: float = math.inf
     ) -> list[int] | None:
-        """For a job whose GPUs must share servers in blocks, or that not every server may serve.
+        """For a job whose GPUs must share servers in blocks, or that only some servers may run.
 
-        The servers that may, in this order, until they have factor x G_j GPUs; their least taken blocks.
+        Takes these servers in this order, until they have factor x G_j GPUs, and then their least loaded blocks.
         """
         blocks: list[tuple[float, int, list[int]]] = []
         held = 0
@@ -82,25 +81,13 @@ class Ledger:
         number = min(len(gpus) // job.block, 1 if job.one_block else len(gpus))
         return [gpus[i * job.block : (i + 1) * job.block] for i in range(number)]
 
-    def first_fit(self, job: BatchJob, theta: float) -> list[int] | None:
-        """The first GPUs that stay within theta, server by server."""
-        found = np.flatnonzero(self.loads + job.estimate <= theta * _SLACK)[: job.gpus].tolist()
-        return found if len(found) == job.gpus else None
-
-    def at_random(self, job: BatchJob, theta: float, rng: random.Random) -> list[int] | None:
-        """Random GPUs of random servers, of those that stay within theta."""
-        within = (self.loads + job.estimate <= theta * _SLACK).tolist()
-        found: list[int] = []
-        for server in rng.sample(range(len(self.sizes)), len(self.sizes)):
-            free = [gpu for gpu in range(self.first[server], self.first[server + 1]) if within[gpu]]
-            found += rng.sample(free, min(len(free), job.gpus - len(found)))
-            if len(found) == job.gpus:
-                return sorted(found)
-        return None
+    def open_to(self, job: BatchJob, theta: float) -> NDArray[np.bool_]:
+        """The GPUs that stay within theta with this job, shape (GPUs,)."""
+        return np.asarray(self.loads + job.estimate <= theta * _SLACK)
 
 
 def _least(loads: Floats, number: int) -> NDArray[np.int64]:
-    """Where the least of the loads are, the first of equals first; in a time that does not grow faster than they do."""
+    """The places of the smallest loads, the first of equals first, in linear time."""
     if number == 1:
         return np.array([loads.argmin()])
     if number >= len(loads):
@@ -112,7 +99,7 @@ def _least(loads: Floats, number: int) -> NDArray[np.int64]:
 
 
 def _within(gpus: NDArray[np.int64], loads: Floats, job: BatchJob, theta: float) -> list[int] | None:
-    """These least taken GPUs if there are enough and all stay within theta: else no others would either."""
+    """These least loaded GPUs if there are enough and all stay within theta: otherwise no others would either."""
     if len(gpus) < job.gpus or float(loads[gpus].max()) + job.estimate > theta * _SLACK:
         return None
     return [int(gpu) for gpu in gpus]

@@ -19,7 +19,7 @@ from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
 from slurm_asrpt.core.placement.selection import Strategy
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.baselines import Alone, no_room
+from slurm_asrpt.core.policies.priority_queue import Alone, no_room
 
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""

@@ -14,8 +14,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import add
 
-from slurm_asrpt.core.rounds.base import register
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.round_policy import register
 
 Heap = list[tuple[float, int]]
 """GPUs by when they are free."""

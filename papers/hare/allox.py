@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slurm_asrpt.core.rounds.base import IdleGpus, register
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.round_policy import IdleGpus, register
 
 
 @register("sched-allox", clairvoyant=True)
