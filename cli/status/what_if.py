@@ -35,6 +35,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
+from slurm_asrpt.status.reason_texts import text_of
 from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
@@ -198,7 +199,7 @@ def _with(known: WhatIf, found: Newcomer) -> WhatIf:
     if found.placement is not None:
         facts |= {"placement": dict(found.placement.gpus), "alpha": found.placement.alpha}
     if found.reason is not None:
-        facts |= {"reason": found.reason.kind, "why": found.reason.text}
+        facts |= {"reason": found.reason.kind, "why": text_of(found.reason)}
     if start is not None:
         times = [at if math.isfinite(at) else None for at in (start.earliest, start.median, start.latest)]
         facts |= dict(zip(("start_earliest", "start_median", "start_latest"), times, strict=True))

@@ -6,6 +6,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
 
@@ -49,7 +50,7 @@ class Bench:
     def why(self, now=0.0):
         """The reasons, as they come out of JSON and in words."""
         queue = self.policy.queue(now)
-        assert all(why.text for _, why in queue)
+        assert all(text_of(why) for _, why in queue)
         assert json.loads(json.dumps([why.facts for _, why in queue])) == [why.facts for _, why in queue]
         return [(job_id, why.kind) for job_id, why in queue]
 

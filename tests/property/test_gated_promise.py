@@ -14,6 +14,7 @@ from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
@@ -205,7 +206,7 @@ class Site:
             else:
                 assert decision.job.id in self.waiting
         assert sorted(job_id for job_id, _ in self.policy.queue(self.now)) == sorted(self.waiting)
-        assert all(why.text and json.dumps(why.facts, allow_nan=False) for _, why in self.policy.queue(self.now))
+        assert all(text_of(why) and json.dumps(why.facts, allow_nan=False) for _, why in self.policy.queue(self.now))
         wake = self.policy.next_wakeup(self.now)
         assert wake is None or wake > self.now
 

@@ -20,9 +20,9 @@ from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
 from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.snapshot import Moment
-from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.status.reason_texts import in_words
 from tests.benches.daemon import Bench
 from tests.unit.forecast.test_forecast import snapshot as moment_of
 from tests.unit.forecast.test_forecast import waiting

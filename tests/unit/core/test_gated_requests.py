@@ -3,6 +3,7 @@
 import pytest
 
 from slurm_asrpt.core.job import JobProfile, Stage
+from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
 
 # requests and servers of every kind
@@ -88,7 +89,7 @@ def test_it_says_that_free_gpus_are_in_different_sets(asks, words):
         bench.occupy(node, 100.0, **{node: 1})
     assert bench.submit(job("1", 8, 10, within=(LEFT, RIGHT), **asks)).decide() == {}
     ((_, why),) = bench.policy.queue(0.0)
-    assert why.text == (
+    assert text_of(why) == (
         f"needs 8 GPUs, {words}on nodes of one partition or feature; 14 free on nodes that it may use, at most 4 on one"
     )
 
