@@ -13,6 +13,13 @@ JobId = NewType("JobId", str)
 """Slurm's own spelling of a job: ``1234`` or ``1234_5`` for an array task."""
 
 
+def id_key(job_id: str) -> tuple[int, ...]:
+    """Job ids compare as numbers: 9 before 10, 7_2 before 7_10."""
+    if job_id.isdecimal():
+        return (int(job_id),)
+    return tuple(int(part) if part.isdecimal() else -1 for part in job_id.split("_"))
+
+
 class AllReduce(StrEnum):
     """How the replicas of a stage synchronise their gradients."""
 

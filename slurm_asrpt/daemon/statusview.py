@@ -6,8 +6,8 @@ import math
 
 from slurm_asrpt import __version__
 from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
 from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
 from slurm_asrpt.daemon.closed import explained
 from slurm_asrpt.daemon.forecaster import Forecaster

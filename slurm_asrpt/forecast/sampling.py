@@ -26,7 +26,7 @@ LEAST_SPREAD = 0.05
 OUTLIVED = 1e-3
 """With less than this chance to have lasted so long, the interval says nothing of a job any more."""
 LINGER = 0.5
-"""It is then taken to run for half as long again as it has, on average (as in core/policies/occupancy)."""
+"""It is then taken to run for half as long again as it has, on average (as in core/policies/running_jobs)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from slurm_asrpt.core.conformal import Moves
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.policies import Policy
-from slurm_asrpt.core.policies.snapshot import Moment
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.forecast.arrays import Rest
 from slurm_asrpt.forecast.conformal import Margins
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Span
@@ -42,7 +42,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Snapshot(Moment):
+class Snapshot(PolicySnapshot):
     """Just after a decision of the policy. What is free is so beside all that ``running`` holds.
 
     arrays: tasks of arrays that follow those of ``running`` and ``waiting``.

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, id_key
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
-from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason
 
 Key = tuple[float, float, tuple[int, ...], JobId]

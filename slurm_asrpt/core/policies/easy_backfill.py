@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan, quick_place
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
-from slurm_asrpt.core.placement.selection import Strategy
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.priority_queue import Alone, no_room
+from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.options import PolicyOptions
 
 ANY = 1e300
 """A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
@@ -52,17 +52,18 @@ Shape = tuple[int, Request | None]
 """GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
 
 
-@register("easy-backfill", key=("place_in_queue",))
-class EasyBackfill:
+class EasyBackfill(Policy):
     """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
     A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
     also be told of running jobs that end; those it does not hear of are taken to hold their GPUs up to their limits.
     """
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self._alone = Alone((), fabric)
+    start_key = ("place_in_queue",)
+
+    def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
+        super().__init__(fabric, options)
+        self._best_alphas = BestAlphas((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
         self._next_seat, self._front_seat = 0, -1
@@ -78,7 +79,7 @@ class EasyBackfill:
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
-        self._alone = Alone(nodes, self.fabric)
+        self._best_alphas = BestAlphas(nodes, self.fabric)
         self._take_seats()
 
     def _take_seats(self) -> None:
@@ -118,7 +119,7 @@ class EasyBackfill:
 
     def _enter(self, job: Job, seat: int) -> None:
         self._jobs[job.id], self._seats[job.id] = job, seat
-        if self._alone.fits(job):
+        if self._best_alphas.fits(job):
             shape = _shape(job)
             tree = self._shapes.get(shape)
             if tree is None:
@@ -252,9 +253,6 @@ class EasyBackfill:
             if row is not None and (best is None or row < best[0]):
                 best = row, shape
         return None if best is None else (self._jobs[best[0][1]], best[1])
-
-    def next_wakeup(self, now: float) -> float | None:
-        return None  # only arrivals and ends can change what fits
 
     # what users see, and restarts
 

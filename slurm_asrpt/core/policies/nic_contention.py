@@ -24,7 +24,7 @@ class _Leaving:
     pace: Pace | None  # None where nothing is known of the job
 
 
-class Neighbours:
+class NicContention:
     """Jobs on several servers each, by server. Equal shares of a NIC: f(k) = k."""
 
     def __init__(self, fabric: Fabric) -> None:

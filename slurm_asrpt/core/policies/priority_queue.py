@@ -13,64 +13,31 @@ import heapq
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId
-from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, has_room
-from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
+from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    lacks_room,
+    no_room,
+    reason,
+    standing,
+)
+from slurm_asrpt.core.policies.options import PolicyOptions
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
 """Rank (the band, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
 
-Value = Callable[[Job, float], float]
-"""What a policy orders by, from a job and its α̃_min in seconds per iteration; ties go by submission, then id."""
-
-
-def by_duration(job: Job, alpha: float) -> float:
-    """ñ_i α̃_i^min, predicted seconds."""
-    return job.predicted_iterations * alpha
-
-
-def by_workload(job: Job, alpha: float) -> float:
-    """g_i ñ_i α̃_i^min, predicted GPU-seconds."""
-    return job.gpus * job.predicted_iterations * alpha
-
-
-def by_submission(job: Job, alpha: float) -> float:
-    """Nothing but the submission time, which every order falls back to."""
-    return 0.0
-
-
-_KINDS = 65536
 _MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
-_NEW = float("nan")  # stands for a kind not looked at yet
-
-
-class Alone:
-    """α̃_min by profile and form of request: one look over all nodes per kind of job instead of one per job."""
-
-    def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
-        self._nodes, self._fabric = tuple(nodes), fabric
-        self._known: dict[Hashable, float | None] = {}
-
-    def alpha(self, job: Job) -> float | None:
-        """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
-        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
-        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
-        found = self._known.get(key, _NEW)
-        if found is _NEW:
-            if len(self._known) >= _KINDS:  # a daemon runs for years
-                self._known.clear()
-            can = fits(job, self._nodes)
-            found = self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
-        return found
-
-    def fits(self, job: Job) -> bool:
-        return self.alpha(job) is not None
 
 
 Shelf = MutableSequence[Key]
@@ -96,15 +63,19 @@ _HEAPS = Shelving(list, heapq.heappush, heapq.heappop)
 _ROWS = Shelving(deque, _queue_up, deque.popleft)  # quicker for jobs that come nearly in order, however many wait
 
 
-class Ordered:
+class PriorityQueue(Policy):
     """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
 
-    def __init__(self, fabric: Fabric, value: Value, conserving: bool) -> None:
-        self.fabric, self.value, self.conserving = fabric, value, conserving
-        self._alone = Alone((), fabric)
+    bands = True
+    conserving: ClassVar[bool] = False
+
+    def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
+        super().__init__(fabric, options)
+        self._best_alphas = BestAlphas((), fabric)
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
-        self._shelving = _ROWS if value is by_submission else _HEAPS
+        in_order = type(self).value is PriorityQueue.value  # jobs arrive in the order in which they start
+        self._shelving = _ROWS if in_order else _HEAPS
         self._shelves: dict[Hashable, Shelf] = {}  # the first on each always waits, others may have left
         self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
         self._returns = 0
@@ -113,10 +84,17 @@ class Ordered:
         self._left: Plan | None = None  # the cluster that it left
         self._last: Wait | None = None  # the first job that did not fit then
 
+    def value(self, job: Job, alpha: float) -> float:
+        """What orders the jobs, least first, from a job and its α̃_min in seconds per iteration.
+
+        Ties go by submission, then by id: with the same value for all, the first job submitted goes first.
+        """
+        return 0.0
+
     # events
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
-        self._alone = Alone(nodes, self.fabric)
+        self._best_alphas = BestAlphas(nodes, self.fabric)
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
         self._shelves.clear()
         self._misfits.clear()
@@ -138,14 +116,14 @@ class Ordered:
         key = self._keys.get(job.id)
         if key is not None:
             self._forget(job.id)
-            self._enter(job, (standing(job, key[0]), *key[1:]), self._alone.fits(job))  # a new tuple: see _clean
+            self._enter(job, (standing(job, key[0]), *key[1:]), self._best_alphas.fits(job))  # a new tuple: see _clean
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:
             self._forget(job_id)
 
     def _add(self, job: Job, rank: int) -> None:
-        alpha = self._alone.alpha(job)
+        alpha = self._best_alphas.alpha(job)
         value = self.value(job, 1.0 if alpha is None else alpha)
         self._enter(job, (rank, value, job.submit_time, id_key(job.id), job.id), alpha is not None)
 
@@ -232,9 +210,6 @@ class Ordered:
             return last  # nothing to say that was not said
         return Wait(job, no_room(job, plan))
 
-    def next_wakeup(self, now: float) -> float | None:
-        return None  # only arrivals and ends can change what fits
-
     # what users see, and restarts
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
@@ -266,65 +241,46 @@ class Ordered:
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
                 key = (standing(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
-                self._enter(jobs[job_id], key, self._alone.fits(jobs[job_id]))
+                self._enter(jobs[job_id], key, self._best_alphas.fits(jobs[job_id]))
 
 
-def no_room(job: Job, plan: Plan) -> Reason:
-    """Why a job has no placement now: too few GPUs free where it may run, or not in its shape, or no CPUs or memory."""
-    found = too_few(job, plan)
-    if found is not None:
-        return found
-    (free, most), shape = plan.free_for(job.request), job.request.shape(job.gpus)
-    if not shape or has_room(plan.view(), replace(job, request=job.request.bare)):
-        return reason(Phase.WAITING, "resources", need=job.gpus, free=free)
-    return reason(Phase.WAITING, "shape", need=job.gpus, free=free, shape=shape, most=most)
-
-
-def lacks_room(job: Job, plan: Plan) -> Reason | None:
-    """Why the job would have no placement now, if so; for many jobs at once: one look at the servers for each shape."""
-    if job.request is ANYWHERE:
-        return too_few(job, plan)
-    return too_few(job, plan) or (None if plan.has_room(job) else no_room(job, plan))
-
-
-def too_few(job: Job, plan: Plan) -> Reason | None:
-    """That too few GPUs are free where the job may run, if so."""
-    anywhere = job.request.candidates is None or not plan.free
-    free = plan.free if anywhere else plan.free_for(job.request)[0]
-    return reason(Phase.WAITING, "gpus", need=job.gpus, free=free) if free < job.gpus else None
-
-
-@register("fifo", bands=True, key=("rank", "", "submitted"))
-def fifo(fabric: Fabric) -> Ordered:
+class Fifo(PriorityQueue):
     """First come, first served; the head blocks."""
-    return Ordered(fabric, by_submission, conserving=False)
+
+    start_key = ("rank", "", "submitted")
 
 
-@register("spjf", bands=True, key=("rank", "seconds", "submitted"))
-def spjf(fabric: Fabric) -> Ordered:
+class Spjf(PriorityQueue):
     """Shortest predicted job first (MLaaS); the head blocks."""
-    return Ordered(fabric, by_duration, conserving=False)
+
+    start_key = ("rank", "seconds", "submitted")
+
+    def value(self, job: Job, alpha: float) -> float:
+        return job.predicted_iterations * alpha
 
 
-@register("spwf", bands=True, key=("rank", "gpu_seconds", "submitted"))
-def spwf(fabric: Fabric) -> Ordered:
+class Spwf(PriorityQueue):
     """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
-    return Ordered(fabric, by_workload, conserving=False)
+
+    start_key = ("rank", "gpu_seconds", "submitted")
+
+    def value(self, job: Job, alpha: float) -> float:
+        return job.gpus * job.predicted_iterations * alpha
 
 
-@register("wcs-duration", bands=True, key=("rank", "seconds", "submitted"))
-def wcs_duration(fabric: Fabric) -> Ordered:
+class WcsDuration(Spjf):
     """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
-    return Ordered(fabric, by_duration, conserving=True)
+
+    conserving = True
 
 
-@register("wcs-workload", bands=True, key=("rank", "gpu_seconds", "submitted"))
-def wcs_workload(fabric: Fabric) -> Ordered:
+class WcsWorkload(Spwf):
     """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
-    return Ordered(fabric, by_workload, conserving=True)
+
+    conserving = True
 
 
-@register("wcs-subtime", bands=True, key=("rank", "", "submitted"))
-def wcs_subtime(fabric: Fabric) -> Ordered:
+class WcsSubtime(Fifo):
     """Work-conserving: of the jobs that fit, the one that was submitted first."""
-    return Ordered(fabric, by_submission, conserving=True)
+
+    conserving = True

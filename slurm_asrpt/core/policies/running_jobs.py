@@ -17,7 +17,7 @@ NO_END_S = 365 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningJob:
     """A running job: since when, until when by prediction (seconds), and on which nodes."""
 
     start: float
@@ -25,7 +25,7 @@ class Run:
     gpus: Mapping[str, int]
 
 
-class Occupancy:
+class RunningJobs:
     """What runs where.
 
     free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs.
@@ -34,19 +34,19 @@ class Occupancy:
 
     IDLE = float("-inf")
 
-    def __init__(self, nodes: Sequence[Node], runs: Mapping[JobId, Run] | None = None) -> None:
+    def __init__(self, nodes: Sequence[Node], runs: Mapping[JobId, RunningJob] | None = None) -> None:
         self._position = {node.name: i for i, node in enumerate(nodes)}
         self.free_at = [self.IDLE] * len(nodes)
         self.used = 0
         self._last_end = [self.IDLE] * len(nodes)  # as predicted when the jobs started
-        self._on: list[dict[JobId, Run]] = [{} for _ in nodes]
+        self._on: list[dict[JobId, RunningJob]] = [{} for _ in nodes]
         self._due = float("inf")  # no end in free_at comes before this time
-        self.runs: dict[JobId, Run] = {}
+        self.runs: dict[JobId, RunningJob] = {}
         self._endless: dict[JobId, float] = {}
         for job_id, run in (runs or {}).items():
             self.began(job_id, run)
 
-    def began(self, job_id: JobId, run: Run) -> None:
+    def began(self, job_id: JobId, run: RunningJob) -> None:
         """A job runs; nodes that are not in the table do not count."""
         self.ended(job_id)
         self.runs[job_id] = run
@@ -61,7 +61,7 @@ class Occupancy:
                 self._last_end[at] = max(self._last_end[at], run.end)
                 self.free_at[at] = max(self.free_at[at], run.end)
 
-    def ended(self, job_id: JobId) -> Run | None:
+    def ended(self, job_id: JobId) -> RunningJob | None:
         """A job runs no more; what it was, or None for an unknown one."""
         run = self.runs.pop(job_id, None)
         self._endless.pop(job_id, None)
@@ -71,7 +71,7 @@ class Occupancy:
                 self._left(at, self._on[at].pop(job_id))
         return run
 
-    def _left(self, at: int, run: Run) -> None:
+    def _left(self, at: int, run: RunningJob) -> None:
         others = self._on[at]
         if not others:
             self.used &= ~(1 << at)
@@ -118,11 +118,11 @@ class Occupancy:
                 break
         return time
 
-    def _gpus(self, run: Run, at: int) -> int:
+    def _gpus(self, run: RunningJob, at: int) -> int:
         if len(run.gpus) == 1:
             return next(iter(run.gpus.values()))
         return next(count for name, count in run.gpus.items() if self._position.get(name) == at)
 
 
-def _expected_end(run: Run, now: float) -> float:
+def _expected_end(run: RunningJob, now: float) -> float:
     return run.end if run.end > now else now + LINGER * (now - run.start) + 1.0

@@ -1,4 +1,4 @@
-"""What a policy decides from, at one moment: forecasts and replays begin there."""
+"""A policy, its state and the cluster at one time: forecasts and replays begin there."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.policies import Policy, make_policy
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Policy
 
 
 @dataclass(frozen=True)
-class Moment:
+class PolicySnapshot:
     """The cluster and the policy at ``now``, seconds.
 
-    policy, settings, state: its name, what it was made with but the fabric, and its dump.
-    free, free_cpus, free_memory: by node; None where that is not looked at.
+    policy, settings, state: the policy's name, its options, and its dump.
+    free, free_cpus, free_memory: by node; None where CPUs and memory do not count.
     """
 
     now: float
@@ -33,7 +34,7 @@ class Moment:
         return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory)
 
     def policy_with(self, jobs: Iterable[Job]) -> Policy:
-        """The policy as it was then, free to go its own way. Raises ValueError for a state that is none."""
+        """A copy of the policy as it was then. Raises ValueError for a state that is no dump of it."""
         policy = make_policy(self.policy, fabric=self.fabric, **self.settings)
         policy.cluster_changed(self.nodes, self.now)
         policy.load(self.state, {job.id: job for job in jobs})

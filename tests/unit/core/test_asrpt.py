@@ -194,7 +194,7 @@ def test_the_users_node_bounds_and_partition_are_kept():
 def test_an_unknown_policy_lists_the_known_ones():
     assert "asrpt" in policy_names()
     with pytest.raises(ValueError, match=r"known: .*asrpt"):
-        make_policy("asprt")
+        make_policy("asprt", fabric=FABRIC)
 
 
 def test_a_job_aside_lets_nobody_pass_beyond_its_deadline():

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, Job, JobId
-from slurm_asrpt.core.policies import Policy, policy_names
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import make_snapshot

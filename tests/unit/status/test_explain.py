@@ -10,7 +10,7 @@ import pytest
 from slurm_asrpt_cli.status.columns import gpu_hours
 from slurm_asrpt_cli.status.explain import explain_command
 
-from slurm_asrpt.core.reasons import Phase
+from slurm_asrpt.core.reasons import KINDS, Phase
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import add_ahead, explain

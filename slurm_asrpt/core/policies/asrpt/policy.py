@@ -12,10 +12,10 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_a
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
+from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
 from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.nic_contention import Neighbours
-from slurm_asrpt.core.policies.priority_queue import no_room
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.nic_contention import NicContention
 
 _NEVER = float("inf")
 _KINDS = 65536
@@ -56,8 +56,7 @@ Waiting = tuple[Job, Kind]
 """A job on the virtual machine or in the FIFO, and what it is like."""
 
 
-@register("asrpt", key=("place_in_fifo",))
-class ASrpt:
+class ASrpt(Policy):
     """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
 
     tau: a delayed job starts at the latest tau (g_i/G) ñ_i α̃_i seconds after its turn.
@@ -67,17 +66,14 @@ class ASrpt:
         nobody leaves are tried too.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        tau: float = 1.0,
-        comm_heavy: float = 1.5,
-        delay: str = "block",
-        contention: bool = False,
-    ) -> None:
-        self.fabric, self.tau, self.comm_heavy = fabric, tau, comm_heavy
-        self._neighbours = Neighbours(fabric) if contention else None
-        self.aside = delay == "aside"
+    Options = AsrptOptions
+    start_key = ("place_in_fifo",)
+
+    def __init__(self, fabric: Fabric, options: AsrptOptions) -> None:
+        super().__init__(fabric, options)
+        self.tau, self.comm_heavy = options.tau, options.comm_heavy
+        self._contention = NicContention(fabric) if options.contention else None
+        self.aside = options.delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._alike: Sequence[Node] = ()  # the same with reference GPUs
         self._kinds: dict[Hashable, Kind] = {}
@@ -122,8 +118,8 @@ class ASrpt:
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
-        if self._neighbours is not None:
-            self._neighbours.ended(job.id)
+        if self._contention is not None:
+            self._contention.ended(job.id)
         self._look_again()
         self._fifo[job.id] = job, self._kind(job)
         self._fifo.move_to_end(job.id, last=False)
@@ -136,8 +132,8 @@ class ASrpt:
                 self._look_again()
 
     def finished(self, job_id: JobId, now: float) -> None:
-        if self._neighbours is not None:
-            self._neighbours.ended(job_id)
+        if self._contention is not None:
+            self._contention.ended(job_id)
         if job_id in self._fifo or job_id in self._virtual:  # the end of a running job is nothing to us
             self._advance(now)
             self._machine.remove(job_id)
@@ -196,7 +192,7 @@ class ASrpt:
 
     def _best(self, job: Job, nodes: Sequence[Node]) -> float:
         return (
-            best_alpha(job, nodes, self.fabric) if self._neighbours is None else self._neighbours.best_alpha(job, nodes)
+            best_alpha(job, nodes, self.fabric) if self._contention is None else self._contention.best_alpha(job, nodes)
         )
 
     # decisions
@@ -246,8 +242,8 @@ class ASrpt:
                 self._state += 1
                 started.append(job.id)
                 decisions.append(Start(job, found, (len(decisions),)))
-                if self._neighbours is not None:
-                    self._neighbours.started(job.id, found, job.profile)
+                if self._contention is not None:
+                    self._contention.started(job.id, found, job.profile)
                 continue
             decisions.append(found)
             waits.append(found)
@@ -295,8 +291,8 @@ class ASrpt:
             return self._no_room(job, plan)
         if kind.state != self._state:  # one of a kind is as good as another
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
-            if self._neighbours is not None:
-                kind.placement = self._neighbours.quietest(plan.view(), job, kind.strategy, kind.placement)
+            if self._contention is not None:
+                kind.placement = self._contention.quietest(plan.view(), job, kind.strategy, kind.placement)
         placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.job import JobId, id_key
 
 Key = tuple[float, float, tuple[int, ...], JobId, float]
 """Remaining work, arrival, numeric id, id, whole work: least first, so ties go by arrival, then by id."""
@@ -165,10 +165,3 @@ class VirtualMachine:
             self._inside[key[3]] = self._served = key
             self._since = float(since)
             self.end = self._since + key[0] / self._speed
-
-
-def id_key(job_id: str) -> tuple[int, ...]:
-    """Job ids compare as numbers: 9 before 10, 7_2 before 7_10."""
-    if job_id.isdecimal():
-        return (int(job_id),)
-    return tuple(int(part) if part.isdecimal() else -1 for part in job_id.split("_"))

@@ -10,7 +10,7 @@ from slurm_asrpt.core.job import Job, JobProfile
 from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
 from slurm_asrpt.core.policies.gated.gpu_types import Choice
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
-from slurm_asrpt.core.policies.nic_contention import Neighbours
+from slurm_asrpt.core.policies.nic_contention import NicContention
 
 _SINGLES = 65536
 _INF = float("inf")
@@ -19,8 +19,8 @@ _INF = float("inf")
 class Placing:
     """nodes: in node-table order. gate: the largest α/α̃^min. neighbours: None where bandwidth is reserved."""
 
-    def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, neighbours: Neighbours | None) -> None:
-        self._nodes, self._fabric, self._gate, self._neighbours = nodes, fabric, gate, neighbours
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
+        self._nodes, self._fabric, self._gate, self._contention = nodes, fabric, gate, contention
         self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
 
     def find(
@@ -38,9 +38,9 @@ class Placing:
 
     def wider(self, job: Job, servers: Servers, found: Placement) -> Placement:
         """On more servers where NICs are shared and that is faster."""
-        if self._neighbours is None or len(found.gpus) == 1:
+        if self._contention is None or len(found.gpus) == 1:
             return found
-        return self._neighbours.wider(servers.view, job, found)
+        return self._contention.wider(servers.view, job, found)
 
     def _packed(
         self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
@@ -64,14 +64,14 @@ class Placing:
 
     def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
         """Where to look for several servers: rather among those that no other job leaves."""
-        crowded = 0 if self._neighbours is None else self._neighbours.crowded(servers.view) & among
+        crowded = 0 if self._contention is None else self._contention.crowded(servers.view) & among
         yield from (among & ~crowded, among) if crowded else (among,)
 
     def _through(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
         """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""
-        if self._neighbours is not None:
-            found = self._neighbours.shared(found, job.profile)
-            if gate < _INF and self._neighbours.slows(found) > gate:
+        if self._contention is not None:
+            found = self._contention.shared(found, job.profile)
+            if gate < _INF and self._contention.slows(found) > gate:
                 return None
         return found if found.alpha <= gate * (choice.best or found.alpha) else None
 

@@ -9,7 +9,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies.gated.servers import Reservation, bits
-from slurm_asrpt.core.policies.running_jobs import Run
+from slurm_asrpt.core.policies.running_jobs import RunningJob
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class State:
 
     order: Sequence[Queued]
     returns: int
-    runs: Mapping[JobId, Run]
+    runs: Mapping[JobId, RunningJob]
     unseen: tuple[int, float]
     slower: Mapping[JobId, float]
     kept: Kept | None
@@ -67,7 +67,7 @@ def read_state(raw: Mapping[str, Any]) -> State:
         return State(
             order=[_queued(row) for row in raw["order"]],
             returns=int(raw["returns"]),
-            runs={JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
+            runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
             unseen=(int(raw["unseen"][0]), float(raw["unseen"][1])),
             slower={JobId(job_id): float(ratio) for job_id, ratio in raw["unseen"][2].items()},
             kept=_kept(raw["kept"]),

@@ -19,13 +19,10 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.policies.base import Decision, Interrupt, Phase, Reason, Run, Start, Wait, reason, register
-from slurm_asrpt.core.policies.hlas.preemption import Floor
-from slurm_asrpt.core.policies.priority_queue import Key, Ordered, no_room
-
-QUEUES = 8
-FIRST_GPU_S = 3600.0
-FACTOR = 4.0
+from slurm_asrpt.core.policies.base import Decision, Interrupt, Phase, Reason, Run, Start, Wait, no_room, reason
+from slurm_asrpt.core.policies.hlas.options import HlasOptions
+from slurm_asrpt.core.policies.hlas.preemption import PreemptionPlan
+from slurm_asrpt.core.policies.priority_queue import Key, PriorityQueue
 
 
 def thresholds(first: float, factor: float, queues: int) -> tuple[float, ...]:
@@ -43,31 +40,27 @@ def service_rate(gpus: Mapping[str, int], nodes: Mapping[str, Node]) -> float:
     return sum(gpus.values()) * min((nodes[name].speed for name in gpus if name in nodes), default=1.0)
 
 
-@register("hlas", key=("rank", "queue", "submitted"))
-class Hlas(Ordered):
+class Hlas(PriorityQueue):
     """Work-conserving: the first in order that fits starts, and for who does not fit room is made.
 
     queues, first_gpu_s, factor: K, E_1^H in GPU-seconds, and the ratio of the ends that follow.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        queues: int = QUEUES,
-        first_gpu_s: float = FIRST_GPU_S,
-        factor: float = FACTOR,
-        max_interruptions: int = 3,
-        min_run_s: float = 600.0,
-    ) -> None:
-        super().__init__(fabric, self._queue_value, conserving=True)
-        self._ends = thresholds(first_gpu_s, factor, queues)
-        self._most, self._min_run_s = max_interruptions, min_run_s
+    Options = HlasOptions
+    start_key = ("rank", "queue", "submitted")
+    bands = False
+    conserving = True
+
+    def __init__(self, fabric: Fabric, options: HlasOptions) -> None:
+        super().__init__(fabric, options)
+        self._ends = thresholds(options.first_gpu_s, options.factor, options.queues)
+        self._most, self._min_run_s = options.max_interruptions, options.min_run_s
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
         self._told = 0.0  # when it was said what they have had
         self._room: dict[JobId, list[JobId]] = {}  # for whom room is being made, and who makes it
 
-    def _queue_value(self, job: Job, alpha: float) -> float:
+    def value(self, job: Job, alpha: float) -> float:
         return self.queue_of(self._service.get(job.id, 0.0))
 
     def queue_of(self, service: float) -> int:
@@ -95,9 +88,9 @@ class Hlas(Ordered):
         if not self._runs:
             self._room.clear()
             return super().decide(cluster, now)
-        return self._walk(Floor(cluster, self._runs, self.fabric), now)
+        return self._walk(PreemptionPlan(cluster, self._runs, self.fabric), now)
 
-    def _walk(self, floor: Floor, now: float) -> list[Decision]:
+    def _walk(self, plan: PreemptionPlan, now: float) -> list[Decision]:
         """Jobs in order: each starts, or room is made for it, or it waits."""
         decisions: list[Decision] = []
         room, self._room = self._room, {}
@@ -108,18 +101,18 @@ class Hlas(Ordered):
             shape = (job.gpus, job.request, key[1])
             if shape in hopeless:  # what is free only becomes less
                 continue
-            placement = floor.start(job)
+            placement = plan.start(job)
             if placement is not None:
                 decisions.append(Start(job, placement, key))
                 self._forget(job.id)
-            elif (victims := self._make_room(job, int(key[1]), floor, now)) is not None:
-                self._room[job.id] = [run.job_id for run in victims] or room.get(job.id) or floor.ending
+            elif (victims := self._make_room(job, int(key[1]), plan, now)) is not None:
+                self._room[job.id] = [run.job_id for run in victims] or room.get(job.id) or plan.ending
                 decisions.extend(Interrupt(run.job_id, job, _interrupting(job)) for run in victims)
                 decisions.append(Wait(job, self._room_reason(job)))
             else:
                 hopeless.add(shape)
-                first = first or Wait(job, no_room(job, Plan(floor.now)))
-        self._left = Plan(floor.now)
+                first = first or Wait(job, no_room(job, Plan(plan.now)))
+        self._left = Plan(plan.now)
         self._last, self._free = first, self._left.free
         return [*decisions, *([first] if first else [])]
 
@@ -128,19 +121,19 @@ class Hlas(Ordered):
         waiting = (key for key in self._keys.values() if key[-1] not in self._misfits)
         return sorted(waiting, key=lambda key: (key[:2], key[-1] not in room, key))
 
-    def _make_room(self, job: Job, queue: int, floor: Floor, now: float) -> list[Run] | None:
+    def _make_room(self, job: Job, queue: int, plan: PreemptionPlan, now: float) -> list[Run] | None:
         """The runs to interrupt for a job, none if what others give up already is enough; None if nothing is.
 
-        Who has had most goes first, and nobody who is not needed. floor: then without what the job will get.
+        Who has had most goes first, and nobody who is not needed. plan: then without what the job will get.
         """
-        if floor.keep(job):
+        if plan.keep(job):
             return []
-        able = [run for run in floor.left if self._may_go(run, queue, now)]
+        able = [run for run in plan.left if self._may_go(run, queue, now)]
         able.sort(key=lambda run: -self._service_at(run, now))
-        chosen = floor.needed(job, able)
+        chosen = plan.needed(job, able)
         if chosen:
-            floor.interrupt(chosen)
-            floor.keep(job)
+            plan.interrupt(chosen)
+            plan.keep(job)
         return chosen or None
 
     def _may_go(self, run: Run, queue: int, now: float) -> bool:

@@ -10,7 +10,7 @@ from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Run
 
 
-class Floor:
+class PreemptionPlan:
     """now: what starts may use. later: with what jobs that are being interrupted will give back; never less.
 
     left: runs that are not being interrupted. ending: the ids of those that are.

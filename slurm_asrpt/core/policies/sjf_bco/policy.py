@@ -19,19 +19,17 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, id_key
 from slurm_asrpt.core.placement.nic_sharing import SharedTimes
-from slurm_asrpt.core.placement.selection import Strategy, place, within_each
-from slurm_asrpt.core.policies.asrpt.virtual_machine import id_key
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register
-from slurm_asrpt.core.policies.priority_queue import Alone, no_room
-from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, Run
+from slurm_asrpt.core.placement.selection import BestAlphas, Strategy, place, within_each
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.options import PatienceOptions
+from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, RunningJob
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
 from slurm_asrpt.core.policies.sjf_bco.planner import FOREIGN_S, QueueBatch
 from slurm_asrpt.core.timing.ring import Linear
 
-DAY = 86400.0
 FIRST_GUESS_S = FOREIGN_S
 """How long a job of an unseen group is taken to last, seconds."""
 PLANNED = 64
@@ -57,21 +55,24 @@ class Waiting:
         return self.job.predicted_iterations or FIRST_GUESS_S / (self.alpha or 1.0)
 
 
-@register("sjf-bco-online", key=("rank", "gpus", "submitted"))
-class SjfBcoOnline:
+class SjfBcoOnline(Policy):
     """Smallest job first with balanced contention and overhead, on the queue as it is now.
 
     patience_s: the wait after which a job goes first, seconds.
     """
 
-    def __init__(self, fabric: Fabric, patience_s: float = 7 * DAY) -> None:
-        self.fabric, self.patience_s = fabric, patience_s
+    Options = PatienceOptions
+    start_key = ("rank", "gpus", "submitted")
+
+    def __init__(self, fabric: Fabric, options: PatienceOptions) -> None:
+        super().__init__(fabric, options)
+        self.patience_s = options.patience_s
         self._times = SharedTimes(fabric, Linear())
         self._nodes: tuple[Node, ...] = ()
         self._servers = Servers.like(())
-        self._alone = Alone((), fabric)
+        self._best_alphas = BestAlphas((), fabric)
         self._waiting: dict[JobId, Waiting] = {}
-        self._runs: dict[JobId, Run] = {}
+        self._runs: dict[JobId, RunningJob] = {}
         self._returns = 0
         self._waits: dict[JobId, Wait] = {}  # told by the last decision
         self._seen: tuple[int, ...] | None = None  # what the last plan was made of
@@ -82,7 +83,7 @@ class SjfBcoOnline:
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         self._servers = Servers.like([node.gpus for node in self._nodes])
-        self._alone = Alone(self._nodes, self.fabric)
+        self._best_alphas = BestAlphas(self._nodes, self.fabric)
         for entry in list(self._waiting.values()):
             self._enter(entry.job, entry.key[0], entry.since)
 
@@ -114,12 +115,12 @@ class SjfBcoOnline:
         if known is None or known.gpus != gpus:
             self._changes += 1
             end = min(until, now + NO_END_S) if known is None else known.end
-            self._runs[job_id] = Run(now if known is None else known.start, end, dict(gpus))
+            self._runs[job_id] = RunningJob(now if known is None else known.start, end, dict(gpus))
 
     def _enter(self, job: Job, rank: int, since: float) -> None:
         self._changes += 1
         key = (rank, job.gpus, job.submit_time, id_key(job.id), job.id)
-        self._waiting[job.id] = Waiting(job, key, since, self._alone.alpha(job))
+        self._waiting[job.id] = Waiting(job, key, since, self._best_alphas.alpha(job))
 
     # decisions
 
@@ -186,7 +187,7 @@ class SjfBcoOnline:
     def _start(self, entry: Waiting, placement: Placement, plan: Plan, now: float) -> Start:
         plan.add(entry.job, placement)
         del self._waiting[entry.job.id]
-        self._runs[entry.job.id] = Run(now, now + entry.iterations * placement.alpha, placement.gpus)
+        self._runs[entry.job.id] = RunningJob(now, now + entry.iterations * placement.alpha, placement.gpus)
         self._changes += 1
         return Start(entry.job, placement, entry.key)
 
@@ -224,7 +225,7 @@ class SjfBcoOnline:
         try:
             order = [(JobId(job_id), int(rank), float(since)) for job_id, rank, since in state["order"]]
             rows = state["runs"].items()
-            runs = {JobId(j): Run(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
+            runs = {JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
             returns = int(state["returns"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy sjf-bco-online: {error!r}") from error
