@@ -19,6 +19,7 @@ from slurm_asrpt_cli.sim.options import (
     print_json,
     ratio,
     say,
+    warn_of_plugins,
     with_scenario,
 )
 
@@ -63,6 +64,7 @@ def run(
       asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
+    warn_of_plugins()
     chosen = scenario.with_policy(parse_policy(policy, settings or []))
     if output:
         check_target(output)
@@ -124,6 +126,7 @@ def compare(
       asrpt-sim compare jobs.csv -j 4 -o out \\
         -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
     """
+    warn_of_plugins()
     specs = parse_policies(policies)
     with _workplace(output) as place:
         sweep = make_sweep(scenario, specs, {})

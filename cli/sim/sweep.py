@@ -10,7 +10,15 @@ import typer
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import safe
-from slurm_asrpt_cli.sim.options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
+from slurm_asrpt_cli.sim.options import (
+    Json,
+    Processes,
+    print_figures,
+    print_json,
+    say,
+    warn_of_plugins,
+    with_perhaps_a_scenario,
+)
 from slurm_asrpt_cli.sim.runs import Policies, leave, run_cells
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
@@ -64,6 +72,7 @@ def sweep(
         raise InputError("sweep: name a TRACE and a folder with -o, or a folder with --collect")
     if backend not in BACKENDS or bool(scheduler) != (backend == "dask"):
         raise InputError("--backend is local, slurm, or dask with --scheduler tcp://HOST:PORT")
+    warn_of_plugins()
     place, made = output.resolve(), make_sweep(scenario, parse_policies(policies), parse_grid(grid or []))
     write_sweep(place, made)
     if backend == "slurm":
