@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.policies.registry import banded_policies, policies_with
+from slurm_asrpt.core.policies.registry import BUILT_IN, banded_policies, policies_with
 
 WIDTH, MOST_ROFF = 100, 80
 
@@ -128,7 +128,7 @@ def _text(section: str, key: str, field: FieldInfo) -> str:
     """What a setting says; in [policy] also which policies it is for, as they declare it."""
     takers: list[str] = []
     if section == "policy":
-        takers = banded_policies() if key == "fairshare_bands" else policies_with(key)
+        takers = policies_with(key) if key != "fairshare_bands" else [n for n in banded_policies() if n in BUILT_IN]
     return (field.description or "") + (f" Policies: {', '.join(takers)}." if takers else "")
 
 
