@@ -29,7 +29,7 @@ class SchedAllox:
         self._stale = False
 
     def seconds(self, job: RoundJob) -> np.ndarray:
-        """p_{n,m} by type: all rounds on one GPU, each with its tasks in a row and one synchronisation."""
+        """p_{n,m} by type: all rounds on one GPU, each with its tasks in a row and one synchronization."""
         each = job.tasks * np.array(job.compute_s) + np.array(job.sync_s)
         return np.asarray((job.rounds or 1) * each)
 

@@ -170,7 +170,7 @@ class Srtf(_ByRounds):
 class TwoDimensionalLas(_ByRounds):
     """Tiresias: attained service is GPUs times seconds, whatever the GPUs; GPUs are taken blind to their type.
 
-    Discretised in the same K queues as HLAS. Demoted jobs are preempted between rounds only, as Hare's are.
+    Discretized in the same K queues as HLAS. Demoted jobs are preempted between rounds only, as Hare's are.
     """
 
     def __init__(

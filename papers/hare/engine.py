@@ -47,7 +47,7 @@ class RoundResult:
         return float(np.nansum(self.jct_s * np.array([job.weight for job in self.jobs])))
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Share of GPU time spent computing, until the last job has ended."""
         span = float(np.nanmax(self.end_s) - min(job.arrival_s for job in self.jobs))
         return float(self.busy_s.sum() / (len(self.busy_s) * span))

@@ -1,6 +1,6 @@
 """GPU groups that are about as fast as each other for every job (Hare (4)-(6)).
 
-    minimise   max_n (p_n^max - p_n^min)
+    minimize   max_n (p_n^max - p_n^min)
     p_n^max = max_u sum_m z_{m,u} s_{n,m},   p_n^min = min_u sum_m z_{m,u} s_{n,m},   sum_u z_{m,u} = 1
 
 GPUs of a type are alike, so what is chosen is y_{t,u}, the number of type t in group u. Speeds s_{n,m} are taken
@@ -27,7 +27,7 @@ def relative(speeds: Speeds, counts: Sequence[int]) -> Speeds:
 
 
 def gap(groups: Groups, speeds: Speeds) -> float:
-    """max_n (p_n^max - p_n^min): what is minimised."""
+    """max_n (p_n^max - p_n^min): what is minimized."""
     power = groups @ speeds.T
     return float((power.max(axis=0) - power.min(axis=0)).max())
 

@@ -1,6 +1,6 @@
 """What Hare schedules: jobs made of rounds, rounds made of tasks, and GPUs of several types.
 
-A round is |D_r| tasks; each trains one batch. Under relaxed scale-fixed synchronisation (section II-B.3) the tasks of a
+A round is |D_r| tasks; each trains one batch. Under relaxed scale-fixed synchronization (section II-B.3) the tasks of a
 round may run one after another on fewer GPUs: their number, and with it what is learned, stays the same. The round ends
 when its last task has computed and sent its gradients. A task is never preempted; between rounds a job may be.
 
@@ -76,7 +76,7 @@ class RoundJob:
         if len(self.compute_s) != len(self.sync_s):
             raise ValueError(
                 f"job {self.id} has compute times for {len(self.compute_s)} types of GPU "
-                f"and synchronisation times for {len(self.sync_s)}"
+                f"and synchronization times for {len(self.sync_s)}"
             )
         if not all(0 < t < math.inf for t in self.compute_s) or not all(0 <= t < math.inf for t in self.sync_s):
             raise ValueError(f"job {self.id} needs finite times above 0")

@@ -136,7 +136,9 @@ class PathSettings(Section):
 class _PolicyName(Section):
     """The key that comes first."""
 
-    name: str = Field(DEFAULT_POLICY, description="Policy by name; a wrong name lists those known.")
+    name: str = Field(
+        DEFAULT_POLICY, description="Name of the policy. An unknown name is an error that lists the known ones."
+    )
 
 
 class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
@@ -144,8 +146,8 @@ class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
 
     fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
         0,
-        description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
-        "first; 0: no bands. Needs priority/multifactor and slurmdbd.",
+        description="Number of bands of Slurm's fair-share factor. Users with the least usage go first; within a band "
+        "the policy orders the jobs. 0: no bands. Needs priority/multifactor and slurmdbd.",
     )
 
     def chosen(self, taken: Iterable[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def id_key(job_id: str) -> tuple[int, ...]:
 
 
 class AllReduce(StrEnum):
-    """How the replicas of a stage synchronise their gradients."""
+    """How the replicas of a stage synchronize their gradients."""
 
     RING = "ring"
     TREE = "tree"

@@ -19,7 +19,7 @@ from slurm_asrpt.core.timing.speed import at_speed
 
 
 class SharedTimes:
-    """Seconds per iteration by profile, form of placement and neighbours; each is worked out once.
+    """Seconds per iteration by profile, form of placement and neighbors; each is worked out once.
 
     degradation: f, the share of a NIC that each of k jobs has is 1/f(k).
     """

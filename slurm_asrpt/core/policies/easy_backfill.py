@@ -56,7 +56,7 @@ class EasyBackfill(Policy):
     """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
     A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
-    also be told of running jobs that end; those it does not hear of are taken to hold their GPUs up to their limits.
+    also be called for running jobs that end; otherwise a job is assumed to hold its GPUs until its time limit.
     """
 
     start_key = ("place_in_queue",)

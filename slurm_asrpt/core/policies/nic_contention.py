@@ -78,7 +78,7 @@ class NicContention:
         return replace(placement, alpha=self.times.alpha(placement, profile, self._rings(placement.nodes, 1)))
 
     def slows(self, placement: Placement) -> float:
-        """How many times longer than alone the slowest neighbour would take beside a job placed so; 1 without any."""
+        """How many times longer than alone the slowest neighbor would take beside a job placed so; 1 without any."""
         if len(placement.gpus) == 1:
             return 1.0
         met = dict.fromkeys(job_id for server in placement.gpus for job_id in self._on.get(server, ()))

@@ -21,15 +21,15 @@ class PatienceOptions(PolicyOptions):
     """For policies whose order alone could let a job wait forever."""
 
     patience_s: Annotated[float, Field(gt=0)] = Field(
-        604800.0, description="After waiting for so many seconds a job goes before younger ones."
+        604800.0, description="A job that has waited for so many seconds goes before younger ones."
     )
 
 
 class ContentionOptions(PolicyOptions):
-    """For policies that can reckon with jobs that share a NIC."""
+    """For policies that can take contention for NICs into account."""
 
     contention: bool = Field(
         False,
-        description="No bandwidth is reserved, jobs that leave a server share its NIC; reckon with the jobs that are "
-        "there. false: each job has its GPUs' share of the NIC.",
+        description="true: jobs that span servers share the NICs; count the jobs that use each NIC. "
+        "false: each job has its GPUs' share of the NIC.",
     )

@@ -13,12 +13,13 @@ class AsrptOptions(ContentionOptions):
     """Thresholds of Algorithm 1, and what a delayed job does to the jobs behind it."""
 
     tau: Annotated[float, Field(ge=0, le=1e6)] = Field(
-        1.0, description="A-SRPT's tau: a job waits for a better placement at most tau (g_i/G) n_i alpha_i seconds."
+        1.0, description="A-SRPT's tau: a job waits for a better placement for at most tau (g_i/G) n_i alpha_i seconds."
     )
     comm_heavy: Annotated[float, Field(ge=1)] = Field(
         1.5, description="alpha_max/alpha_min from which a job counts as communication-heavy."
     )
     delay: Literal["block", "aside"] = Field(
         "block",
-        description="block: a job delayed for placement blocks the queue (the proofs' reading). aside: it waits aside.",
+        description="block: a job that is delayed for placement blocks the queue, as the paper's proofs assume. "
+        "aside: jobs behind it may pass.",
     )

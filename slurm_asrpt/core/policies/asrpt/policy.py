@@ -80,7 +80,7 @@ class ASrpt(Policy):
         self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
         self._machine = VirtualMachine()
         self._virtual: dict[JobId, Waiting] = {}  # the jobs on the machine
-        self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: cancelled jobs leave from the middle
+        self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: canceled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
         self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
         self._last: dict[JobId, Reason] = {}

@@ -13,5 +13,5 @@ class GatedOptions(PatienceOptions, ContentionOptions):
     """How good a placement must be, and how long a job may wait for one."""
 
     gate: Annotated[float, Field(ge=1)] = Field(
-        1.1, description="A job starts only where alpha is at most so many times its minimum."
+        1.1, description="A job starts only where alpha is at most this many times its minimum."
     )

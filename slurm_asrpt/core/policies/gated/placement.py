@@ -17,7 +17,7 @@ _INF = float("inf")
 
 
 class Placing:
-    """nodes: in node-table order. gate: the largest α/α̃^min. neighbours: None where bandwidth is reserved."""
+    """nodes: in node-table order. gate: the largest α/α̃^min. contention: None where bandwidth is reserved."""
 
     def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
         self._nodes, self._fabric, self._gate, self._contention = nodes, fabric, gate, contention
@@ -68,7 +68,7 @@ class Placing:
         yield from (among & ~crowded, among) if crowded else (among,)
 
     def _through(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
-        """The placement with its real alpha if that, and what it does to the neighbours, is within the gate."""
+        """The placement with its real alpha if that, and what it does to the neighbors, is within the gate."""
         if self._contention is not None:
             found = self._contention.shared(found, job.profile)
             if gate < _INF and self._contention.slows(found) > gate:

@@ -16,7 +16,7 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
    (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
 
 5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
-   (``gatedkinds``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+   (``gpu_types``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
    kind on which it is predicted to end first (docs/decisions/0017).
 
 Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
@@ -193,7 +193,7 @@ class Gated(Policy):
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """Whom to look at: those who have waited too long by age, then the others by workload.
+        """The jobs to consider: those that have waited too long by age, then the others by workload.
 
         A job that does not start stands for all of its kind that last as long or longer: they would not start either,
         for a decision only takes servers away. Who needs more GPUs than are free is looked at only while nobody has a
@@ -290,7 +290,7 @@ class Gated(Policy):
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
     def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
-        """The servers that will be free soonest; for one who has waited too long those that are kept already."""
+        """The servers that will be free soonest; a job that has waited too long keeps those reserved for it."""
         job, late = entry.job, self._is_late(entry, now)
         if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._running_jobs.used:
             return replace(kept, time=max([now, *(self._running_jobs.free_at[at] for at in bits(kept.mask))]))

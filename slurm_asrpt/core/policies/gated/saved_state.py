@@ -24,7 +24,7 @@ class Queued:
 
 @dataclass(frozen=True)
 class Kept:
-    """The servers that are kept for one who has waited too long, and when they are predicted to be free."""
+    """The servers reserved for a job that has waited too long, and when they are predicted to be free."""
 
     job_id: JobId
     time: float

@@ -1,4 +1,4 @@
-"""HLAS on a real cluster: least attained service first, and who has had much makes room for who has had little.
+"""HLAS on a real cluster: jobs with the least GPU time run first, and jobs with much GPU time make room for them.
 
 Jobs stand in K queues by attained service (Hare, Algorithms 1-3; ``papers/hare`` has the paper's own machine, where
 rounds are tasks that any idle GPU may take). Here a job has all its GPUs or none, so it runs on until it ends, or until
@@ -41,7 +41,7 @@ def service_rate(gpus: Mapping[str, int], nodes: Mapping[str, Node]) -> float:
 
 
 class Hlas(PriorityQueue):
-    """Work-conserving: the first in order that fits starts, and for who does not fit room is made.
+    """Work-conserving: the first job that fits starts; for a job that does not fit, others are interrupted.
 
     queues, first_gpu_s, factor: K, E_1^H in GPU-seconds, and the ratio of the ends that follow.
     """
@@ -58,7 +58,7 @@ class Hlas(PriorityQueue):
         self._service: dict[JobId, float] = {}
         self._runs: list[Run] = []
         self._told = 0.0  # when it was said what they have had
-        self._room: dict[JobId, list[JobId]] = {}  # for whom room is being made, and who makes it
+        self._room: dict[JobId, list[JobId]] = {}  # jobs for which room is being made, and the jobs that make it
 
     def value(self, job: Job, alpha: float) -> float:
         return self.queue_of(self._service.get(job.id, 0.0))
@@ -117,14 +117,14 @@ class Hlas(PriorityQueue):
         return [*decisions, *([first] if first else [])]
 
     def _in_order(self, room: Mapping[JobId, Sequence[JobId]]) -> list[Key]:
-        """In its queue who is having room made goes first, as in the paper who is partially scheduled does."""
+        """Within a queue, jobs for which room is being made go first, as partially scheduled ones do in the paper."""
         waiting = (key for key in self._keys.values() if key[-1] not in self._misfits)
         return sorted(waiting, key=lambda key: (key[:2], key[-1] not in room, key))
 
     def _make_room(self, job: Job, queue: int, plan: PreemptionPlan, now: float) -> list[Run] | None:
         """The runs to interrupt for a job, none if what others give up already is enough; None if nothing is.
 
-        Who has had most goes first, and nobody who is not needed. plan: then without what the job will get.
+        Jobs with the most service are interrupted first, and only as many as needed. plan: then without the job's GPUs.
         """
         if plan.keep(job):
             return []

@@ -1,4 +1,4 @@
-"""What is free in the course of one decision that may take GPUs from running jobs."""
+"""The free GPUs during one decision that may interrupt running jobs, and which jobs to interrupt."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ class PreemptionPlan:
 
 
 def _give(view: ClusterView, run: Run) -> None:
-    """What the run holds on nodes that can be used; what is told of them may be a moment older than the view."""
+    """Frees the GPUs of a run on the nodes of the view, which may be slightly newer than the run."""
     room = {name: view.by_name[name].gpus - view.free[name] for name in run.gpus if name in view.by_name}
     view.give({name: min(count, room[name]) for name, count in run.gpus.items() if name in room}, run.held)

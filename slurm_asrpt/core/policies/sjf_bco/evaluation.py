@@ -99,7 +99,7 @@ def evaluate_below(
 
 
 class _Play:
-    """One evaluation under way. Jobs are named by their place in the order where it matters who is first."""
+    """An evaluation in progress. Where the order matters, jobs are given by their place in it."""
 
     def __init__(self, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float) -> None:
         self.plan, self.jobs, self.servers = plan, jobs, servers

@@ -137,7 +137,7 @@ class SjfBcoOnline(Policy):
         return [*starts, *self._waits.values()]
 
     def _chosen(self, entries: Sequence[Waiting], now: float) -> tuple[list[Waiting], list[Waiting]]:
-        """Whom to plan: those who have waited too long by age, then the smallest. And those who fit into no plan."""
+        """The jobs to plan, those that have waited too long first, then the smallest; and those that fit no plan."""
         late = sorted((e for e in entries if self._late(e, now)), key=lambda e: (e.since, e.key))
         rest = sorted((e for e in entries if not self._late(e, now)), key=lambda e: e.key)
         chosen, empty = [*late, *rest][:PLANNED], GpuLoads(self._servers)
