@@ -31,7 +31,7 @@ import numpy as np
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear
 from slurm_asrpt.sim.contended import sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
@@ -71,7 +71,7 @@ def workload(cell: Cell, jobs: int, seed: int) -> Workload:
 
 def lower_bound(made: Workload) -> float:
     """DESIGN's bound on the mean completion time in seconds, with α̃_min of jobs that do not share NICs."""
-    alone = Neighbours(made.cluster.fabric)
+    alone = NicContention(made.cluster.fabric)
     nodes, table = made.cluster.nodes, made.table
     rows = {int(kind): row for row, kind in enumerate(table.profile)}
     best = np.ones(len(table.profiles))

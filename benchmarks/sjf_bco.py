@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from papers.sjf_bco.workload import Batch, paper_batch
-from slurm_asrpt.core.batch.planners import sjf_bco, sjf_bco_plans, thresholds
+from slurm_asrpt.core.policies.sjf_bco.planner import sjf_bco, sjf_bco_plans, thresholds
 
 JOBS_PER_SERVER = 8
 HORIZON = 1200.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 
-from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.errors import printable
 from slurm_asrpt.slurm.notation import fold_gpus
+from slurm_asrpt.text import UNKNOWN
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 Line = tuple[tuple[str, str], ...]

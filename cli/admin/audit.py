@@ -22,14 +22,13 @@ from slurm_asrpt_cli.status.columns import gpu_hours
 
 from slurm_asrpt.audit.trail import Entry, entries, size
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.durations import slurm_time
-from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import audit
 from slurm_asrpt.slurm.notation import read_time
 from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import in_words
+from slurm_asrpt.text import counted, slurm_time
 
 SCHEMA = 1
 BIG = 32 << 20

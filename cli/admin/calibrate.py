@@ -16,7 +16,6 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm,
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.history.maintenance import DAY_S
@@ -34,6 +33,7 @@ from slurm_asrpt.predict.bandwidths import (
     observe,
 )
 from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.text import counted
 
 FEWEST_RUNS, FEWEST_PLACES = 10, 3
 WORTH_IT = 0.9, 0.005

@@ -11,9 +11,9 @@ import typer
 from slurm_asrpt_cli._app.tables import print_prose
 from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, read_history
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.history.maintenance import DAY_S
+from slurm_asrpt.text import counted
 
 FEW = 30
 """Of fewer starts a share says little."""

@@ -21,11 +21,11 @@ from slurm_asrpt_cli._app.progress import Told, progress
 from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
 from slurm_asrpt.files import replacing
 from slurm_asrpt.history import maintenance
 from slurm_asrpt.history.store import FILE_NAME, History, HistoryError, Run
+from slurm_asrpt.text import counted
 
 if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
     from slurm_asrpt.history.csv_json import Output, Row

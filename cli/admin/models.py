@@ -14,12 +14,11 @@ from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import Column, safe
 from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
 
-from slurm_asrpt.core.durations import UNKNOWN
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.model_store import ListedModel, Model, ModelInfo, list_models
 from slurm_asrpt.predict.retrain import RetrainReport, activate, models_folder, rollback
 from slurm_asrpt.predict.retrain import retrain as learn
+from slurm_asrpt.text import UNKNOWN, counted
 
 app = App(
     help="List the stored models, activate one of them, or go back to the last good one.",

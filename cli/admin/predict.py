@@ -27,8 +27,6 @@ from slurm_asrpt_cli.admin.common import (
 )
 
 from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.core.durations import UNKNOWN, slurm_time
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError, InputError, printable
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook import table
@@ -39,6 +37,7 @@ from slurm_asrpt.predict.evidence import Evidence, PredictionInput, evidence
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.spool import read_losses, read_progress
+from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 
 def _as_sbatch(

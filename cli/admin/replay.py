@@ -12,10 +12,10 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, sh
 
 from slurm_asrpt.audit import snapshot as snapshots
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.reasons import in_words
 from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.status.reason_texts import in_words
 
 PATIENCE_S = 60.0
 _OUTCOMES = {"start": "starts", "interrupt": "is interrupted", "wait": "waits"}

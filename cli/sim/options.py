@@ -15,11 +15,12 @@ from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import with_options
 from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
 
-from slurm_asrpt.core.durations import UNKNOWN, slurm_time
+from slurm_asrpt.core.policies.registry import plugin_errors
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.predictors import PREDICTORS
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_types, seconds
 from slurm_asrpt.sim.workload import MODELS, Cluster, Options
+from slurm_asrpt.text import UNKNOWN, slurm_time
 from slurm_asrpt.traces import AUTO, formats
 
 DEFAULTS = Options()
@@ -130,6 +131,12 @@ with_perhaps_a_scenario = with_options(_perhaps)
 def say(text: str) -> None:
     """A remark, on standard error."""
     print(f"asrpt-sim: {text}", file=sys.stderr)
+
+
+def warn_of_plugins() -> None:
+    """Policies of other packages that are not available."""
+    for error in plugin_errors():
+        say(safe(f"policy {error.name} of {error.source} is not available: {error.why}"))
 
 
 def print_json(value: Any) -> None:

@@ -19,17 +19,17 @@ from slurm_asrpt_cli.sim.options import (
     print_json,
     ratio,
     say,
+    warn_of_plugins,
     with_scenario,
 )
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
-from slurm_asrpt.core.durations import slurm_time
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, EXIT_INTERRUPTED
 from slurm_asrpt.sim.backends import run_local
 from slurm_asrpt.sim.results import Record, check_target, read_meta, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, parse_policies, parse_policy
 from slurm_asrpt.sim.sweep import CELLS, Collected, Sweep, collect, finished, make_sweep, to_run, write_sweep
+from slurm_asrpt.text import counted, slurm_time
 
 Policies = Annotated[
     str,
@@ -64,6 +64,7 @@ def run(
       asrpt-sim run jobs.csv -p asrpt --set tau=2 -o out
       asrpt-sim run jobs.csv -p spjf-perfect --json
     """
+    warn_of_plugins()
     chosen = scenario.with_policy(parse_policy(policy, settings or []))
     if output:
         check_target(output)
@@ -125,6 +126,7 @@ def compare(
       asrpt-sim compare jobs.csv -j 4 -o out \\
         -p asrpt:tau=0,delay=aside,asrpt-perfect,fifo
     """
+    warn_of_plugins()
     specs = parse_policies(policies)
     with _workplace(output) as place:
         sweep = make_sweep(scenario, specs, {})

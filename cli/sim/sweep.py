@@ -10,12 +10,18 @@ import typer
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.tables import safe
-from slurm_asrpt_cli.sim.options import Json, Processes, print_figures, print_json, say, with_perhaps_a_scenario
+from slurm_asrpt_cli.sim.options import (
+    Json,
+    Processes,
+    print_figures,
+    print_json,
+    say,
+    warn_of_plugins,
+    with_perhaps_a_scenario,
+)
 from slurm_asrpt_cli.sim.runs import Policies, leave, run_cells
 
 from slurm_asrpt.config.settings import DEFAULT_POLICY
-from slurm_asrpt.core.durations import UNKNOWN
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import EXIT_FAILURE, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.lazy_pandas import pd
@@ -23,6 +29,7 @@ from slurm_asrpt.sim.backends import run_dask, run_local, submit_array
 from slurm_asrpt.sim.results import find_results
 from slurm_asrpt.sim.scenario import Scenario, parse_policies
 from slurm_asrpt.sim.sweep import Collected, Sweep, collect, make_sweep, parse_grid, read_sweep, to_run, write_sweep
+from slurm_asrpt.text import UNKNOWN, counted
 
 BACKENDS = ("local", "dask", "slurm")
 
@@ -65,6 +72,7 @@ def sweep(
         raise InputError("sweep: name a TRACE and a folder with -o, or a folder with --collect")
     if backend not in BACKENDS or bool(scheduler) != (backend == "dask"):
         raise InputError("--backend is local, slurm, or dask with --scheduler tcp://HOST:PORT")
+    warn_of_plugins()
     place, made = output.resolve(), make_sweep(scenario, parse_policies(policies), parse_grid(grid or []))
     write_sweep(place, made)
     if backend == "slurm":

@@ -15,9 +15,8 @@ from slurm_asrpt_cli._app.tables import Column, print_table, safe, terminal_widt
 from slurm_asrpt_cli.sim.options import Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
-from slurm_asrpt.core.durations import slurm_time
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.text import counted, slurm_time
 from slurm_asrpt.traces import AUTO, Trace, write_trace
 from slurm_asrpt.traces import formats as known
 from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from slurm_asrpt_cli._app.tables import print_facts, safe
 from slurm_asrpt_cli.status.explain import Facts, document, expected_start, why_it_waits
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import NEAREST, JobStatus, Status
 from slurm_asrpt.status.explain import explain
+from slurm_asrpt.text import counted
 
 BEGUN = (Phase.RUNNING, Phase.STARTING)
 

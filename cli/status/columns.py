@@ -10,10 +10,10 @@ from operator import attrgetter
 
 from slurm_asrpt_cli._app.tables import GAP, Column, clock_interval, safe, safe_cells, slurm_clock
 
-from slurm_asrpt.core.durations import UNKNOWN, slurm_time
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.slurm.notation import fold_gpus
 from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.text import UNKNOWN, slurm_time
 
 REASON_WIDTH = 28
 """What the last column needs on a terminal before other columns make room for it."""

@@ -10,11 +10,10 @@ from typing import Any
 from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
 from slurm_asrpt_cli.status.columns import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
-from slurm_asrpt.core.durations import UNKNOWN, slurm_time
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
+from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 Facts = list[tuple[str, str]]
 

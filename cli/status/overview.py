@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
 from slurm_asrpt_cli.status.columns import SHORT, Field, columns, fit
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.text import counted
 
 OWN = tuple(field for field in SHORT if field.title != "USER")
 LEAST_ROWS = 3

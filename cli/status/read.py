@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.config.location import run_folder
-from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.status.document import (
     FILE_NAME,
     JobStatus,
@@ -21,6 +20,7 @@ from slurm_asrpt.status.document import (
     stale_after,
     withdrawn_after,
 )
+from slurm_asrpt.text import slurm_time
 
 
 def status_folder(config: Path | None) -> Path:

@@ -12,8 +12,8 @@ from slurm_asrpt_cli.status.overview import by_state
 from slurm_asrpt_cli.status.read import staleness
 from slurm_asrpt_cli.status.select import Selection, ordered
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.status.document import JobStatus, Status
+from slurm_asrpt.text import counted
 
 SORTS = ("", "gpus", "user", "name", "submitted", "start", "time_left")
 """What key s goes through; "": asrptd's order."""

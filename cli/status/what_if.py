@@ -18,9 +18,7 @@ from slurm_asrpt_cli.status.columns import date, gpus_in_words, learned_from
 from slurm_asrpt_cli.status.read import staleness
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.daemon.intake import Profiles, admit
 from slurm_asrpt.daemon.lengths import span_of
@@ -37,6 +35,8 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import Status, read_published, read_status, withdrawn_after
+from slurm_asrpt.status.reason_texts import text_of
+from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
 """CPU time for the simulation; what is not done by then gives no interval."""
@@ -201,7 +201,7 @@ def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
     if found.placement is not None:
         facts |= {"placement": dict(found.placement.gpus), "alpha": found.placement.alpha}
     if found.reason is not None:
-        facts |= {"reason": found.reason.kind, "why": found.reason.text}
+        facts |= {"reason": found.reason.kind, "why": text_of(found.reason)}
     if start is not None:
         times = [at if math.isfinite(at) else None for at in (start.earliest, start.median, start.latest)]
         facts |= dict(zip(("start_earliest", "start_median", "start_latest"), times, strict=True))

@@ -169,7 +169,7 @@ def fig9(found: Sequence[View]) -> tuple[str, list[str]]:
     good = [more <= 0.14, least, ordered]
     if not least:
         parts.append(
-            f"The forest minimises squared errors, not absolute ones; {errors[0].x} has the least here: "
+            f"The forest minimizes squared errors, not absolute ones; {errors[0].x} has the least here: "
             f"{100 * errors[0].best['relative_error']:.0f}% of all iterations, the forest "
             f"{100 * by_name['forest'].best['relative_error']:.0f}%."
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_asrpt.core.rounds.base import RoundPolicy
-from slurm_asrpt.core.rounds.job import Fleet, Part, Progress, RoundJob
-from slurm_asrpt.core.rounds.policies import clairvoyant, make_round_policy
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob
+from papers.hare.policies import clairvoyant, make_round_policy
+from papers.hare.round_policy import RoundPolicy
 
 FREED, ENDED, ARRIVED = range(3)
 """At one moment GPUs come free first, then rounds end, then jobs arrive."""
@@ -47,7 +47,7 @@ class RoundResult:
         return float(np.nansum(self.jct_s * np.array([job.weight for job in self.jobs])))
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Share of GPU time spent computing, until the last job has ended."""
         span = float(np.nanmax(self.end_s) - min(job.arrival_s for job in self.jobs))
         return float(self.busy_s.sum() / (len(self.busy_s) * span))

@@ -75,7 +75,7 @@ which speeds are assumptions. *Jobs*: {", ".join(map(str, TASKS))} tasks a round
 {plain.median:g}, sigma {plain.sigma:g}), of {NAMES} names whose jobs are alike; they arrive evenly within
 {plain.span_s:g} s. Rounds are fewer than a real job's, so that a figure takes minutes; ratios do not depend on
 that. Offline figures have weights 1 to 5 and show total weighted completion times. *Schedulers*: what is read into
-each is said at its class (`core/rounds`). HLAS gives an idle GPU of a group work at once; "whole" waits until all of
+each is said at its class (`papers/hare`). HLAS gives an idle GPU of a group work at once; "whole" waits until all of
 the group is idle, the other reading of Algorithm 1. Switching costs are those of Table III for Hare, for all
 schedulers alike.
 """

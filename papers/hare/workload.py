@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from papers.hare.jobs import Fleet, RoundJob
 from papers.hare.models import GBIT, KINDS, MODELS, TESTBED, TYPES
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.rounds.job import Fleet, RoundJob
-from slurm_asrpt.core.rounds.losscurve import curve_for
+from slurm_asrpt.predict.loss_curve import LossCurve
 
 TASKS = (1, 2, 4, 8)
 STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02
@@ -29,6 +30,30 @@ LEVELS: Mapping[str, Mapping[str, int]] = {
     "testbed": TESTBED,
 }
 """Fig. 18: the types of GPU at each level of heterogeneity, and their shares; the testbed of Fig. 14."""
+
+
+@dataclass(frozen=True)
+class NoisyLossCurve(LossCurve):
+    """The losses times (1 + noise e_k) with e_k of a standard normal, by seed: the same each time they are read."""
+
+    noise: float = 0.0
+    seed: int = 0
+
+    def loss(self, done: int) -> float:
+        exact = super().loss(done)
+        if not self.noise:
+            return exact
+        return exact * (1 + self.noise * random.Random(self.seed * 1_000_003 + done).gauss(0, 1))  # noqa: S311
+
+
+def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float, seed: int) -> LossCurve:
+    """The curve that starts ``start`` above its floor and is within ``stop`` of it after so many rounds.
+
+    Raises ValueError unless 0 < stop < start.
+    """
+    if not 0 < stop < start:
+        raise ValueError(f"a loss falls from {start} above its floor to within {stop}, which must be less and positive")
+    return NoisyLossCurve((1 / stop - 1 / start) / rounds, 1 / start, floor, stop, noise, seed)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from papers.seeded import Seeds
+from papers.sjf_bco import planners
 from papers.sjf_bco.workload import EXTRA, Batch, paper_batch
-from slurm_asrpt.core.batch import planners
-from slurm_asrpt.core.batch.planners import Found
+from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, sjf_bco
 
 FIGURES = ("bco-fig4", "bco-fig5", "bco-fig6", "bco-fig7")
 OURS = "sjf-bco"
-PLANNERS: Mapping[str, Callable[..., Found | None]] = {
-    OURS: planners.sjf_bco,
+PLANNERS: Mapping[str, Callable[..., BestPlan | None]] = {
+    OURS: sjf_bco,
     "ff": planners.first_fit,
     "ls": planners.list_scheduling,
     "rand": planners.at_random,
@@ -48,7 +48,7 @@ class Setting:
     def measure(self, seed: int) -> tuple[float, float, float, int]:
         """Makespan, mean completion, theta_u and kappa of the best plan, in slots."""
         found = plan(self, paper_batch(seed, self.servers, self.extra), seed)
-        return found.schedule.makespan, found.schedule.mean_completion, found.theta, found.kappa or 0
+        return found.schedule.makespan, planners.mean_completion(found.schedule), found.theta, found.kappa or 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run(figures: Sequence[str], seeds: Seeds) -> Points:
     return {one: Point(*zip(*rows, strict=True)) for one, rows in found.items()}
 
 
-def plan(one: Setting, batch: Batch, seed: int) -> Found:
+def plan(one: Setting, batch: Batch, seed: int) -> BestPlan:
     """The best plan; where none ends within the horizon, within twice that, and so on."""
     more: dict[str, Any] = {}
     if one.planner == OURS:

@@ -1,8 +1,8 @@
 """The batches of the SJF-BCO paper (section 7): jobs of its sizes on servers of its sizes, at random.
 
-The paper gives ranges and leaves open what makes them up. Here tau without neighbours is rho/F, with F in [1000, 6000],
+The paper gives ranges and leaves open what makes them up. Here tau without neighbors is rho/F, with F in [1000, 6000],
 rho in [50, 300] and tau in [0.01, 0.05], in slots. Of it a ring exchanges gradients for a share of ``EXTRA``/2, so that
-a neighbour costs as much again, up to ``EXTRA``/2 of the time in the worst case, all GPUs of the largest server in
+a neighbor costs as much again, up to ``EXTRA``/2 of the time in the worst case, all GPUs of the largest server in
 different rings; and overhead up to ``EXTRA``/2 on as many servers as it can be on. (xi1 = xi2, as printed, cannot be
 meant as numbers: for overhead to stay within 15% of 0.05 slots xi2 has to be below 0.0005, and then k = xi1 p < 1.)
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from slurm_asrpt.core.batch.plan import BatchJob, Servers
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time, time_range
 
 MIX = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
@@ -40,7 +40,7 @@ class Batch:
 
 
 class RingTime:
-    """``iteration_time`` of one ring as ``IterationTime``: each pair of servers and neighbours is worked out once."""
+    """``iteration_time`` of one ring as ``IterationTime``: each pair of servers and neighbors is worked out once."""
 
     def __init__(self, ring: Ring, links: Links) -> None:
         self.ring, self.links = ring, links
@@ -85,7 +85,7 @@ def _mixed(rng: random.Random, jobs: int) -> list[int]:
 
 
 def _ring(rng: random.Random, gpus: int, sizes: Sequence[int], extra: float) -> tuple[Ring, Links, int]:
-    """A ring, its share of the network, and F. Its tau without neighbours or overhead is rho/F."""
+    """A ring, its share of the network, and F. Its tau without neighbors or overhead is rho/F."""
     iterations, alone = _length(rng)
     exchange = worst = 0.0
     spread = min(gpus, len(sizes))

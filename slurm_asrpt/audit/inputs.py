@@ -11,11 +11,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from slurm_asrpt.config.settings import PolicySettings
+from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
+from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
 T = TypeVar("T")
 MOST_GPUS = 100_000
@@ -23,7 +23,7 @@ MOST_GPUS = 100_000
 
 
 @dataclass(frozen=True)
-class Inputs(Moment):
+class Inputs(PolicySnapshot):
     """jobs: those that wait for the policy."""
 
     jobs: tuple[Job, ...]
@@ -103,8 +103,8 @@ def from_document(raw: Any) -> Inputs:
         raise ValueError(f"a node with more than {MOST_GPUS} GPUs")
     if not math.isfinite(found.now):
         raise ValueError(f"no time: {found.now}")
-    values = {name: getattr(found, name) for name in Moment.__dataclass_fields__}
-    checked = PolicySettings.model_validate({**found.settings, "name": found.policy})
+    values = {name: getattr(found, name) for name in PolicySnapshot.__dataclass_fields__}
+    checked = parse_policy_settings({**found.settings, "name": found.policy})
     values["settings"] = {name: getattr(checked, name) for name in found.settings}
     return Inputs(**values, jobs=tuple(_job(row, found.profiles, found.requests) for row in found.jobs))
 

@@ -15,10 +15,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
-from slurm_asrpt.config.settings import Section, Settings
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.policies.registry import BUILT_IN, banded_policies, policies_with
 
 WIDTH, MOST_ROFF = 100, 80
 
@@ -55,10 +57,10 @@ def sections() -> Iterator[tuple[str, str, list[Setting]]]:
     """Name, description and settings of each section."""
     for name, field in Settings.model_fields.items():
         section = field.annotation
-        assert isinstance(section, type) and issubclass(section, Section)  # noqa: S101, PT018  Settings is ours
+        assert isinstance(section, type) and issubclass(section, BaseModel)  # noqa: S101, PT018  Settings is ours
         schema = section.model_json_schema()
         settings = [
-            Setting(key, sub.description or "", _kind(key, schema, schema["properties"][key]), _toml(_default(sub)))
+            Setting(key, _text(name, key, sub), _kind(key, schema, schema["properties"][key]), _toml(_default(sub)))
             for key, sub in section.model_fields.items()
         ]
         yield name, (section.__doc__ or "").strip(), settings
@@ -121,6 +123,14 @@ def tidy(page: str) -> str:
         wrapped = textwrap.wrap(line, MOST_ROFF - 2, break_on_hyphens=False, break_long_words=False)
         lines += [rf"\&{part}" if part[0] in ".'" else part for part in wrapped]
     return "\n".join(lines) + "\n"
+
+
+def _text(section: str, key: str, field: FieldInfo) -> str:
+    """What a setting says; in [policy] also which policies it is for, as they declare it."""
+    takers: list[str] = []
+    if section == "policy":
+        takers = policies_with(key) if key != "fairshare_bands" else [n for n in banded_policies() if n in BUILT_IN]
+    return (field.description or "") + (f" Policies: {', '.join(takers)}." if takers else "")
 
 
 def _kind(name: str, schema: Mapping[str, Any], entry: Mapping[str, Any]) -> str:

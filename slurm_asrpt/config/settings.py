@@ -6,21 +6,25 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from errno import EPERM
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from slurm_asrpt.config import group_rules
 from slurm_asrpt.config.location import DEFAULT_PATH, RUN, settings_file
+from slurm_asrpt.core.policies import registry
+from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
+from slurm_asrpt.core.policies.gated.options import GatedOptions
+from slurm_asrpt.core.policies.hlas.options import HlasOptions
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
 
 DEFAULT_POLICY = "asrpt-gated"
-"""The policy where none is named. A name from ``core.policies``, which is not imported here: commands start faster."""
+"""The policy of those who name none."""
 
 
 class Mode(StrEnum):
@@ -141,59 +145,26 @@ class PathSettings(Section):
     )
 
 
-class PolicySettings(Section):
+class _PolicyName(Section):
+    """The key that comes first."""
+
+    name: str = Field(
+        DEFAULT_POLICY, description="Name of the policy. An unknown name is an error that lists the known ones."
+    )
+
+
+class PolicySettings(HlasOptions, GatedOptions, AsrptOptions, _PolicyName):
     """Which policy decides, and its settings."""
-
-    name: str = Field(DEFAULT_POLICY, description="Policy by name; a wrong name lists those known.")
-    tau: Annotated[float, Field(ge=0, le=1e6)] = Field(
-        1.0, description="A-SRPT's tau: a job waits for a better placement at most tau (g_i/G) n_i alpha_i seconds."
-    )
-    comm_heavy: Annotated[float, Field(ge=1)] = Field(
-        1.5, description="alpha_max/alpha_min from which a job counts as communication-heavy."
-    )
-    delay: Annotated[str, Field(pattern="^(block|aside)$")] = Field(
-        "block",
-        description="block: a job delayed for placement blocks the queue (the proofs' reading). aside: it waits aside.",
-    )
-    gate: Annotated[float, Field(ge=1)] = Field(
-        1.1, description="asrpt-gated: a job starts only where alpha is at most so many times its minimum."
-    )
-    patience_s: Annotated[float, Field(gt=0)] = Field(
-        604800.0,
-        description="asrpt-gated, sjf-bco-online: after waiting for so many seconds a job goes before younger ones.",
-    )
-    contention: bool = Field(
-        False,
-        description="asrpt, asrpt-gated: no bandwidth is reserved, jobs that leave a server share its NIC; reckon with "
-        "the jobs that are there. false: each job has its GPUs' share of the NIC.",
-    )
-
-    queues: Annotated[int, Field(ge=1, le=64)] = Field(
-        8, description="hlas: K, queues by the GPU time that a job has had; the first goes first."
-    )
-    first_gpu_s: Annotated[float, Field(gt=0)] = Field(
-        3600.0, description="hlas: GPU-seconds from which a job is in the second queue."
-    )
-    factor: Annotated[float, Field(gt=1, le=1000)] = Field(
-        4.0, description="hlas: each next queue begins at so many times the GPU-seconds."
-    )
-    max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="hlas: a job is interrupted at most so many times, then it runs to its end; 0: no job ever is."
-    )
-    min_run_s: Annotated[float, Field(ge=0)] = Field(
-        600.0, description="hlas: seconds for which a job runs undisturbed each time that it has started."
-    )
 
     fairshare_bands: Annotated[int, Field(ge=0, le=100)] = Field(
         0,
-        description="Order by predicted work within so many bands of Slurm's fair-share factor, the users served least "
-        "first; 0: no bands. Needs priority/multifactor and slurmdbd, and not the policies asrpt, easy-backfill, hlas "
-        "and sjf-bco-online.",
+        description="Number of bands of Slurm's fair-share factor. Users with the least usage go first; within a band "
+        "the policy orders the jobs. 0: no bands. Needs priority/multifactor and slurmdbd.",
     )
 
     def chosen(self, taken: Iterable[str]) -> dict[str, Any]:
         """Those settings that a policy takes."""
-        return self.model_dump(include=set(taken) - {"name", "fabric"})
+        return self.model_dump(include=set(taken) - {"name"})
 
 
 class InterruptSettings(Section):
@@ -344,10 +315,37 @@ def load_settings(path: Path | None = None, *, trusted: bool = False) -> Setting
 def parse_settings(raw: dict[str, Any], source: str) -> Settings:
     """Settings from nested tables. ``source``: their name in errors. Raises InputError."""
     try:
-        return Settings.model_validate(raw)
+        return _model_for(raw.get("policy")).model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise InputError(f"{source}: unknown setting {key}; see man 5 asrpt.toml for the valid ones") from None
         raise InputError(f"{source}: {key}: {first['msg']} (found {first['input']!r}); fix that line") from None
+
+
+def parse_policy_settings(section: Mapping[str, Any]) -> PolicySettings:
+    """The section [policy] from a table. Raises ValidationError."""
+    return _policy_model_for(section).model_validate(section)
+
+
+def _model_for(section: Any) -> type[Settings]:
+    """``Settings`` whose [policy] also takes those of these keys that belong to policies of other packages."""
+    found = _policy_model_for(section) if isinstance(section, dict) else PolicySettings
+    return Settings if found is PolicySettings else create_model("Settings", __base__=Settings, policy=(found, found()))
+
+
+def _policy_model_for(section: Mapping[str, Any]) -> type[PolicySettings]:
+    """Packages are searched for policies only if there are keys that no policy of this one has.
+
+    The options of a policy that is not installed on this machine are ignored: only asrptd needs it, and says so.
+    """
+    unknown = section.keys() - PolicySettings.model_fields.keys()
+    if not unknown:
+        return PolicySettings
+    plugins, name = dict(registry.plugin_options()), section.get("name", DEFAULT_POLICY)
+    own = [plugins.pop(name)] if name in plugins else []
+    models = [each for each in [*own, *plugins.values()] if unknown & each.model_fields.keys()]
+    missing = not own and name not in registry.BUILT_IN
+    config = ConfigDict(extra="ignore" if missing else "forbid")
+    return type("PolicySettings", (PolicySettings, *models), {"model_config": config, "__module__": __name__})

@@ -89,7 +89,7 @@ def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
 
 
 def spread(counts: Sequence[int]) -> list[int]:
-    """So many places of each number, one after another as evenly as they go: who is blind must not gain by places."""
+    """So many places of each number, mixed as evenly as possible, so that nothing is gained by the order of places."""
     places = [((n + 0.5) / count, number) for number, count in enumerate(counts) for n in range(count)]
     return [number for _, number in sorted(places)]
 

@@ -13,8 +13,15 @@ JobId = NewType("JobId", str)
 """Slurm's own spelling of a job: ``1234`` or ``1234_5`` for an array task."""
 
 
+def id_key(job_id: str) -> tuple[int, ...]:
+    """Job ids compare as numbers: 9 before 10, 7_2 before 7_10."""
+    if job_id.isdecimal():
+        return (int(job_id),)
+    return tuple(int(part) if part.isdecimal() else -1 for part in job_id.split("_"))
+
+
 class AllReduce(StrEnum):
-    """How the replicas of a stage synchronise their gradients."""
+    """How the replicas of a stage synchronize their gradients."""
 
     RING = "ring"
     TREE = "tree"
@@ -283,3 +290,16 @@ def trusted_job(
 
 def total_gpus(jobs: Iterable[Job]) -> int:
     return sum(job.gpus for job in jobs)
+
+
+ARRAY_TASKS_AHEAD = 100
+"""So many tasks of an array may wait as jobs of their own."""
+
+
+def admissible_tasks(waiting: int, known: int, most: int) -> int:
+    """How many tasks of an array may become jobs now.
+
+    waiting: those of its tasks that are jobs and wait; known: all that are, those that run as well. most: so many may
+    run at once, 0 without a bound.
+    """
+    return max(0, min(most - known if most else ARRAY_TASKS_AHEAD, ARRAY_TASKS_AHEAD - waiting))

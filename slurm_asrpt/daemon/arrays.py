@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from slurm_asrpt.core.arrays import AHEAD, room
+from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, admissible_tasks
 from slurm_asrpt.daemon.tracked import Place, Tracked
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
-IN_A_CYCLE = AHEAD
+IN_A_CYCLE = ARRAY_TASKS_AHEAD
 """So many tasks are parted from all arrays at once."""
 REASON = "array"
 
@@ -48,7 +48,9 @@ def _chosen(rests: Iterable[Tracked], everybody: Iterable[Tracked]) -> Iterator[
     parted, left = Parted(everybody), IN_A_CYCLE
     for rest in rests:
         record = rest.record
-        most = min(left, room(parted.waiting[record.job_id], parted.known[record.job_id], record.array_most))
+        most = min(
+            left, admissible_tasks(parted.waiting[record.job_id], parted.known[record.job_id], record.array_most)
+        )
         tasks = list(islice(chain.from_iterable(read_tasks(record.array_tasks)), most))
         left -= len(tasks)
         if tasks:

@@ -14,7 +14,14 @@ from types import FrameType
 from slurm_asrpt import switch
 from slurm_asrpt.config.settings import Client, Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.core.policies import Policy, banded_policies, make_policy, policy_names, policy_settings
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies.registry import (
+    banded_policies,
+    make_policy,
+    plugin_errors,
+    policy_names,
+    policy_settings,
+)
 from slurm_asrpt.daemon.arrivals import WINDOW_S, Arrivals
 from slurm_asrpt.daemon.attached import Attached
 from slurm_asrpt.daemon.audit import Audit
@@ -362,6 +369,8 @@ def prepare(settings: Settings) -> None:
 
     Raises AsrptError, InputError.
     """
+    for error in plugin_errors():
+        LOG.warning("policy %s of %s is not available: %s", error.name, error.source, printable(error.why))
     _policy(settings)
     render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)
     _make_folders(settings)
@@ -371,8 +380,7 @@ def _policy(settings: Settings) -> Policy:
     """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
     name = settings.policy.name
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
-    able = banded_policies()
-    if settings.policy.fairshare_bands and name in policy_names() and name not in able:
+    if settings.policy.fairshare_bands and name in policy_names() and name not in (able := banded_policies()):
         raise InputError(f"policy.fairshare_bands: {name} has no bands; those that do: {', '.join(able)}")
     chosen = settings.policy.chosen(policy_settings(name))
     try:

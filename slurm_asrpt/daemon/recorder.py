@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED, JobProfile
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.daemon.intake import Profiles
 from slurm_asrpt.daemon.tracked import Forecast, Tracked
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, with_tag
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.spool import Progress, read_progress
+from slurm_asrpt.text import counted
 
 LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"

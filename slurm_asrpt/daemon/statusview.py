@@ -6,9 +6,9 @@ import math
 
 from slurm_asrpt import __version__
 from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies.base import Interrupts, Phase, Reason, reason
-from slurm_asrpt.core.policies.virtual_machine import id_key
 from slurm_asrpt.daemon.closed import explained
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.lengths import run_of, told
@@ -21,6 +21,7 @@ from slurm_asrpt.predict.conformal import RunConformal, rounded_interval
 from slurm_asrpt.slurm.request import gpus_of
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
 from slurm_asrpt.status.explain import add_ahead
+from slurm_asrpt.status.reason_texts import text_of
 
 
 def build_status(scheduler: Scheduler, now: float, forecaster: Forecaster | None = None) -> Status:
@@ -115,7 +116,7 @@ def _row(
         start_time=record.start_time if tracked.place is Place.RUNNING else None,
         state=str(why.phase),
         reason=why.kind,
-        text=why.text if why.kind != "running" else "",
+        text=text_of(why) if why.kind != "running" else "",
         facts={**why.facts, **_unused_profile(scheduler, tracked)},
         rank=ranks.get(record.job_id),
         nodes=_nodes(tracked, why) or (dict(here.gpus) if here else {}),

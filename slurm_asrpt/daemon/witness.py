@@ -12,8 +12,8 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies import Policy, key_names, policy_settings
-from slurm_asrpt.core.policies.base import Decision, Start
+from slurm_asrpt.core.policies import key_names, policy_settings
+from slurm_asrpt.core.policies.base import Decision, Policy, Start
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.daemon.world import World
 

@@ -12,7 +12,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request
 from slurm_asrpt.core.placement.selection import alpha_by_type, fits
 from slurm_asrpt.core.policies.base import Phase, Reason, SeesRunning, reason
-from slurm_asrpt.core.policies.hlas import service_rate
+from slurm_asrpt.core.policies.hlas.policy import service_rate
 from slurm_asrpt.daemon import arrays, facts, placing, rankmap
 from slurm_asrpt.daemon.ended import Ended
 from slurm_asrpt.daemon.intake import admit, elsewhere, lasting, unpinned

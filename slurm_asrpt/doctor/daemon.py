@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from slurm_asrpt import __version__, switch
 from slurm_asrpt.config.settings import Mode, Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.checks import UNITS, Finding, Snapshot, Unit, failure, ok, warning
 from slurm_asrpt.errors import AsrptError, one_line
 from slurm_asrpt.slurm.records import PENDING
 from slurm_asrpt.status.document import read_status, stale_after
+from slurm_asrpt.text import counted
 
 CLOCK_S = 2.0
 """Tolerated difference in seconds: Slurm and leases count whole seconds."""

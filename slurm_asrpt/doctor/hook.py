@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.tag import parse_tag
@@ -16,6 +15,7 @@ from slurm_asrpt.install.slurm_conf import SCRIPTS, scripts_of, words
 from slurm_asrpt.shipped import HOOKS, shipped
 from slurm_asrpt.slurm.parse import parse_time
 from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.text import counted
 
 INSTALL = "asrpt-admin install --apply"
 RECENT_S = 3600.0

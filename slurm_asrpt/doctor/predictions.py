@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.checks import Finding, State
 from slurm_asrpt.errors import AsrptError, one_line, printable
 from slurm_asrpt.history.store import FILE_NAME as HISTORY_NAME
@@ -15,6 +14,7 @@ from slurm_asrpt.predict.model_store import ModelError, active_name, load_model
 from slurm_asrpt.predict.predictors import TRAINING_STATES
 from slurm_asrpt.predict.retrain import models_folder
 from slurm_asrpt.predict.validation import Drift, drift
+from slurm_asrpt.text import counted
 
 RECENT_RUNS = 500
 """Runs to measure drift on."""

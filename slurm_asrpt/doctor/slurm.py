@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from slurm_asrpt.config.settings import Mode, Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.doctor.checks import Finding, Snapshot, failure, ok, warning
 from slurm_asrpt.install.slurm_conf import SCRIPTS, State, wanted_lines, words
 from slurm_asrpt.slurm.parse import release
 from slurm_asrpt.slurm.writeback import PINNED_SITE_FACTOR
+from slurm_asrpt.text import counted
 
 OLDEST = (22, 5)
 FULL = 0.8

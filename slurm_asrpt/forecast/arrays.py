@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from slurm_asrpt.core.arrays import room
-from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.job import Job, JobId, admissible_tasks
 from slurm_asrpt.forecast.sampling import Quantiles
 
 MAX_TASKS = 2000
@@ -105,7 +104,7 @@ class _Array:
 
     @property
     def room(self) -> int:
-        return min(self._left, room(self.waiting, self.known, self._rest.most))
+        return min(self._left, admissible_tasks(self.waiting, self.known, self._rest.most))
 
     def release(self) -> Iterator[Task]:
         for number in islice(self._numbers, self.room):

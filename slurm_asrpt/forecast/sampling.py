@@ -26,7 +26,7 @@ MIN_SPREAD = 0.05
 MIN_SURVIVAL = 1e-3
 """Below this probability of having lasted so long, the interval says nothing about the job any more."""
 OVERDUE_SHARE = 0.5
-"""Expected remaining run time of such a job, as a share of its run time so far (as in core/policies/occupancy)."""
+"""Expected remaining run time of such a job, as a share of its run time so far (as in core/policies/running_jobs)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from slurm_asrpt.core.conformal import IntervalOffsets
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.moment import Moment
-from slurm_asrpt.core.policies import Policy
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.forecast.arrays import PendingTasks
 from slurm_asrpt.forecast.conformal import StartConformal
 from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
@@ -43,7 +43,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Snapshot(Moment):
+class Snapshot(PolicySnapshot):
     """The state just after a decision of the policy. Free resources exclude all that ``running`` holds. The field
     names are keys in forecast.json.
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.files import sync_folder
 from slurm_asrpt.history.store import PARTS, TRAINING_STATES, DamagedError, History, HistoryError
+from slurm_asrpt.text import counted
 
 DAY_S = 86400
 DAMAGED = ".damaged-"

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError, MachineError, SlurmError
 from slurm_asrpt.lab import accounting, conf, machine, processes
 from slurm_asrpt.lab.machine import identity
 from slurm_asrpt.lab.processes import Daemon
 from slurm_asrpt.lab.spec import STATE_FILE, LabPaths, LabSpec
+from slurm_asrpt.text import counted
 
 COMMAND_TIMEOUT_S = 60.0
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_asrpt import shipped
 from slurm_asrpt.errors import InputError, MachineError
+from slurm_asrpt.install import job_submit
 from slurm_asrpt.install.slurm_conf import SCRIPTS
 from slurm_asrpt.lab import machine
 from slurm_asrpt.lab.machine import identity

@@ -1,26 +1,24 @@
-"""How long a running job will go on, as its reported losses say (Hare, section V-A), beside what past runs say."""
+"""How long a running job will go on, by the losses that it reports and by past runs (Hare, section V-A)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.rounds.hlas import ALPHA
-from slurm_asrpt.core.rounds.job import Progress, RoundJob
-from slurm_asrpt.core.rounds.losscurve import LossCurve, ReportedCurve, fit, observed
-from slurm_asrpt.core.rounds.predictor import Conservative
+from slurm_asrpt.predict.loss_curve import Curve, LossCurve, ReportedCurve, fit, observed
 
 STOP_SHARE = 0.01
-"""Training is taken to stop when the loss has come within this share of its fall so far of the floor of the curve."""
+"""Training is taken to stop when the loss is within this share of its fall so far of the floor of the curve."""
+ALPHA = 100
+"""The conservative estimate asks whether a job will run so many more rounds or iterations."""
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """points: (iteration, loss) as reported. curve: fitted to them, None where it cannot be.
+    """points: (iteration, loss) as reported. curve: fitted to them, None where that is not possible.
 
-    ends: the iteration at which the curve says that training stops. asked: further iterations that the conservative
-    predictor is asked about. expected: how many it counts on, from the curve and the past runs.
+    done: iterations so far. ends: the iteration at which training stops by the curve. asked: the further iterations
+    that the conservative estimate asks about. expected: how many it counts on, by the curve and by past runs.
     """
 
     points: tuple[tuple[int, float], ...]
@@ -34,7 +32,7 @@ class Convergence:
 def convergence(
     points: Sequence[tuple[int, float]], done: int, past: Sequence[int], asked: int = ALPHA
 ) -> Convergence | None:
-    """What a job that has done so many iterations has still before it; None where it has reported no loss.
+    """What remains of a job that has done so many iterations; None if it has reported no loss.
 
     points: (iteration, loss), ascending. past: iterations of past runs of the same group or user.
     """
@@ -43,11 +41,31 @@ def convergence(
         return None
     reported = ReportedCurve(tuple(rising), STOP_SHARE)
     done = max(done, rising[-1][0])
-    curve = fit(*observed(reported, done), reported.stop) if reported.stop > 0 else None
-    predictor = Conservative(asked)
-    job = RoundJob(JobId("0"), 0.0, 1, (1.0,), (0.0,), history="past", curve=reported)
-    for iterations in past:
-        predictor.learn(Progress(job, iterations))
-    expected = predictor.predict(Progress(job, done))
-    ends = None if curve is None else max(done, curve.rounds)
-    return Convergence(reported.points, done, curve, ends, asked, expected)
+    curve = fitted(reported, done)
+    mean = sum(past) / len(past) if past else None
+    expected = conservative_estimate(rounds_left(curve, done), done, mean, asked)
+    return Convergence(
+        reported.points, done, curve, None if curve is None else max(done, curve.rounds), asked, expected
+    )
+
+
+def fitted(curve: Curve, done: int) -> LossCurve | None:
+    """The loss curve fitted to the losses of so many rounds; None if nothing can be fitted."""
+    return fit(*observed(curve, done), curve.stop) if curve.stop > 0 else None
+
+
+def rounds_left(curve: LossCurve | None, done: int) -> float | None:
+    """Rounds left by a fitted curve; None without one."""
+    return None if curve is None else max(0.0, float(curve.rounds - done))
+
+
+def conservative_estimate(left: float | None, done: int, past_mean: float | None, alpha: int) -> float:
+    """R^p, the rounds that HLAS-P counts on: not how many are left, but whether ``alpha`` more are.
+
+    1. alpha if the fitted curve says that at least so many are left, else 0.
+    2. If jobs of the same name or user have ended: the mean of that and of their mean rounds, less those done.
+
+    left: rounds left by the fitted curve. past_mean: mean rounds of past jobs, None without any.
+    """
+    rounds = float(alpha) if left is not None and left >= alpha else 0.0
+    return rounds if past_mean is None else (rounds + max(0.0, past_mean - done)) / 2

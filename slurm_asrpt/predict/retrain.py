@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_asrpt.config.settings import PredictSettings, Settings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.files import give_to_folder_owner, make_folder, replace_file
 from slurm_asrpt.history.maintenance import prune
@@ -38,6 +37,7 @@ from slurm_asrpt.predict.model_store import (
 )
 from slurm_asrpt.predict.predictors import examples_of, fit, training_samples
 from slurm_asrpt.predict.validation import Comparison, Entries, compare, compare_without_imports
+from slurm_asrpt.text import counted
 
 
 class RetrainError(AsrptError):

@@ -13,10 +13,10 @@ from typing import Any
 
 from slurm_asrpt.audit.timeline import Life, Lives, slots
 from slurm_asrpt.audit.trail import Entry
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import printable
 from slurm_asrpt.reporting.html import duration, head, jobs, table, text
 from slurm_asrpt.slurm.notation import fold_gpus
+from slurm_asrpt.text import counted
 
 MOST_RUNS = 10_000
 """Drawn: of more the latest. A browser can do no more, and nobody sees more."""

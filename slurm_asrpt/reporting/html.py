@@ -7,8 +7,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import printable
+from slurm_asrpt.text import counted
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _HEAD = """<!DOCTYPE html>

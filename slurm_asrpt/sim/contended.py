@@ -11,12 +11,11 @@ import numpy as np
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.placement.sharing import SharedTimes
-from slurm_asrpt.core.policies import Policy
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.timing.contention import Crossing
 from slurm_asrpt.core.timing.ring import Degradation, Linear
-from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner
+from slurm_asrpt.sim.engine import OnStart, PlainRun, Progress, Result, Runner, Scheduler
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.workload import Cluster
 
@@ -26,7 +25,7 @@ def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
     times = SharedTimes(fabric, degradation)
 
     def runner(
-        policy: Policy,
+        policy: Scheduler,
         nodes: Sequence[Node],
         table: JobTable,
         progress: Progress | None,
@@ -47,7 +46,7 @@ class ContendedRun(PlainRun):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Scheduler,
         nodes: Sequence[Node],
         table: JobTable,
         progress: Progress | None,

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.policies import Policy, make_policy
-from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Decision, Start
 from slurm_asrpt.sim.job_table import Floats, Ints, JobTable
 from slurm_asrpt.sim.predictors import Learner
 
@@ -80,8 +80,22 @@ class Result:
         return self.start - self.table.submit
 
 
+class Scheduler(Protocol):
+    """What a simulation asks of a policy (``core.policies.base.Policy``)."""
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None: ...
+
+    def submitted(self, job: Job, now: float) -> bool: ...
+
+    def finished(self, job_id: JobId, now: float) -> None: ...
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]: ...
+
+    def next_wakeup(self, now: float) -> float | None: ...
+
+
 def simulate(
-    policy: Policy,
+    policy: Scheduler,
     nodes: Sequence[Node],
     table: JobTable,
     progress: Progress | None = None,
@@ -140,7 +154,7 @@ class PlainRun:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Scheduler,
         nodes: Sequence[Node],
         table: JobTable,
         progress: Progress | None,
@@ -261,5 +275,5 @@ class PlainRun:
         return Result(table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
 
 
-Runner = Callable[[Policy, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
+Runner = Callable[[Scheduler, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
 """What plays a table: the same events, but jobs may run in another way."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from slurm_asrpt.core.cluster import ClusterView, Node, Placement
 from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies import Policy, make_policy
-from slurm_asrpt.core.policies.base import Decision, Reason, Wait
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Decision, Policy, Wait
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.sim.contended import runner_of
 from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
@@ -92,12 +92,6 @@ class Watched:
     def submitted(self, job: Job, now: float) -> bool:
         return self._policy.submitted(job, now)
 
-    def returned(self, job: Job, now: float) -> None:
-        self._policy.returned(job, now)
-
-    def changed(self, job: Job, now: float) -> None:
-        self._policy.changed(job, now)
-
     def finished(self, job_id: JobId, now: float) -> None:
         self._policy.finished(job_id, now)
 
@@ -109,15 +103,6 @@ class Watched:
     def next_wakeup(self, now: float) -> float | None:
         return self._policy.next_wakeup(now)
 
-    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
-        return self._policy.queue(now)
-
-    def dump(self) -> dict[str, Any]:
-        return self._policy.dump()
-
-    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
-        self._policy.load(state, jobs)
-
 
 def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None) -> Result:
     """``engine.simulate_named`` with a recorder. Raises InputError for settings that are no good, AsrptError for a
@@ -126,7 +111,7 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
     name, settings = spec.name.removesuffix(PERFECT), dict(spec.settings)
     try:
         policy = make_policy(name, fabric=workload.cluster.fabric, **settings)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise InputError(f"policy {spec.text}") from error
     try:
         watched, cluster = Watched(policy, recorder), workload.cluster

@@ -11,10 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationError
-
-from slurm_asrpt.config.settings import PolicySettings
-from slurm_asrpt.core.policies import policy_names, policy_settings
+from slurm_asrpt.core.policies.registry import check_options, policy_names, policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.engine import PERFECT
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
@@ -22,7 +19,6 @@ from slurm_asrpt.traces import AUTO, check_format
 from slurm_asrpt.traces.sources import column_titles, fingerprint, generated_size, load_trace, no_jobs, path_of
 
 _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
-_NOT_SETTABLE = frozenset({"fabric"})  # the workload gives it
 
 
 @dataclass(frozen=True)
@@ -47,21 +43,15 @@ def parse_policy(text: str, more: Sequence[str] = ()) -> PolicySpec:
     settings: dict[str, Any] = {}
     for pair in [*(tail.split(",") if tail else ()), *more]:
         key, equals, value = pair.strip().partition("=")
-        allowed = sorted(policy_settings(known) - _NOT_SETTABLE)
+        allowed = sorted(policy_settings(known))
         if not equals or key not in allowed:
             raise InputError(f"policy {name} has no setting {pair!r}; it has: {', '.join(allowed) or 'none'}")
         settings[key] = _value(value)
-    _check({key: value for key, value in settings.items() if key in PolicySettings.model_fields}, text)
-    return PolicySpec(name, settings)
-
-
-def _check(settings: Mapping[str, Any], text: str) -> None:
-    """Types and bounds of those settings that asrptd has too: they are written once, in the configuration."""
     try:
-        PolicySettings.model_validate(settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"policy {text}: {first['loc'][0]}={first['input']}: {first['msg']}") from None
+        check_options(known, settings)
+    except ValueError as error:
+        raise InputError(f"policy {text}: {error}") from None
+    return PolicySpec(name, settings)
 
 
 def _value(text: str) -> Any:

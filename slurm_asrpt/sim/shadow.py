@@ -18,7 +18,6 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import ANYWHERE, UNPROFILED, Job, JobId, JobProfile, unprofiled
 from slurm_asrpt.core.placement.selection import fits
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import policy_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Origin, Run
@@ -27,6 +26,7 @@ from slurm_asrpt.sim import what_if
 from slurm_asrpt.sim.engine import Progress, simulate_named
 from slurm_asrpt.sim.evaluation import trace_of_runs
 from slurm_asrpt.sim.what_if import Outcome, Past
+from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
 CHANGE = 0.05

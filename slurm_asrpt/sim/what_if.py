@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_asrpt.config.settings import PolicySettings
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lazy_pandas import pd
@@ -26,6 +25,7 @@ from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import mean_of, percentile
 from slurm_asrpt.sim.predictors import RETRAIN_S
 from slurm_asrpt.sim.workload import Cluster, Options, build, offered_load
+from slurm_asrpt.text import counted
 from slurm_asrpt.traces import Trace
 from slurm_asrpt.traces.trace import recurrence_key
 

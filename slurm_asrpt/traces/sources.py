@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.text import counted
 from slurm_asrpt.traces import AUTO, Trace, read_trace
 from slurm_asrpt.traces.samples import NAMED
 from slurm_asrpt.traces.synthetic import DAYS, pai_like

@@ -4,17 +4,24 @@ import json
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
-from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
+from slurm_asrpt.core.policies.registry import policy_class
+from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
+
+
+def made(policy, **options):
+    """A policy whose options may be out of bounds, like a patience of 0."""
+    kind = policy_class(policy)
+    return kind(FABRIC, kind.Options.model_construct(**options))
 
 
 class Bench:
     """A policy on a small cluster, to which jobs come and from which they go."""
 
     def __init__(self, *sizes, policy="asrpt-gated", **settings):
-        self.name, self.policy = policy, make_policy(policy, fabric=FABRIC, **settings)
+        self.name, self.policy = policy, made(policy, **settings)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
         self.policy.cluster_changed(self.view.nodes, 0.0)
         self.placed, self.decisions = {}, []
@@ -49,7 +56,7 @@ class Bench:
     def why(self, now=0.0):
         """The reasons, as they come out of JSON and in words."""
         queue = self.policy.queue(now)
-        assert all(why.text for _, why in queue)
+        assert all(text_of(why) for _, why in queue)
         assert json.loads(json.dumps([why.facts for _, why in queue])) == [why.facts for _, why in queue]
         return [(job_id, why.kind) for job_id, why in queue]
 

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.core.job import Job, JobId, id_key, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run, Start
-from slurm_asrpt.core.policies.hlas import Hlas
-from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.core.policies.hlas.policy import Hlas
 
 FABRIC = Fabric(1.25e9, 300e9)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.placement.selection import placement_on
-from slurm_asrpt.core.placement.sharing import SharedTimes
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.policies.neighbours import Neighbours
+from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contended import runner_of, sharing
@@ -114,8 +114,8 @@ def test_policies_that_look_at_neighbours_run_every_job_once(name, table):
     assert sorted(row for row, _, _ in ledger.starts) == list(range(len(table)))
     assert ledger.most_held(result) <= 4
     assert len(result.ended) == len(table)
-    assert not policy._neighbours._jobs
-    assert not policy._neighbours._on
+    assert not policy._contention._jobs
+    assert not policy._contention._on
 
 
 def test_an_interrupted_run_says_what_had_ended():
@@ -161,7 +161,7 @@ def spread(profile, **gpus):
 
 
 def test_neighbours_are_counted_and_slowed():
-    known, eight = Neighbours(FABRIC), ring(8)
+    known, eight = NicContention(FABRIC), ring(8)
     known.started(JobId("a"), spread(eight, n0=6, n1=2), eight)
     known.seen(JobId("b"), {"n1": 1, "n2": 1})
     known.seen(JobId("c"), {"n1": 1})  # on one server: it meets nobody

@@ -12,8 +12,8 @@ from slurm_asrpt.core.job import AllReduce, Job, JobId, JobProfile, Request, Sta
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.asrpt.virtual_machine import VirtualMachine
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.core.policies.virtual_machine import VirtualMachine
 
 FABRIC = Fabric(1.25e9, 300e9)
 amounts = st.floats(0, 1e9)

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
-from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.status.reason_texts import text_of
+from tests.benches.gated import made
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
@@ -56,7 +57,7 @@ patience = st.sampled_from([0.0, 1.0, 7.5, 30.0])
 def play(table, nodes, **settings):
     """The result, the placement of each start in order, and the policy."""
     placed = []
-    policy = make_policy("asrpt-gated", fabric=FABRIC, **settings)
+    policy = made("asrpt-gated", **settings)
     result = simulate(policy, nodes, table, on_start=lambda row, now, placement: placed.append((row, now, placement)))
     return result, placed, policy
 
@@ -139,7 +140,7 @@ class Site:
     """A cluster to which anything may happen, which counts what is free itself."""
 
     def __init__(self):
-        self.policy = make_policy("asrpt-gated", fabric=FABRIC, patience_s=5.0)
+        self.policy = made("asrpt-gated", patience_s=5.0)
         self.nodes, self.running, self.waiting = EQUAL, {}, {}
         self.now, self.number = 0.0, 0
         self.policy.cluster_changed(self.nodes, 0.0)
@@ -179,7 +180,7 @@ class Site:
             self.policy.cluster_changed(self.nodes, self.now)
         elif what == "restart":
             state = json.loads(json.dumps(self.policy.dump(), allow_nan=False))
-            self.policy = make_policy("asrpt-gated", fabric=FABRIC, patience_s=5.0)
+            self.policy = made("asrpt-gated", patience_s=5.0)
             self.policy.cluster_changed(self.nodes, self.now)
             self.policy.load(state, self.waiting)
 
@@ -205,7 +206,7 @@ class Site:
             else:
                 assert decision.job.id in self.waiting
         assert sorted(job_id for job_id, _ in self.policy.queue(self.now)) == sorted(self.waiting)
-        assert all(why.text and json.dumps(why.facts, allow_nan=False) for _, why in self.policy.queue(self.now))
+        assert all(text_of(why) and json.dumps(why.facts, allow_nan=False) for _, why in self.policy.queue(self.now))
         wake = self.policy.next_wakeup(self.now)
         assert wake is None or wake > self.now
 

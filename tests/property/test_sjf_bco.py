@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.batch import planners
-from slurm_asrpt.core.batch.plan import Plan, Servers, evaluate
-from slurm_asrpt.core.batch.planners import at_random, first_fit, list_scheduling, sjf_bco, thresholds
-from slurm_asrpt.core.batch.present import Present
+from papers.sjf_bco.planners import at_random, evaluate, first_fit, list_scheduling
 from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.policies.sjf_bco import planner
+from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
+from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
 from tests.reference.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
 
 toys = st.builds(
@@ -98,9 +98,9 @@ def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_t
     free["n2"] -= data.draw(st.integers(0, free["n2"]))  # taken by nobody knows whom
     late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
     nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
-    found = Present(nodes, free, begun, jobs, late).best()
-    with patch.object(planners, "search", searched_in_full):
-        expected = Present(nodes, free, begun, jobs, late).best()
+    found = QueueBatch(nodes, free, begun, jobs, late).best()
+    with patch.object(planner, "search", searched_in_full):
+        expected = QueueBatch(nodes, free, begun, jobs, late).best()
     assert (found.plan, found.schedule) == (expected.plan, expected.schedule)
     assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from slurm_asrpt.core.batch.plan import BatchJob, Plan, Servers, evaluate
-from slurm_asrpt.core.batch.planners import Found, Plans
+from papers.sjf_bco.planners import evaluate
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Plan, Servers
+from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, Plans
 from slurm_asrpt.core.timing.contention import Crossing
 from tests.reference.exact import splits
 
@@ -84,13 +85,13 @@ def searched_in_full(
     step: float,
     deadline: float,
     floor: float,
-) -> Found | None:
-    """The bisection of ``planners.search``, with each plan of each theta played to its end."""
+) -> BestPlan | None:
+    """The bisection of ``planner.search``, with each plan of each theta played to its end."""
     best, left, right = None, 1, int(horizon / step)
     while left <= right:
         theta = (left + right) // 2
         tried = [
-            Found(plan, evaluate(plan, jobs, servers, slot), theta * step, k, 0) for k, plan in plans(theta * step)
+            BestPlan(plan, evaluate(plan, jobs, servers, slot), theta * step, k, 0) for k, plan in plans(theta * step)
         ]
         least = min(tried, key=lambda found: found.schedule.makespan, default=None)
         if least and least.schedule.makespan < (best.schedule.makespan if best else deadline):

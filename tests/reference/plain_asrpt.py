@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
-from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
+from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, id_key
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason
-from slurm_asrpt.core.policies.virtual_machine import id_key
 
 Key = tuple[float, float, tuple[int, ...], JobId]
 """Remaining work, arrival, numeric id, id: least first, so ties go by arrival, then by id."""

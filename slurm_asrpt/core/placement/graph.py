@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Weights = tuple[dict[int, float], ...]
-"""Adjacency: for each replica its neighbours and the bytes per iteration between them."""
+"""Adjacency: for each replica its neighbors and the bytes per iteration between them."""
 
 
 @lru_cache(maxsize=4096)
@@ -42,8 +42,8 @@ def job_graph(profile: JobProfile) -> nx.Graph[int]:
     slices = profile.tensor
     for gpu, stage in enumerate(profile.stage_of):
         graph.add_node(gpu, stage=stage, replica=gpu // slices)
-    for a, neighbours in enumerate(edge_weights(profile)):
-        for b, weight in neighbours.items():
+    for a, neighbors in enumerate(edge_weights(profile)):
+        for b, weight in neighbors.items():
             for i in range(slices):
                 graph.add_edge(a * slices + i, b * slices + i, weight=weight / slices)
     for replica, stage in enumerate(profile.stage_of_replica):

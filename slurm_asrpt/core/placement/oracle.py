@@ -1,16 +1,16 @@
-"""The exact placement: minimises alpha (7) as an integer program, to measure heuristics against.
+"""The exact placement: minimizes alpha (7) as an integer program, to measure heuristics against.
 
 Replicas of a stage are alike, so a placement is x_s^m, the replicas of stage s on server m. With one binary z_{s,m,v}
 for each value v of x_s^m, every term of (4)-(6) is linear:
 
-    minimise alpha
+    minimize alpha
     sum_v z_{s,m,v} = 1,  x_s^m = sum_v v z_{s,m,v}
     sum_m x_s^m = k_s                                                                     (2)
     sum_s x_s^m = replicas that server m holds                                            (3)
     alpha >= sum_{v>0} (comp_s + allreduce_s(v) + far_s) z_{s,m,v} - saved_s^m
-    saved_s^m = sum over neighbours r of s:  2 d x_r^m / k_r (1/share - 1/B_intra)        from (5)
+    saved_s^m = sum over neighbors r of s:  2 d x_r^m / k_r (1/share - 1/B_intra)        from (5)
 
-far_s is the communication (5) of a stage whose neighbours are all on other servers. With x_s^m = 0 the last
+far_s is the communication (5) of a stage whose neighbors are all on other servers. With x_s^m = 0 the last
 constraint reads alpha >= -saved, which always holds as long as a link inside a server is no slower than a NIC share.
 """
 
@@ -30,7 +30,7 @@ from slurm_asrpt.core.timing.stage import stage_cost
 
 # HiGHS stops when alpha is within this share of its bound; far below any difference that a figure shows.
 RELATIVE_GAP = 1e-6
-# HiGHS refuses coefficients of 1e-9 and less; so little time saved by a neighbour is left out.
+# HiGHS refuses coefficients of 1e-9 and less; so little time saved by a neighbor is left out.
 NEGLIGIBLE_S = 1e-9
 
 
@@ -68,7 +68,7 @@ def optimal_placement(
     room = replica_counts(profile, counts)
     shares = [fabric.inter / gpus for gpus in server_gpus]
     if profile.pipeline is not Pipeline.ASYNCHRONOUS or any(stage.routing for stage in profile.stages):
-        raise ValueError("the oracle minimises (7): asynchronous pipelines without experts")
+        raise ValueError("the oracle minimizes (7): asynchronous pipelines without experts")
     if max(shares) > fabric.intra:
         raise ValueError("the oracle needs links inside a server that are no slower than a GPU's share of the NIC")
     program = _Program(profile, room, shares, fabric.intra, at_most)
@@ -106,7 +106,7 @@ class _Program:
             self.solver.addConstr(self.alpha >= self._stage_time(s, m))
 
     def _possible(self, s: int, m: int, v: int) -> bool:
-        """If v replicas of stage s on server m can keep alpha within at_most, neighbours as near as possible."""
+        """If v replicas of stage s on server m can keep alpha within at_most, neighbors as near as possible."""
         if v == 0:
             return True
         others = self.room[m] - v

@@ -70,7 +70,7 @@ def _ranks(profile: JobProfile, rows: Sequence[Row]) -> tuple[int, ...]:
 def _starts(profile: JobProfile, room: Sequence[int]) -> Iterator[list[Row]]:
     """The stages in pipeline order over servers in several orders, and whole stages where they fit.
 
-    A stage alone on a server talks to both neighbours through the NIC, unless it is the first or the last: small
+    A stage alone on a server talks to both neighbors through the NIC, unless it is the first or the last: small
     servers belong at the ends of the pipeline.
     """
     largest = sorted(range(len(room)), key=lambda m: -room[m])
@@ -148,7 +148,7 @@ class _Search:
         return best, best_rows
 
     def moves(self, rows: Sequence[Row], settled: set[tuple[int, int]]) -> Iterator[tuple[Score, Swap]]:
-        """Swaps between the server of the slowest stage and another, of that stage or a neighbour with any stage."""
+        """Swaps between the server of the slowest stage and another, of that stage or a neighbor with any stage."""
         now = [cost.of(row) for cost, row in zip(self.costs, rows, strict=True)]
         m = max(range(len(rows)), key=lambda m: now[m][0])
         near = (now[m][2] - 1, now[m][2], now[m][2] + 1)
@@ -180,7 +180,7 @@ class _Costs:
     def __init__(self, profile: JobProfile, gpu_share: float, intra: float, largest: int) -> None:
         share, links = profile.tensor * gpu_share, profile.tensor * intra
         self.known: dict[Row, tuple[float, float, int]] = {}
-        self.base: list[list[float]] = []  # per stage and x_s^m: everything but what neighbours save
+        self.base: list[list[float]] = []  # per stage and x_s^m: everything but what neighbors save
         self.saved: list[tuple[float, float]] = []  # seconds saved by each replica of the stage before, and after
         gain = 1 / share - 1 / links
         self.stages = stages = profile.stages
@@ -197,7 +197,7 @@ class _Costs:
         self.scale = 1 / max(row[1] for row in self.base)
 
     def floor(self) -> float:
-        """What no placement is below: for each stage, as if all its neighbours were on its server."""
+        """What no placement is below: for each stage, as if all its neighbors were on its server."""
         stages, times = self.stages, []
         for s, (base, (before, after)) in enumerate(zip(self.base, self.saved, strict=True)):
             near = (before * stages[s - 1].replicas if s else 0.0) + (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, Ranks, kinds_of
-from slurm_asrpt.core.job import Job, JobProfile, Request
+from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.placement.splitter import even_split, slurm_split
 from slurm_asrpt.core.timing.pipeline import iteration_time, worst_iteration_time
@@ -290,6 +290,33 @@ def best_alpha(job: Job, nodes: Sequence[Node], fabric: Fabric) -> float:
     A job that no kind holds alone has it on all together. Raises ValueError if the job does not fit.
     """
     return min(packed_alpha(one, some, fabric) for one, some in ways(job, nodes))
+
+
+_KINDS = 65536  # kinds of jobs that are remembered
+_NEW = float("nan")  # stands for a kind not seen yet
+
+
+class BestAlphas:
+    """α̃_min by profile and form of request: computed once for each kind of job instead of once for each job."""
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric) -> None:
+        self._nodes, self._fabric = tuple(nodes), fabric
+        self._known: dict[Hashable, float | None] = {}
+
+    def alpha(self, job: Job) -> float | None:
+        """Seconds per iteration, or None for a job that could not run even if all nodes were free."""
+        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
+        found = self._known.get(key, _NEW)
+        if found is _NEW:
+            if len(self._known) >= _KINDS:  # a daemon runs for years
+                self._known.clear()
+            can = fits(job, self._nodes)
+            found = self._known[key] = best_alpha(job, self._nodes, self._fabric) if can else None
+        return found
+
+    def fits(self, job: Job) -> bool:
+        return self.alpha(job) is not None
 
 
 def alpha_by_type(job: Job, nodes: Sequence[Node], fabric: Fabric) -> dict[str, float]:

@@ -36,7 +36,7 @@ class Crossing(Generic[K]):
     """What runs, and when the next of it ends.
 
     slot: length of the paper's slots: whole iterations per slot only, (9); 0 for continuous time.
-    A job of which no iteration fits into a slot stands still; its end is infinity unless neighbours go.
+    A job of which no iteration fits into a slot stands still; its end is infinity unless neighbors go.
     """
 
     def __init__(self, slot: float = 0.0) -> None:
@@ -93,7 +93,7 @@ class Crossing(Generic[K]):
         return end, key
 
     def _touch(self, servers: tuple[Hashable, ...], but: K, now: float) -> None:
-        """The neighbours on these servers go on at another speed."""
+        """The neighbors on these servers go on at another speed."""
         for key in dict.fromkeys(key for server in servers for key in self._leaving[server]):
             if key != but:
                 self._settle(key, now)
@@ -112,7 +112,7 @@ class Crossing(Generic[K]):
         if not self.slot:
             return tau
         whole = iterations_per_slot(tau, self.slot)
-        return self.slot / whole if whole else _NEVER  # it stands still until its neighbours are gone
+        return self.slot / whole if whole else _NEVER  # it stands still until its neighbors are gone
 
     def _file(self, key: K, job: _Job) -> None:
         self._turns += 1

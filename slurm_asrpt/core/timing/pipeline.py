@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Pipeline
 from slurm_asrpt.core.timing.stage import StageCost, stage_cost
-from slurm_asrpt.core.timing.synchronous import fill_and_drain
 
 
 def iteration_time(profile: JobProfile, ranks: Sequence[int], server_gpus: Sequence[float], fabric: Fabric) -> float:
@@ -81,3 +80,29 @@ def _worst_per_stage(stages: int, costs: Iterator[tuple[int, StageCost]]) -> lis
             allreduce=max(cost.allreduce, other.allreduce),
         )
     return [cost for cost in worst if cost is not None]
+
+
+def fill_and_drain(stages: Sequence[StageCost], micro_batches: int) -> float:
+    """Seconds per iteration of GPipe's schedule: all micro-batches forward, then all backward, then the all-reduces.
+
+    stages: for each stage its cost per mini-batch, the worst of its servers. micro_batches: q.
+
+    The model is Huang et al.'s GPipe (NeurIPS 2019, [19]), read as a flow shop of q equal jobs. With
+    f_s = (p_s^f + comm_s/2) / q and b_s = (p_s^b + comm_s/2) / q, as half of (5) belongs to each direction:
+
+        forward    = sum_s f_s + (q-1) max_s f_s
+        backward_s = sum_{r>=s} b_r + (q-1) max_{r>=s} b_r      when stage s has done its last backward
+        alpha      = forward + max_s (backward_s + allreduce_s)
+
+    A stage all-reduces (6) when its own last backward is done, while earlier stages still drain. A transfer keeps its
+    stage busy: this model hides no transfer between stages behind computation.
+    """
+    forwards = [(cost.forward + cost.communication / 2) / micro_batches for cost in stages]
+    forward = sum(forwards) + (micro_batches - 1) * max(forwards)
+    last = total = slowest = 0.0
+    for cost in reversed(stages):
+        backward = (cost.backward + cost.communication / 2) / micro_batches
+        total += backward
+        slowest = max(slowest, backward)
+        last = max(last, total + (micro_batches - 1) * slowest + cost.allreduce)
+    return forward + last

@@ -36,7 +36,7 @@ def stage_cost(
     """
     this = profile.stages[stage]
     replica_share, links = profile.tensor * gpu_share, profile.tensor * intra
-    outside, inside = _neighbour_bytes(profile.stages, stage, counts)
+    outside, inside = _neighbor_bytes(profile.stages, stage, counts)
     # (5): the replicas' bytes over their reserved share, x (...) / ((x/g) B_inter): x cancels
     communication = outside / replica_share + inside / links
     if this.routing:
@@ -52,13 +52,13 @@ def stage_cost(
     )
 
 
-def _neighbour_bytes(stages: Sequence[Stage], stage: int, counts: Sequence[int]) -> tuple[float, float]:
+def _neighbor_bytes(stages: Sequence[Stage], stage: int, counts: Sequence[int]) -> tuple[float, float]:
     """Bytes per replica and iteration that leave the server, and that stay on it, numerators of (5)."""
     this = stages[stage]
     outside = inside = 0.0
-    for neighbour, size in ((stage - 1, this.bytes_in), (stage + 1, this.bytes_out)):
-        if 0 <= neighbour < len(counts):
-            near = counts[neighbour] / stages[neighbour].replicas
+    for neighbor, size in ((stage - 1, this.bytes_in), (stage + 1, this.bytes_out)):
+        if 0 <= neighbor < len(counts):
+            near = counts[neighbor] / stages[neighbor].replicas
             outside += 2 * size * (1 - near)
             inside += 2 * size * near
     return outside, inside

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.reporting.simulation.series import (
     BINS,
@@ -23,6 +22,7 @@ from slurm_asrpt.reporting.simulation.series import (
 )
 from slurm_asrpt.sim.results import Record
 from slurm_asrpt.sim.scenario import Scenario
+from slurm_asrpt.text import counted
 
 LONGEST = 10
 """So many of the longest waits are listed."""

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from slurm_asrpt.audit.inputs import Inputs, canonical, to_document
 from slurm_asrpt.audit.snapshot import KIND, VERSION, WANTED, Snapshot, from_bytes, read, replay, to_bytes
-from slurm_asrpt.core.moment import Moment
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.reasons import in_words
+from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.status.reason_texts import in_words
 from tests.benches.daemon import Bench
 from tests.unit.forecast.test_forecast import snapshot as moment_of
 from tests.unit.forecast.test_forecast import waiting
@@ -183,7 +183,7 @@ def test_a_replay_says_of_each_job_why_it_waits(site: Bench, tmp_path: Path) -> 
 def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> None:
     """Each job of the snapshot starts, is interrupted or has a reason in words."""
     moment = moment_of([waiting(number) for number in range(1, 7)], policy)
-    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
     document = to_document(Inputs(**inputs, jobs=tuple(each.job for each in moment.waiting)))
     decided, others = replay(Snapshot(json.loads(canonical(document)), []), "here")
     rows = [*decided, *others]
@@ -195,7 +195,7 @@ def test_a_replay_names_every_waiting_job_under_every_policy(policy: str) -> Non
 
 def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: Path) -> None:
     moment = moment_of([], "asrpt-gated")
-    inputs = {field.name: getattr(moment, field.name) for field in fields(Moment)}
+    inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
     (tmp_path / "it.json").write_bytes(to_bytes(to_document(Inputs(**inputs, jobs=())), []))
     assert "no job waits for the policy; those that Slurm holds" in (
         CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout

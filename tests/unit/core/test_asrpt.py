@@ -6,6 +6,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.core.policies.base import Phase, Start, Wait
+from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
 HEAVY = JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=1e9),))  # alone 1.005 s, scattered 10.6 s
@@ -68,7 +69,7 @@ def test_the_head_blocks_what_is_behind_it():
     assert [d.reason.kind for d in decisions if isinstance(d, Wait)] == ["gpus"]
     assert [(job_id, why.kind) for job_id, why in asrpt.queue(0.0)] == [("1", "gpus"), ("2", "behind")]
     assert started(asrpt.decide(cluster(4), 1.0)) == ["1"]
-    assert asrpt.queue(1.0)[0][1].text == "needs 1 GPU, 0 free on nodes that it may use"
+    assert text_of(asrpt.queue(1.0)[0][1]) == "needs 1 GPU, 0 free on nodes that it may use"
 
 
 def test_a_job_larger_than_the_cluster_blocks_nobody():
@@ -193,7 +194,7 @@ def test_the_users_node_bounds_and_partition_are_kept():
 def test_an_unknown_policy_lists_the_known_ones():
     assert "asrpt" in policy_names()
     with pytest.raises(ValueError, match=r"known: .*asrpt"):
-        make_policy("asprt")
+        make_policy("asprt", fabric=FABRIC)
 
 
 def test_a_job_aside_lets_nobody_pass_beyond_its_deadline():

@@ -8,7 +8,8 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Phase, Start, Wait, reason
-from slurm_asrpt.core.policies.easy import ANY, LimitTree
+from slurm_asrpt.core.policies.easy_backfill import ANY, LimitTree
+from slurm_asrpt.status.reason_texts import text_of
 
 FABRIC = Fabric(1.25e9, 300e9)
 NAMES = ["fifo", "spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime", "easy-backfill"]
@@ -106,12 +107,12 @@ def test_cancelled_changed_and_oversized_jobs(name):
 
 def test_what_users_read():
     view = cluster(2)
-    texts = [why.text for _, why in full("fifo", view).queue(5.0)]
+    texts = [text_of(why) for _, why in full("fifo", view).queue(5.0)]
     assert texts[1] == "1 job ahead; job 1 is next"
     made = full("wcs-subtime", view)
     made.decide(view, 5.0)
-    assert dict(made.queue(5.0))["1"].text == "needs 3 GPUs, 0 free on nodes that it may use"
-    assert dict(made.queue(5.0))["4"].text == "needs 1 GPU, 0 free on nodes that it may use"
+    assert text_of(dict(made.queue(5.0))["1"]) == "needs 3 GPUs, 0 free on nodes that it may use"
+    assert text_of(dict(made.queue(5.0))["4"]) == "needs 1 GPU, 0 free on nodes that it may use"
 
 
 def test_a_form_of_request_that_does_not_fit_is_told_apart():
@@ -178,7 +179,7 @@ def test_what_backfill_refuses_for_the_reservation_is_said():
     wait = decisions[1]
     assert (wait.job.id, wait.reason.kind) == ("4", "reservation")
     assert wait.reason.facts == {"head": "3", "need": 4, "in_s": 99.0}
-    assert wait.reason.text == "would delay job 3, which has 4 GPUs reserved about 00:01:39 from now"
+    assert text_of(wait.reason) == "would delay job 3, which has 4 GPUs reserved about 00:01:39 from now"
     kinds = {job_id: why.kind for job_id, why in made.queue(1.0)}
     assert kinds == {"3": "gpus", "4": "reservation", "5": "behind"}  # 5 does not even fit into what is free
 
@@ -186,8 +187,8 @@ def test_what_backfill_refuses_for_the_reservation_is_said():
 @pytest.mark.parametrize("in_s", [None, float("inf")])
 def test_a_reservation_of_unknown_time_has_a_text(in_s):
     why = reason(Phase.WAITING, "reservation", head=JobId("7"), need=8, in_s=in_s)
-    assert why.text.startswith("would delay job 7, which has 8 GPUs reserved as soon as they are free (")
-    assert why.text.endswith("has no time limit, so the time is unknown)")
+    assert text_of(why).startswith("would delay job 7, which has 8 GPUs reserved as soon as they are free (")
+    assert text_of(why).endswith("has no time limit, so the time is unknown)")
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

@@ -7,6 +7,7 @@ import pytest
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies.base import SeesRunning, Wait
+from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import Bench, job, restarted
 
 HEAVY = JobProfile("heavy", (Stage(4, 0.5, 0.5, param_bytes=1e9),))  # on one server 1.005 s, on two 2.2 s and more
@@ -53,7 +54,7 @@ def test_a_job_waits_for_few_servers_rather_than_be_split():
     assert bench.submit(job("1", 4, 10, profile=HEAVY)).decide() == {}
     (wait,) = bench.decisions
     assert isinstance(wait, Wait)
-    assert wait.reason.text == "has 4 GPUs reserved about 00:00:50 from now"
+    assert text_of(wait.reason) == "has 4 GPUs reserved about 00:00:50 from now"
     bench.view.give({"n0": 2})
     bench.policy.finished("a", 40.0)
     assert bench.decide(40.0) == {"1": {"n0": 4}}
@@ -163,12 +164,12 @@ def test_of_a_job_without_a_time_limit_no_end_is_told():
     bench.decide(10.0)
     why = bench.policy.queue(1000.0)[0][1]
     assert (why.kind, why.facts["in_s"]) == ("reserved", None)
-    assert "the time is unknown" in why.text
+    assert "the time is unknown" in text_of(why)
     bench.policy.finished("b", 1010.0)
     bench.occupy("c", 1090.0, 1010.0, n1=1)
     bench.view.give({"n1": 2})
     bench.decide(1030.0)
-    assert "about 00:01:00 from now" in bench.policy.queue(1030.0)[0][1].text
+    assert "about 00:01:00 from now" in text_of(bench.policy.queue(1030.0)[0][1])
 
 
 def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
@@ -249,7 +250,7 @@ def test_a_cancelled_job_gives_up_its_reservation():
     bench.policy.finished("1", 1.0)
     assert bench.policy.reservation is None
     assert bench.why(1.0) == [("2", "next")]
-    assert bench.policy.queue(1.0)[0][1].text.startswith("head of the queue")
+    assert text_of(bench.policy.queue(1.0)[0][1]).startswith("head of the queue")
     assert bench.decide(1.0) == {"2": {"n1": 2}}
 
 

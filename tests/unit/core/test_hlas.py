@@ -8,7 +8,7 @@ import pytest
 
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.hlas import service_rate
+from slurm_asrpt.core.policies.hlas.policy import service_rate
 from tests.benches.hlas import FABRIC, HlasBench, life
 
 SETTINGS = {"queues": 3, "first_gpu_s": 10.0, "factor": 4.0, "min_run_s": 2.0}

@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_asrpt.core.job import JobProfile, Stage
-from slurm_asrpt.core.policies import sjf_bco
+from slurm_asrpt.core.policies.sjf_bco import policy
 from tests.benches.gated import Bench as AnyBench
 from tests.benches.gated import job, restarted
 
@@ -110,7 +110,7 @@ def test_a_restart_goes_on():
 
 
 def test_no_more_than_so_many_jobs_are_planned(monkeypatch):
-    monkeypatch.setattr(sjf_bco, "PLANNED", 3)
+    monkeypatch.setattr(policy, "PLANNED", 3)
     bench = Bench(4).submit(*(job(f"j{i}", 1, 10) for i in range(6)))
     assert list(bench.decide()) == ["j0", "j1", "j2"]
     assert list(bench.decide(1)) == ["j3"]

@@ -12,6 +12,7 @@ from slurm_asrpt.core.policies import make_policy, policy_names
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.daemon.tracked import Place
 from slurm_asrpt.history.store import Source
+from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.daemon import SLICED
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -112,7 +113,7 @@ def test_every_policy_waits_for_whole_groups(name):
     policy.cluster_changed(cluster.nodes, 0.0)
     policy.submitted(job(4, 2), 0.0)
     assert not [d for d in policy.decide(cluster, 1.0) if hasattr(d, "placement")]
-    assert policy.queue(1.0)[0][1].text
+    assert text_of(policy.queue(1.0)[0][1])
     cluster.give({"n3": 1, "n4": 1})
     (start,) = policy.decide(cluster, 2.0)
     assert start.placement.gpus == {"n3": 4, "n4": 4}

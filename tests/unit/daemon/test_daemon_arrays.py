@@ -82,7 +82,7 @@ def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_b
     assert [bench.state(job_id) for job_id in running] == 3 * ["RUNNING"]
     array = submit(bench, "0-9999")
     bench.cycle(90)
-    assert len(tasks_of(bench, array, "PENDING")) == arrays.AHEAD
+    assert len(tasks_of(bench, array, "PENDING")) == arrays.ARRAY_TASKS_AHEAD
     rest = bench.slurm.records[array]
     assert (rest.state, bench.place(array)) == ("PENDING", Place.APART)
     assert rest.eligible_time > bench.slurm.now

@@ -1,6 +1,5 @@
 """asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
 
-import inspect
 import time
 from threading import Event
 
@@ -9,8 +8,10 @@ import pytest
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
 from slurm_asrpt.core.job import UNPROFILED
-from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.core.policies.base import POLICIES
+from slurm_asrpt.core.policies import registry
+from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
+from slurm_asrpt.core.policies.queue_policy import QueuePolicy
+from slurm_asrpt.core.policies.registry import policy_class, policy_names
 from slurm_asrpt.daemon import loop
 from slurm_asrpt.daemon.laps import LONGEST_REST_S, rest_s
 from slurm_asrpt.daemon.lead import wait_to_lead
@@ -326,13 +327,11 @@ def test_every_policy_by_name_drives_the_daemon(name):
 
 
 @pytest.mark.parametrize("name", policy_names())
-def test_what_a_policy_takes_is_a_setting_with_the_same_default(name):
+def test_what_a_policy_takes_is_a_setting_with_the_same_type_and_default(name):
     """Else asrptd would run another policy than the simulator does under the same name."""
-    taken = inspect.signature(POLICIES.makers[name]).parameters
-    settings = PolicySettings().model_dump()
-    assert {key: settings.get(key) for key in taken if key != "fabric"} == {
-        key: value.default for key, value in taken.items() if key != "fabric"
-    }
+    section = PolicySettings.model_fields
+    for key, field in policy_class(name).Options.model_fields.items():
+        assert repr(section[key]) == repr(field)
 
 
 def test_the_default_policy_is_one():
@@ -340,11 +339,15 @@ def test_the_default_policy_is_one():
     assert DEFAULT_POLICY in policy_names()
 
 
-def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
-    def picky(fabric, tau=1.0):
+class Picky(QueuePolicy):
+    Options = AsrptOptions
+
+    def __init__(self, fabric, options):
         raise ValueError("tau is too large")
 
-    monkeypatch.setitem(POLICIES.makers, "picky", picky)
+
+def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
+    monkeypatch.setattr(registry, "BUILT_IN", {"picky": f"{__name__}:Picky"})
     with pytest.raises(InputError, match="policy: tau is too large"):
         loop._policy(parse_settings({"policy": {"name": "picky"}}, "test"))
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.arrays import AHEAD
-from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies import Policy, policy_names
+from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, Job, JobId
+from slurm_asrpt.core.policies import policy_names
+from slurm_asrpt.core.policies.base import Policy
 from slurm_asrpt.daemon.arrivals import Arrivals
 from slurm_asrpt.daemon.forecaster import Forecaster
 from slurm_asrpt.daemon.outlook import make_snapshot
@@ -51,7 +51,7 @@ def with_array(
 ) -> Snapshot:
     """Array 5, of which as many tasks wait as jobs as may, and others."""
     span = Quantiles(seconds / 2, seconds, seconds * 2)
-    ahead = min(tasks, AHEAD, most or AHEAD)
+    ahead = min(tasks, ARRAY_TASKS_AHEAD, most or ARRAY_TASKS_AHEAD)
     jobs = [Waiting(task(number, seconds, gpus), span) for number in range(ahead)]
     rest = PendingTasks(replace(task(0, seconds, gpus), id=JobId("5")), span, ((ahead, tasks, 1),), ahead, 0, most)
     return snapshot([*jobs, *others], policy, arrays=(rest,) if tasks > ahead else ())
@@ -81,7 +81,7 @@ def test_in_a_future_tasks_run_once_in_their_order_and_within_the_arrays_bound(
         assert gpus * at_once <= sum(node.gpus for node in NODES)
 
 
-@given(st.integers(AHEAD + 1, AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
+@given(st.integers(ARRAY_TASKS_AHEAD + 1, ARRAY_TASKS_AHEAD + 60), st.lists(LENGTHS, max_size=5, unique=True))
 def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list[float]) -> None:
     queue = [waiting(10 + number, seconds) for number, seconds in enumerate(others)]
     asked = [each.job.id for each in queue] + [task(tasks - 1).id]
@@ -92,11 +92,11 @@ def test_others_start_as_if_all_tasks_were_jobs_already(tasks: int, others: list
 
 
 def test_more_tasks_than_wait_at_a_time_start_at_once_where_there_is_room() -> None:
-    full = with_array(3 * AHEAD, [])
-    wide = replace(NODES[0], name="wide", gpus=5 * AHEAD)
-    running = (replace(full.running[0], gpus={"wide": 5 * AHEAD}),)
+    full = with_array(3 * ARRAY_TASKS_AHEAD, [])
+    wide = replace(NODES[0], name="wide", gpus=5 * ARRAY_TASKS_AHEAD)
+    running = (replace(full.running[0], gpus={"wide": 5 * ARRAY_TASKS_AHEAD}),)
     full = replace(full, nodes=(wide,), free={"wide": 0}, running=running)
-    starts = played(full, {}, [task(number).id for number in range(3 * AHEAD)])
+    starts = played(full, {}, [task(number).id for number in range(3 * ARRAY_TASKS_AHEAD)])
     assert set(starts.values()) == {NOW + 50}
 
 
@@ -123,7 +123,7 @@ def test_a_future_ends_where_an_array_is_too_long(monkeypatch: pytest.MonkeyPatc
     assert JobId("1") not in found
     assert found[JobId("2")].latest < NOW + 1000
     assert found[JobId("5")].earliest > NOW  # the next task is told, the last one is not
-    assert [name for name in found if name.startswith("5_") and int(name[2:]) >= AHEAD] == []
+    assert [name for name in found if name.startswith("5_") and int(name[2:]) >= ARRAY_TASKS_AHEAD] == []
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -135,8 +135,8 @@ def test_the_next_and_the_last_task_are_told(policy: str) -> None:
 
 
 def test_the_next_task_may_be_the_last_one() -> None:
-    one = forecast(with_array(AHEAD + 1, []), 0)
-    assert one[JobId("5")] == one[JobId(f"5_{AHEAD}")]
+    one = forecast(with_array(ARRAY_TASKS_AHEAD + 1, []), 0)
+    assert one[JobId("5")] == one[JobId(f"5_{ARRAY_TASKS_AHEAD}")]
 
 
 def test_with_an_array_the_same_state_and_seed_give_the_same_also_through_json() -> None:
@@ -154,7 +154,7 @@ def test_a_newcomer_starts_behind_a_long_array() -> None:
         assert found is not None
         return found.median
 
-    assert start(AHEAD) + 0.8 * 400 * 100 / 4 < start(AHEAD + 400)
+    assert start(ARRAY_TASKS_AHEAD) + 0.8 * 400 * 100 / 4 < start(ARRAY_TASKS_AHEAD + 400)
 
 
 def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_interval() -> None:
@@ -203,7 +203,7 @@ def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> N
     if most:  # the array cannot fill the cluster: it does not keep the job from nine GPUs, but it has three of its own
         assert found[JobId(array)].earliest < found[JobId(f"{array}_499")].earliest
     else:
-        whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (500, AHEAD))
+        whole, parted = (bench.slurm.now + 1000 + tasks * 50 / GPUS for tasks in (500, ARRAY_TASKS_AHEAD))
         assert found[JobId(long)].median > bench.slurm.now + 0.8 * (whole - bench.slurm.now)
         assert forecast(replace(full, arrays=()), 0)[JobId(long)].median < 0.5 * (whole + parted)
         assert found[JobId(f"{array}_499")].median <= found[JobId(long)].median
@@ -241,7 +241,7 @@ def test_tasks_came_with_their_array(bench: Bench) -> None:
     bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(3, 100.0)
     came, _ = bench.scheduler.parts.arrivals.recent(bench.slurm.now)
-    assert Counter(each.job.submit_time for each in came)[submitted] == AHEAD
+    assert Counter(each.job.submit_time for each in came)[submitted] == ARRAY_TASKS_AHEAD
 
 
 def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:

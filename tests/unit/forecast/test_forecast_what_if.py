@@ -30,6 +30,7 @@ from slurm_asrpt.predict.conformal import rounded_interval
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.slurm.sbatch import as_record, read_submission
 from slurm_asrpt.status.document import write_status
+from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.daemon import Bench
 from tests.unit.forecast.test_forecast import NODES, NOW, snapshot, waiting
 
@@ -118,7 +119,7 @@ def test_on_busy_nodes_it_waits_for_a_reason_and_starts_later(policy: str) -> No
     found = simulate_submission(snapshot([waiting(1), waiting(2)], policy), newcomer(), span)
     assert found.placement is None
     assert found.reason is not None
-    assert found.reason.text
+    assert text_of(found.reason)
     assert found.rank is not None
     assert found.start is not None
     assert NOW < found.start.earliest <= found.start.median <= found.start.latest

@@ -40,6 +40,7 @@ from slurm_asrpt.history.importing import (
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.history.store import History, Origin, Run, Source
 from slurm_asrpt.hook.group import keys_of
+from slurm_asrpt.predict.predictors.fitting import examples_of
 from slurm_asrpt.traces.sacct import COMPONENT, NEVER_STARTED, NOT_ENDED, STEP
 
 RECORDED = Path(__file__).parents[2] / "recorded"

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.rounds.losscurve import ReportedCurve, curve_for
+from papers.hare.workload import curve_for
 from slurm_asrpt.predict.convergence import STOP_SHARE, convergence
+from slurm_asrpt.predict.loss_curve import ReportedCurve
 
 
 def reports(rounds: int, done: int) -> list[tuple[int, float]]:

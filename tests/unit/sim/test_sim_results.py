@@ -175,7 +175,7 @@ def test_all_policies_are_all() -> None:
         ("asrpt:fabric=1", "no setting"),
         ("asrpt:tau=-1", "greater than or equal to 0"),
         ("asrpt:tau=x", "valid number"),
-        ("asrpt:delay=never", "pattern"),
+        ("asrpt:delay=never", "'block' or 'aside'"),
         ("", "no policy"),
     ],
 )

@@ -10,10 +10,11 @@ import pytest
 from slurm_asrpt_cli.status.columns import gpu_hours
 from slurm_asrpt_cli.status.explain import explain_command
 
-from slurm_asrpt.core.reasons import WORDS, Phase, change_of, in_words, rule_of
+from slurm_asrpt.core.reasons import KINDS, Phase
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import add_ahead, explain
+from slurm_asrpt.status.reason_texts import WORDS, change_of, in_words, rule_of
 from tests.benches.daemon import Bench
 
 FACTS = {
@@ -205,3 +206,13 @@ def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:
     said = explain(found, third).ahead
     assert said is not None
     assert (said.jobs, said.gpus, said.gpu_s, said.unseen, said.nearest) == (2, 3, 50.0, 1, ["1", "2"])
+
+
+def test_every_kind_of_reason_has_words_that_need_no_other_facts():
+    """Policies and asrpt-status agree on the kinds and on their facts."""
+    assert WORDS.keys() == KINDS.keys()
+    example = {"shape": "on 2 nodes", "head": "7", "runs": "8", "reservation": "maint", "slurm_reason": "x", "why": "y"}
+    for kind, names in KINDS.items():
+        facts = {name: example.get(name, 2) for name in names}
+        assert in_words(kind, facts)
+        assert change_of(kind, facts) or kind == "running"

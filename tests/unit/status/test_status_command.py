@@ -15,9 +15,9 @@ from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes
 from slurm_asrpt_cli.status import command
 from slurm_asrpt_cli.status.columns import SHORT, columns, fit
 
-from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, write_status
+from slurm_asrpt.text import slurm_time
 
 DOCS = Path(__file__).parents[3] / "docs"
 EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"

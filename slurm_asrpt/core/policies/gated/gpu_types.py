@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.placement.selection import fits
 from slurm_asrpt.core.policies.gated.reservation import Forecast
 from slurm_asrpt.core.policies.gated.servers import bits
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 Alpha = Callable[[Job, Sequence[Node]], float]
 """Seconds per iteration on the fewest of these nodes, at the speed of the slowest of them."""
@@ -53,8 +53,8 @@ class Choices:
     One that must lie within one of several sets of servers has the groups of each set.
     """
 
-    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, alpha: Alpha, gate: float) -> None:
-        self._nodes, self._occupancy = nodes, occupancy
+    def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, alpha: Alpha, gate: float) -> None:
+        self._nodes, self._running_jobs = nodes, running_jobs
         self._alpha, self._alike, self._gate = alpha, all_alike(nodes), gate
         self._kinds = kinds_of(nodes)
         self._groups: dict[int, Group] = {}
@@ -100,7 +100,7 @@ class Choices:
     def _group(self, mask: int) -> Group:
         found = self._groups.get(mask)
         if found is None:
-            found = self._groups[mask] = _group(self._nodes, mask, self._kinds, self._occupancy)
+            found = self._groups[mask] = _group(self._nodes, mask, self._kinds, self._running_jobs)
         return found
 
     def _ordered(self, choices: Sequence[Choice]) -> list[Choice]:
@@ -124,9 +124,9 @@ def covering(choices: Sequence[Choice], mask: int) -> Choice:
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
 
 
-def _group(nodes: Sequence[Node], mask: int, kinds: Sequence[int], occupancy: Occupancy) -> Group:
+def _group(nodes: Sequence[Node], mask: int, kinds: Sequence[int], running_jobs: RunningJobs) -> Group:
     own = [nodes[at] for at in bits(mask)]
     sizes, names = {node.gpus for node in own}, {node.gpu_type for node in own}
     name = names.pop() if len(names) == 1 else ""
     size, mixed = sizes.pop() if len(sizes) == 1 else 0, sum(bool(mask & kind) for kind in kinds) > 1
-    return Group(mask, own, size, name, mixed, Forecast(nodes, occupancy, mask))
+    return Group(mask, own, size, name, mixed, Forecast(nodes, running_jobs, mask))

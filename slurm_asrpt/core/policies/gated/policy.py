@@ -16,7 +16,7 @@ It keeps A-SRPT's prediction, job graph and Heavy-Edge and replaces the release 
    (``sim.bound.latest_starts``, tests/property/test_gated_promise.py).
 
 5. Kinds of GPU. The gate is that of each kind: α̃^min on its servers. A job starts on the best kind that has room for it
-   (``gatedkinds``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
+   (``gpu_types``); it waits for a faster one only where it would outlive its time limit. What it gets reserved is the
    kind on which it is predicted to end first (docs/decisions/0017).
 
 Two cases have no good answer. A job whose servers are all idle and that still cannot start waits for no job's end (CPUs
@@ -32,44 +32,56 @@ from typing import Any
 
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.free_index import Plan
-from slurm_asrpt.core.job import ANYWHERE, Job, JobId
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, id_key
 from slurm_asrpt.core.placement.selection import packed_alpha
-from slurm_asrpt.core.policies.base import Decision, Phase, Reason, Start, Wait, behind, reason, register, standing
-from slurm_asrpt.core.policies.baselines import lacks_room, no_room
+from slurm_asrpt.core.policies.base import (
+    Decision,
+    Phase,
+    Policy,
+    Reason,
+    Start,
+    Wait,
+    behind,
+    lacks_room,
+    no_room,
+    reason,
+    standing,
+)
 from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
-from slurm_asrpt.core.policies.gated.placing import Placing
+from slurm_asrpt.core.policies.gated.options import GatedOptions
+from slurm_asrpt.core.policies.gated.placement import Placing
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
+from slurm_asrpt.core.policies.gated.saved_state import Queued, State, held_again, kept_of, read_state
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
-from slurm_asrpt.core.policies.gated.state import Queued, State, held_again, kept_of, read_state
-from slurm_asrpt.core.policies.neighbours import Neighbours
-from slurm_asrpt.core.policies.occupancy import NO_END_S, Occupancy, Run
-from slurm_asrpt.core.policies.virtual_machine import id_key
+from slurm_asrpt.core.policies.nic_contention import NicContention
+from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
 
-DAY = 86400.0
 FIRST_GUESS_S = 3600.0
 """How long an unseen job is taken to last before any has ended."""
 _INF = float("inf")
 
 
-@register("asrpt-gated", bands=True, key=("rank", "gpu_seconds", "submitted"))
-class Gated:
+class Gated(Policy):
     """Work-conserving by predicted workload, gated by placement, with a reservation and a bound on every delay.
 
     gate: the largest α/α̃^min with which a job starts. patience_s: the wait after which a job goes first, seconds.
     contention: no bandwidth is reserved, so that α depends on the jobs that leave the same servers, and theirs on it.
     """
 
-    def __init__(
-        self, fabric: Fabric, gate: float = 1.1, patience_s: float = 7 * DAY, contention: bool = False
-    ) -> None:
-        self.fabric, self.gate, self.patience_s = fabric, gate, patience_s
-        self._neighbours = Neighbours(fabric) if contention else None
+    Options = GatedOptions
+    start_key = ("rank", "gpu_seconds", "submitted")
+    bands = True
+
+    def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
+        super().__init__(fabric, options)
+        self.gate, self.patience_s = options.gate, options.patience_s
+        self._contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._placing = Placing((), fabric, gate, self._neighbours)
-        self._occupancy = Occupancy(())
-        self._choices = Choices((), self._occupancy, self._alpha, gate)
-        self._queue = Waitlist(patience_s)
+        self._placing = Placing((), fabric, self.gate, self._contention)
+        self._running_jobs = RunningJobs(())
+        self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
+        self._queue = Waitlist(self.patience_s)
         self._unseen_runs, self._unseen_s = 1, FIRST_GUESS_S
         self._unseen: dict[JobId, float] = {}  # jobs of unseen groups that run: α/α̃_min
         self._returns = 0
@@ -83,21 +95,21 @@ class Gated:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         alike = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
         self._size = alike.pop()[0] if len(alike) == 1 else 0
-        self._placing = Placing(self._nodes, self.fabric, self.gate, self._neighbours)
-        self._take_up(self._occupancy.runs)
+        self._placing = Placing(self._nodes, self.fabric, self.gate, self._contention)
+        self._take_up(self._running_jobs.runs)
         self.reservation = None
         for entry in self._queue.clear():
             self._enter(entry.job, entry.key[0], entry.age[0])
 
-    def _take_up(self, runs: Mapping[JobId, Run]) -> None:
-        self._occupancy = Occupancy(self._nodes, runs)
-        self._choices = Choices(self._nodes, self._occupancy, self._alpha, self.gate)
-        if self._neighbours is not None:
+    def _take_up(self, runs: Mapping[JobId, RunningJob]) -> None:
+        self._running_jobs = RunningJobs(self._nodes, runs)
+        self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate)
+        if self._contention is not None:
             for job_id, run in runs.items():
-                self._neighbours.seen(job_id, run.gpus)
+                self._contention.seen(job_id, run.gpus)
 
     def _alpha(self, job: Job, nodes: Sequence[Node]) -> float:
-        known = self._neighbours
+        known = self._contention
         return packed_alpha(job, nodes, self.fabric) if known is None else known.packed_alpha(job, nodes)
 
     def submitted(self, job: Job, now: float) -> bool:
@@ -126,19 +138,19 @@ class Gated:
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
         self._leave(job_id)
-        if self._neighbours is not None:
-            self._neighbours.seen(job_id, gpus)
-        known = self._occupancy.runs.get(job_id)
+        if self._contention is not None:
+            self._contention.seen(job_id, gpus)
+        known = self._running_jobs.runs.get(job_id)
         if known is None:
-            self._occupancy.began(job_id, Run(now, min(until, now + NO_END_S), dict(gpus)))
+            self._running_jobs.began(job_id, RunningJob(now, min(until, now + NO_END_S), dict(gpus)))
         elif known.gpus != gpus:  # Slurm gave it others than we meant it to have
-            self._occupancy.began(job_id, replace(known, gpus=dict(gpus)))
+            self._running_jobs.began(job_id, replace(known, gpus=dict(gpus)))
 
-    def _stop_running(self, job_id: JobId) -> Run | None:
+    def _stop_running(self, job_id: JobId) -> RunningJob | None:
         self._unseen.pop(job_id, None)
-        if self._neighbours is not None:
-            self._neighbours.ended(job_id)
-        return self._occupancy.ended(job_id)
+        if self._contention is not None:
+            self._contention.ended(job_id)
+        return self._running_jobs.ended(job_id)
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
         """unseen_s: how long a job without a prediction is taken to last, where that has been said before."""
@@ -170,7 +182,7 @@ class Gated:
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         kept, self.reservation = self.reservation, None
         self._waits.clear()
-        servers, starts = Servers(cluster, self._occupancy), list[Decision]()
+        servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
             placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
             if placement is None and self.reservation is None:
@@ -181,7 +193,7 @@ class Gated:
         return [*starts, *self._waits.values()] if self._waits else starts
 
     def _in_order(self, now: float, servers: Servers) -> Iterator[Waiting]:
-        """Whom to look at: those who have waited too long by age, then the others by workload.
+        """The jobs to consider: those that have waited too long by age, then the others by workload.
 
         A job that does not start stands for all of its kind that last as long or longer: they would not start either,
         for a decision only takes servers away. Who needs more GPUs than are free is looked at only while nobody has a
@@ -217,9 +229,9 @@ class Gated:
         slower = placement.alpha / best if best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
-        if self._neighbours is not None:
-            self._neighbours.started(job.id, placement, job.profile)
-        self._occupancy.began(job.id, Run(now, now + entry.seconds * slower, placement.gpus))
+        if self._contention is not None:
+            self._contention.started(job.id, placement, job.profile)
+        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slower, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slower
         return Start(job, placement, entry.key)
@@ -255,7 +267,7 @@ class Gated:
         On unequal servers the gate may keep a job from all that it could ever have; then nothing is worth the wait. Nor
         is anything kept for a job that cannot even start on idle servers: what it waits for is not the end of a job.
         """
-        self._occupancy.look_at(now)
+        self._running_jobs.look_at(now)
         job, held = entry.job, self._servers_for(entry, servers, kept, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
@@ -269,19 +281,19 @@ class Gated:
 
     def _until(self, held: Reservation, now: float) -> float | None:
         """Seconds until a reservation begins; None where that is the end of a job without a time limit."""
-        return max(0.0, held.time - now) if self._occupancy.tells(held.time) else None
+        return max(0.0, held.time - now) if self._running_jobs.tells(held.time) else None
 
     def _idle(self, mask: int, servers: Servers) -> bool:
-        if mask & (self._occupancy.used | servers.masks[0]):
+        if mask & (self._running_jobs.used | servers.masks[0]):
             return False
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
     def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
-        """The servers that will be free soonest; for one who has waited too long those that are kept already."""
+        """The servers that will be free soonest; a job that has waited too long keeps those reserved for it."""
         job, late = entry.job, self._is_late(entry, now)
-        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._occupancy.used:
-            return replace(kept, time=max([now, *(self._occupancy.free_at[at] for at in bits(kept.mask))]))
+        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._running_jobs.used:
+            return replace(kept, time=max([now, *(self._running_jobs.free_at[at] for at in bits(kept.mask))]))
         found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
@@ -323,11 +335,11 @@ class Gated:
         return State(
             order,
             self._returns,
-            self._occupancy.runs,
+            self._running_jobs.runs,
             (self._unseen_runs, self._unseen_s),
             self._unseen,
             kept_of(self.reservation, self._nodes),
-            {self._nodes[at].name: time for at, time in self._occupancy.outlived.items()},
+            {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
 
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
@@ -338,7 +350,7 @@ class Gated:
         self._unseen_runs, self._unseen_s = found.unseen
         self._take_up(found.runs)
         put_off = found.outlived
-        self._occupancy.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
+        self._running_jobs.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
         for one in found.order:
             if one.job_id in jobs:
                 self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)

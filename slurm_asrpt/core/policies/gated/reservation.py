@@ -10,7 +10,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import candidate_nodes, fewest_servers, offers
 from slurm_asrpt.core.policies.gated.servers import Servers, bits
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 SHORT_S = 86400.0
 """How long an idle server that lacks CPUs or memory for a job is taken to lack them: nobody knows."""
@@ -34,11 +34,11 @@ class Needs:
 class Forecast:
     """The servers of a cluster by when they can serve a job.
 
-    nodes: in node-table order. occupancy: what runs on them. among: the mask of those that count.
+    nodes: in node-table order. running_jobs: what runs on them. among: the mask of those that count.
     """
 
-    def __init__(self, nodes: Sequence[Node], occupancy: Occupancy, among: int) -> None:
-        self._nodes, self._occupancy = nodes, occupancy
+    def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, among: int) -> None:
+        self._nodes, self._running_jobs = nodes, running_jobs
         self._among = [(at, nodes[at]) for at in bits(among)]
         self._known: dict[Hashable, Needs] = {}
 
@@ -77,7 +77,7 @@ class Forecast:
 
     def _times(self, job: Job, needs: Needs, servers: Servers, now: float) -> list[float]:
         """When each of the servers can serve the job: all of it where several are needed."""
-        free_at, places = self._occupancy.free_at, needs.places
+        free_at, places = self._running_jobs.free_at, needs.places
         if needs.servers == 1 and 2 * job.gpus < needs.largest:
             return self._room_times(job.gpus, needs.places, servers, now)
         times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
@@ -85,11 +85,11 @@ class Forecast:
 
     def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
         """The exact look, for a job that needs less than half a server."""
-        free, nodes, occupancy = servers.view.free, self._nodes, self._occupancy
+        free, nodes, running_jobs = servers.view.free, self._nodes, self._running_jobs
         return [
-            occupancy.free_at[at]
+            running_jobs.free_at[at]
             if 2 * gpus >= nodes[at].gpus
-            else occupancy.room_at(at, gpus, free[nodes[at].name], now)
+            else running_jobs.room_at(at, gpus, free[nodes[at].name], now)
             for at in places
         ]
 
@@ -98,6 +98,6 @@ class Forecast:
         usable = {node.name: count for node, count in offers(servers.view, job.request)}
         least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)
         return [
-            now + SHORT_S if time == Occupancy.IDLE and usable.get(self._nodes[at].name, 0) < least else time
+            now + SHORT_S if time == RunningJobs.IDLE and usable.get(self._nodes[at].name, 0) < least else time
             for at, time in zip(needs.places, times, strict=True)
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import ClusterView, Placement
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job
-from slurm_asrpt.core.policies.occupancy import Occupancy
+from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 _INF = float("inf")
 
@@ -32,11 +32,11 @@ class Servers:
     all: mask of all servers. masks: servers by free GPUs, as ClusterView's. plan: the starts; to be read only.
     """
 
-    def __init__(self, cluster: ClusterView, occupancy: Occupancy) -> None:
+    def __init__(self, cluster: ClusterView, running_jobs: RunningJobs) -> None:
         self.plan = Plan(cluster)
         self.all = (1 << len(cluster.nodes)) - 1
         self.masks: Sequence[int] = cluster.masks
-        self._occupancy = occupancy
+        self._running_jobs = running_jobs
 
     @property
     def free(self) -> int:
@@ -68,8 +68,8 @@ class Servers:
 
     def free_later(self, among: int, end: float) -> int:
         """Those of ``among`` that are idle, or are not predicted to be free before ``end``."""
-        free_at = self._occupancy.free_at
-        for at in bits(among & self._occupancy.used & ~self.masks[0]):
+        free_at = self._running_jobs.free_at
+        for at in bits(among & self._running_jobs.used & ~self.masks[0]):
             if free_at[at] < end:
                 among ^= 1 << at
         return among
@@ -80,7 +80,7 @@ class Servers:
         That in use with the nearest predicted end, rather after ``end`` than before it, which ``later_only`` rules
         out; else an idle one.
         """
-        free_at, used = self._occupancy.free_at, self._occupancy.used if later_only else 0
+        free_at, used = self._running_jobs.free_at, self._running_jobs.used if later_only else 0
         after, before, first, last = _INF, _INF, -1, -1  # the nearest ends after and before, and their places
         left = self.with_free(gpus, size - 1) & among
         while left:  # ``bits`` written out: here most of the time of a decision goes

@@ -1,0 +1,204 @@
+"""Schedulers that Hare is compared with, whose jobs hold one GPU for each task (section VI-A; 2D-LAS: Tiresias [18]).
+
+The paper describes each in a sentence or two; what is read into them is said at each class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import insort
+from collections.abc import Sequence
+
+from papers.hare.jobs import Fleet, Part, Progress, RoundJob, mean_rate, share_out
+from papers.hare.queues import Queues
+from papers.hare.round_policy import IdleGpus, register
+from slurm_asrpt.core.policies.hlas.policy import thresholds
+
+
+def _round(job: Progress, gpus: Sequence[int], kind: Sequence[int]) -> Part:
+    """A whole round; with fewer GPUs than tasks, each task where it ends first."""
+    if len(gpus) == job.left:
+        return job.take(gpus, [1] * len(gpus))
+    return job.take(gpus, share_out(job.left, [job.job.compute_s[kind[gpu]] for gpu in gpus]))
+
+
+class _Holding(ABC):
+    """Jobs that keep their GPUs from the first round to the last, in the order of ``key``; the head waits for enough.
+
+    Between two rounds a job's GPUs are idle to the engine but not to this policy.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.idle = IdleGpus(fleet)
+        self.all = len(fleet.kind)
+        self._kind = fleet.kind
+        self._held: dict[str, list[int]] = {}
+        self._owned: set[int] = set()
+        self._waiting: list[tuple[float, int, Progress]] = []
+        self._number = 0
+        self._next: list[Progress] = []
+
+    @abstractmethod
+    def key(self, job: RoundJob) -> float:
+        """Jobs with the least go first."""
+
+    @abstractmethod
+    def gpus(self, job: RoundJob) -> list[int]:
+        """GPUs for it, taken from the idle ones; none if it must wait."""
+
+    def arrived(self, job: Progress, now: float) -> None:
+        self._number += 1
+        insort(self._waiting, (self.key(job.job), self._number, job))
+
+    def round_ended(self, job: Progress, now: float) -> None:
+        self._next.append(job)
+
+    def finished(self, job: Progress, now: float) -> None:
+        gpus = self._held.pop(job.job.id)
+        self._owned.difference_update(gpus)
+        self.idle.add(gpus)
+
+    def freed(self, gpus: Sequence[int], now: float) -> None:
+        self.idle.add(gpu for gpu in gpus if gpu not in self._owned)
+
+    def assign(self, now: float) -> list[Part]:
+        parts = [self._round(job) for job in self._next]
+        self._next.clear()
+        while self._waiting:
+            job = self._waiting[0][2]
+            gpus = self.gpus(job.job)
+            if not gpus:
+                break
+            del self._waiting[0]
+            self._held[job.job.id] = gpus
+            self._owned.update(gpus)
+            parts.append(self._round(job))
+        return parts
+
+    def _round(self, job: Progress) -> Part:
+        return _round(job, self._held[job.job.id], self._kind)
+
+
+@register("gavel-fifo")
+class GavelFifo(_Holding):
+    """First in, first out, on the fastest idle GPUs; waits until there is one for each task."""
+
+    def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
+        super().__init__(fleet)
+
+    def key(self, job: RoundJob) -> float:
+        return job.arrival_s
+
+    def gpus(self, job: RoundJob) -> list[int]:
+        number = min(job.tasks, self.all)
+        return self.idle.fastest(job, number) if self.idle.number >= number else []
+
+
+@register("sched-homo", clairvoyant=True)
+class SchedHomo(_Holding):
+    """Least predicted time over weight first, blind to types; a job starts on what is idle, up to a GPU for each task.
+
+    Our reading of Zhang et al. [4], who choose how much each job gets: at least half a GPU a task, held to the end,
+    and never preempted. Without sizes all jobs count as equally long.
+    """
+
+    def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
+        super().__init__(fleet)
+        self._counts = fleet.counts
+
+    def key(self, job: RoundJob) -> float:
+        return (job.rounds or 1) * job.tasks / mean_rate(job.rates, self._counts) / job.weight
+
+    def gpus(self, job: RoundJob) -> list[int]:
+        least = min((job.tasks + 1) // 2, self.all)
+        return self.idle.lowest(min(job.tasks, self.idle.number)) if self.idle.number >= least else []
+
+
+@register("sched-homo-unit")
+class SchedHomoUnit(SchedHomo):
+    """The same as used online (section VI-D): a unit size for all jobs."""
+
+    def key(self, job: RoundJob) -> float:
+        return job.arrival_s
+
+
+class _ByRounds:
+    """Jobs that may be preempted between rounds: the first of the order gets one GPU for each task, or all wait."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.idle = IdleGpus(fleet)
+        self.all = len(fleet.kind)
+        self._kind = fleet.kind
+
+    def freed(self, gpus: Sequence[int], now: float) -> None:
+        self.idle.add(gpus)
+
+    def enough(self, job: RoundJob) -> int:
+        """GPUs that it needs; more tasks than there are GPUs run one after another."""
+        return min(job.tasks, self.all)
+
+
+@register("srtf", clairvoyant=True)
+class Srtf(_ByRounds):
+    """Shortest remaining time first: rounds left times the mean GPU's seconds, on the fastest idle GPUs."""
+
+    def __init__(self, fleet: Fleet, jobs: Sequence[RoundJob]) -> None:
+        super().__init__(fleet)
+        self._counts = fleet.counts
+        self._waiting: list[tuple[float, str, Progress]] = []
+
+    def arrived(self, job: Progress, now: float) -> None:
+        self.round_ended(job, now)
+
+    def round_ended(self, job: Progress, now: float) -> None:
+        left = (job.job.rounds or 1) - job.done
+        insort(self._waiting, (left / mean_rate(job.job.rates, self._counts), job.job.id, job))
+
+    def finished(self, job: Progress, now: float) -> None:
+        return None
+
+    def assign(self, now: float) -> list[Part]:
+        parts = []
+        while self._waiting and self.idle.number >= self.enough(self._waiting[0][2].job):
+            job = self._waiting.pop(0)[2]
+            gpus = self.idle.fastest(job.job, self.enough(job.job))
+            parts.append(_round(job, gpus, self._kind))
+        return parts
+
+
+@register("2d-las")
+class TwoDimensionalLas(_ByRounds):
+    """Tiresias: attained service is GPUs times seconds, whatever the GPUs; GPUs are taken blind to their type.
+
+    Discretized in the same K queues as HLAS. Demoted jobs are preempted between rounds only, as Hare's are.
+    """
+
+    def __init__(
+        self, fleet: Fleet, jobs: Sequence[RoundJob], queues: int = 8, first_s: float = 8.0, factor: float = 4.0
+    ) -> None:
+        super().__init__(fleet)
+        self._queues = Queues(thresholds(first_s, factor, queues))
+        self._service: dict[str, float] = {}
+        self._began: dict[str, float] = {}
+
+    def arrived(self, job: Progress, now: float) -> None:
+        self._service[job.job.id] = 0.0
+        self._queues.add(job, 0.0)
+
+    def round_ended(self, job: Progress, now: float) -> None:
+        self._service[job.job.id] += (now - self._began[job.job.id]) * self.enough(job.job)
+        self._queues.add(job, self._service[job.job.id])
+
+    def finished(self, job: Progress, now: float) -> None:
+        del self._service[job.job.id]
+
+    def assign(self, now: float) -> list[Part]:
+        parts = []
+        while (job := self._queues.pop()) is not None:
+            number = self.enough(job.job)
+            if self.idle.number < number:
+                self._queues.keep(job, self._service[job.job.id])  # first in its queue
+                break
+            self._began[job.job.id] = now
+            parts.append(_round(job, self.idle.lowest(number), self._kind))
+        return parts

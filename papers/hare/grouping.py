@@ -1,0 +1,138 @@
+"""GPU groups that are about as fast as each other for every job (Hare (4)-(6)).
+
+    minimize   max_n (p_n^max - p_n^min)
+    p_n^max = max_u sum_m z_{m,u} s_{n,m},   p_n^min = min_u sum_m z_{m,u} s_{n,m},   sum_u z_{m,u} = 1
+
+GPUs of a type are alike, so what is chosen is y_{t,u}, the number of type t in group u. Speeds s_{n,m} are taken
+relative to the job's mean GPU: otherwise the quickest small model alone would decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import highspy
+import numpy as np
+
+Groups = np.ndarray
+"""y, integers: groups x types."""
+Speeds = np.ndarray
+"""s, jobs x types."""
+
+
+def relative(speeds: Speeds, counts: Sequence[int]) -> Speeds:
+    """Speeds over those of the job's mean GPU."""
+    return np.asarray(speeds / ((speeds @ np.asarray(counts)) / sum(counts))[:, None])
+
+
+def gap(groups: Groups, speeds: Speeds) -> float:
+    """max_n (p_n^max - p_n^min): what is minimized."""
+    power = groups @ speeds.T
+    return float((power.max(axis=0) - power.min(axis=0)).max())
+
+
+def group(counts: Sequence[int], speeds: Speeds, groups: int) -> Groups:
+    """Groups by a heuristic: each type is shared out evenly, what is left over goes to who has least; then swaps.
+
+    counts: GPUs of each type. speeds: jobs x types, any unit. Raises ValueError for more groups than GPUs.
+    """
+    if not 1 <= groups <= sum(counts):
+        raise ValueError(f"{sum(counts)} GPUs cannot make {groups} groups")
+    speeds = relative(speeds, counts)
+    found = np.tile(np.asarray(counts) // groups, (groups, 1))
+    for kind in sorted(range(len(counts)), key=lambda t: -speeds[:, t].mean()):
+        for _ in range(counts[kind] % groups):
+            found[np.argmin(_spare(found, kind, speeds)), kind] += 1
+    return _improved(_seated(found), speeds)
+
+
+def _spare(found: Groups, kind: int, speeds: Speeds) -> np.ndarray:
+    """Mean power of each group; those that have one more of the type than others come last."""
+    ahead = found[:, kind] > found[:, kind].min()
+    return np.asarray((found @ speeds.T).mean(axis=1) + 1e9 * ahead)
+
+
+def _seated(found: Groups) -> Groups:
+    """No group may be empty: it takes a GPU from the group with most."""
+    while (sizes := found.sum(axis=1)).min() == 0:
+        rich = int(np.argmax(sizes))
+        kind = int(np.argmax(found[rich]))
+        found[rich, kind] -= 1
+        found[int(np.argmin(sizes)), kind] += 1
+    return found
+
+
+def _improved(found: Groups, speeds: Speeds) -> Groups:
+    """Moves and swaps of single GPUs with the strongest or the weakest group, as long as one helps."""
+    best = _cost(found, speeds)
+    while True:
+        power = found @ speeds.T
+        job = int((power.max(axis=0) - power.min(axis=0)).argmax())
+        rich, poor = int(power[:, job].argmax()), int(power[:, job].argmin())
+        pairs = {(rich, u) for u in range(len(found))} | {(u, poor) for u in range(len(found))}
+        tried = [other for one, two in sorted(pairs) if one != two for other in _exchanges(found, one, two)]
+        costs = [_cost(other, speeds) for other in tried]
+        if not costs or min(costs) >= best:
+            return found
+        best = min(costs)
+        found = tried[costs.index(best)]
+
+
+def _cost(found: Groups, speeds: Speeds) -> tuple[float, float]:
+    """The gap, rounded, and then the spread of all groups: two pairs of extremes are only mended one by one."""
+    power = found @ speeds.T
+    spans = power.max(axis=0) - power.min(axis=0)
+    return round(float(spans.max()), 9), round(float(power.var(axis=0).sum()), 9)
+
+
+def _exchanges(found: Groups, rich: int, poor: int) -> list[Groups]:
+    """``found`` with one GPU moved from rich to poor, or one of each swapped; no group becomes empty."""
+    takes: list[int | None] = [None, *np.flatnonzero(found[poor]).tolist()]
+    pairs = [(give, take) for give in np.flatnonzero(found[rich]).tolist() for take in takes if take != give]
+    alone = found[rich].sum() == 1
+    return [_exchanged(found, rich, poor, give, take) for give, take in pairs if take is not None or not alone]
+
+
+def _exchanged(found: Groups, rich: int, poor: int, give: int, take: int | None) -> Groups:
+    other = found.copy()
+    other[rich, give] -= 1
+    other[poor, give] += 1
+    if take is not None:
+        other[poor, take] -= 1
+        other[rich, take] += 1
+    return other
+
+
+def group_exactly(counts: Sequence[int], speeds: Speeds, groups: int, time_limit_s: float = 60.0) -> Groups:
+    """The best groups by HiGHS, for small clusters. Raises ValueError as ``group`` does, or if time runs out."""
+    first = group(counts, speeds, groups)
+    speeds = relative(speeds, counts)
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    model.silent()
+    model.setOptionValue("time_limit", time_limit_s)
+    number = [[model.addIntegral(0, count) for count in counts] for _ in range(groups)]
+    worst = model.addVariable(0, gap(first, speeds))
+    for kind, count in enumerate(counts):
+        model.addConstr(sum(row[kind] for row in number) == count)
+    for row in number:
+        model.addConstr(sum(row) >= 1)
+    for speed in speeds:
+        high, low = model.addVariable(0, highspy.kHighsInf), model.addVariable(0, highspy.kHighsInf)
+        model.addConstr(high - low <= worst)
+        for row in number:
+            power = sum(float(rate) * variable for rate, variable in zip(speed, row, strict=True))
+            model.addConstr(power <= high)
+            model.addConstr(power >= low)
+    model.minimize(worst)
+    if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise ValueError(f"no proven grouping of {sum(counts)} GPUs into {groups} within {time_limit_s:.0f} s")
+    return np.array([[round(model.val(variable)) for variable in row] for row in number])
+
+
+def members(groups: Groups, kind: Sequence[int]) -> list[list[int]]:
+    """The GPUs of each group. kind: the type of each GPU."""
+    pools: list[list[int]] = [[] for _ in range(groups.shape[1])]
+    for gpu in reversed(range(len(kind))):
+        pools[kind[gpu]].append(gpu)
+    return [[pools[t].pop() for t in range(len(pools)) for _ in range(row[t])] for row in groups.tolist()]

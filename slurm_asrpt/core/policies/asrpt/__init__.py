@@ -1,0 +1,1 @@
+"""A-SRPT, the paper's Algorithm 1."""

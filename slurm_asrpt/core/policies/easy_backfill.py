@@ -1,0 +1,422 @@
+"""EASY backfill with the users' time limits, as Slurm's sched/backfill does it for its first job.
+
+Jobs stand in the order in which they became eligible. The head starts as soon as it fits; until then it has a
+reservation: the earliest time at which it fits if every running job runs to its time limit. A job behind it may start
+now if it ends before that time by its own limit, or leaves the head its GPUs then (Lifka 1995; Mu'alem and Feitelson,
+IEEE TPDS 12(6), 2001).
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.free_index import Plan, quick_place
+from slurm_asrpt.core.job import ANYWHERE, Job, JobId, Request
+from slurm_asrpt.core.placement.selection import BestAlphas, Strategy
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.options import PolicyOptions
+
+ANY = 1e300
+"""A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
+_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
+
+
+class Running(NamedTuple):
+    """A started job: what it holds, and when its time limit ends it, in seconds."""
+
+    end: float
+    gpus: Mapping[str, int]
+    request: Request
+
+
+@dataclass(slots=True)
+class Reservation:
+    """For the head of the queue: from when on (seconds), in which cluster, and how many GPUs are left beside it."""
+
+    job: Job
+    time: float
+    view: ClusterView | None  # at that time; None if the head fits wherever enough GPUs are free
+    extra: int
+
+    def short(self, now: float) -> float:
+        """Seconds that a job may run to end before it; a job without a time limit never does."""
+        return min(self.time - now, ANY / 2)
+
+
+Shape = tuple[int, Request | None]
+"""GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
+
+
+class EasyBackfill(Policy):
+    """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
+
+    A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
+    also be called for running jobs that end; otherwise a job is assumed to hold its GPUs until its time limit.
+    """
+
+    start_key = ("place_in_queue",)
+
+    def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
+        super().__init__(fabric, options)
+        self._best_alphas = BestAlphas((), fabric)
+        self._jobs: dict[JobId, Job] = {}
+        self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
+        self._next_seat, self._front_seat = 0, -1
+        self._order: list[tuple[int, JobId]] = []  # heap of the seats; what has left is dropped when it comes up
+        self._shapes: dict[Shape, LimitTree] = {}
+        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._running: dict[JobId, Running] = {}
+        self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
+        self._blocked: Wait | None = None
+        self._left: Plan | None = None  # what the last decision left free, if it left the head waiting
+        self.reservation: Reservation | None = None  # the head's, after the last decision
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._best_alphas = BestAlphas(nodes, self.fabric)
+        self._take_seats()
+
+    def _take_seats(self) -> None:
+        """Sort all waiting jobs into their shapes anew."""
+        self._shapes.clear()
+        self._misfits.clear()
+        self._order.clear()
+        for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
+            self._enter(self._jobs[job_id], seat)
+
+    def submitted(self, job: Job, now: float) -> bool:
+        self._stop_running(job.id)  # requeued while the daemon was away
+        self._enter(job, self._next_seat)
+        self._next_seat += 1
+        return self._left is not None and job.gpus > self._left.free
+
+    def returned(self, job: Job, now: float) -> None:
+        self._stop_running(job.id)
+        self._enter(job, self._front_seat)
+        self._front_seat -= 1
+
+    def changed(self, job: Job, now: float) -> None:
+        seat = self._seats.get(job.id)
+        if seat is not None:
+            self._leave(job.id)
+            self._enter(job, seat)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        if job_id in self._jobs:
+            self._leave(job_id)
+        self._stop_running(job_id)
+
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        known = self._running.get(job_id)
+        self._stop_running(job_id)
+        self._run(job_id, Running(min(until, ANY), dict(gpus), known.request if known else ANYWHERE))
+
+    def _enter(self, job: Job, seat: int) -> None:
+        self._jobs[job.id], self._seats[job.id] = job, seat
+        if self._best_alphas.fits(job):
+            shape = _shape(job)
+            tree = self._shapes.get(shape)
+            if tree is None:
+                tree = self._shapes[shape] = LimitTree()
+            tree.add(seat, job.id, _limit(job))
+            heapq.heappush(self._order, (seat, job.id))
+        else:
+            self._misfits.add(job.id)
+
+    def _leave(self, job_id: JobId) -> None:
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        del self._seats[job_id]
+        self._misfits.discard(job_id)
+        shape = _shape(job)
+        tree = self._shapes.get(shape)
+        if tree is not None:
+            tree.remove(job_id)
+            if not len(tree):
+                del self._shapes[shape]
+
+    def _start_running(self, job: Job, placement: Placement, now: float) -> None:
+        self._run(job.id, Running(now + _limit(job), placement.gpus, job.request))
+
+    def _run(self, job_id: JobId, run: Running) -> None:
+        self._running[job_id] = run
+        insort(self._ends, (run.end, job_id))
+
+    def _stop_running(self, job_id: JobId) -> None:
+        run = self._running.pop(job_id, None)
+        if run is not None:
+            del self._ends[bisect_left(self._ends, (run.end, job_id))]
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        decisions: list[Decision] = []
+        if not self._seats:
+            self.reservation = self._blocked = None
+            return decisions
+        plan = Plan(cluster)
+        head = self._start_from_head(plan, now, decisions)
+        self.reservation = self._blocked = self._left = None
+        if head is not None:
+            self.reservation = self._reserve(head, plan, now)
+            until = self.reservation.time if now < self.reservation.time < ANY else None
+            self._blocked = Wait(head, no_room(head, plan), until)
+            decisions.extend(self._backfill(self.reservation, plan, now, decisions))
+            decisions.append(self._blocked)
+            self._left = plan
+        return decisions
+
+    def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
+        """Start jobs in order; the first one that does not fit."""
+        while (job := self._head()) is not None:
+            placement = self._place(plan, job)
+            if placement is None:
+                return job
+            decisions.append(self._start(job, placement, plan, now))
+        return None
+
+    def _head(self) -> Job | None:
+        """The first job in the queue that the cluster could ever hold."""
+        while self._order:
+            seat, job_id = self._order[0]
+            if self._seats.get(job_id) == seat and job_id not in self._misfits:
+                return self._jobs[job_id]
+            heapq.heappop(self._order)
+        return None
+
+    def _start(self, job: Job, placement: Placement, plan: Plan, now: float) -> Start:
+        plan.add(job, placement)
+        key = (self._seats[job.id],)
+        self._leave(job.id)
+        self._start_running(job, placement, now)
+        return Start(job, placement, key)
+
+    def _place(self, plan: Plan, job: Job) -> Placement | None:
+        return plan.place(job, _MOST_FREE, self.fabric)
+
+    def _reserve(self, head: Job, plan: Plan, now: float) -> Reservation:
+        """The earliest time at which the head fits, when running jobs leave at their limits."""
+        if _plain(head):
+            free = plan.free
+            for end, job_id in self._ends:
+                free += sum(self._running[job_id].gpus.values())
+                if free >= head.gpus:
+                    return Reservation(head, max(now, end), None, free - head.gpus)
+            return Reservation(head, ANY, None, 0)
+        later = plan.view().copy()
+        for end, job_id in self._ends:
+            _release(later, self._running[job_id])
+            if quick_place(later, head, _MOST_FREE, self.fabric) is not None:
+                return Reservation(head, max(now, end), later, later.total_free - head.gpus)
+        return Reservation(head, ANY, later, 0)
+
+    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
+        """Start jobs behind the head, in order, as long as they leave it its reservation. Those refused for it."""
+        refused: list[Wait] = []
+        if not plan.free:
+            return refused
+        closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
+        short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
+        short = kept.short(now)
+        while plan.free:
+            found = self._candidate(kept, plan.free, short, closed, short_only)
+            if found is None:
+                break
+            job, shape = found
+            placement = self._place(plan, job)
+            if placement is None:
+                closed.add(shape)
+            elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
+                decisions.append(self._start(job, placement, plan, now))
+                _count_in(kept, job, placement, long=_limit(job) > short)
+            else:  # nor does any other long job of this shape
+                short_only.add(shape)
+                refused.append(Wait(job, _would_delay(kept, now)))
+        return refused
+
+    def _candidate(
+        self, kept: Reservation, free: int, short: float, closed: set[Shape], short_only: set[Shape]
+    ) -> tuple[Job, Shape] | None:
+        """The first job in the queue that may be short or narrow enough."""
+        best: tuple[tuple[int, JobId], Shape] | None = None
+        for shape, tree in self._shapes.items():
+            if shape[0] > free or shape in closed:
+                continue
+            row = tree.first(ANY if shape[0] <= kept.extra and shape not in short_only else short)
+            if row is not None and (best is None or row < best[0]):
+                best = row, shape
+        return None if best is None else (self._jobs[best[0][1]], best[1])
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        order = sorted(self._seats, key=lambda job_id: self._seats[job_id])
+        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        room = self._shapes_with_room()
+        return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
+
+    def _shapes_with_room(self) -> set[Shape]:
+        """Of which shapes a job would fit into what the last decision left free."""
+        if self._left is None:
+            return set()
+        firsts = [self._jobs[row[1]] for tree in self._shapes.values() if (row := tree.first(ANY)) is not None]
+        return {_shape(job) for job in firsts if self._place(self._left, job) is not None}
+
+    def _why(self, job_id: JobId, ahead: int, head: JobId | None, room: set[Shape], now: float) -> Reason:
+        job = self._jobs[job_id]
+        if job_id in self._misfits:
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
+        if self._blocked is not None and self._blocked.job.id == job_id:
+            return self._blocked.reason
+        kept = self.reservation
+        if kept is not None and _shape(job) in room and _limit(job) > kept.short(now):
+            return _would_delay(kept, now)
+        return behind(job_id, ahead, head)
+
+    def dump(self) -> dict[str, Any]:
+        running = [[end, job_id, *_row(self._running[job_id])] for end, job_id in self._ends]
+        return {"seats": dict(self._seats), "running": running}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            seats = {JobId(j): int(seat) for j, seat in state["seats"].items() if j in jobs}
+            running = {JobId(j): _running_of(float(end), *row) for end, j, *row in state["running"]}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not a state of policy easy-backfill: {error!r}") from error
+        self._jobs = {job_id: jobs[job_id] for job_id in seats}
+        self._seats, self._running = seats, running
+        self._ends = sorted((run.end, job_id) for job_id, run in running.items())
+        self._next_seat = max(seats.values(), default=-1) + 1
+        self._front_seat = min([0, *seats.values()]) - 1
+        self._blocked = self.reservation = self._left = None
+        self._take_seats()
+
+
+def _row(run: Running) -> list[Any]:
+    """A running job of a dump: its GPUs, and what each of them, and the job on each node, drags along."""
+    held = run.request
+    return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
+
+
+def _running_of(end: float, gpus: Mapping[str, int], dragged: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
+    """What ``_row`` wrote; what is dragged along was not said before 2026-11-22. Raises TypeError, ValueError."""
+    cpus, per_gpu, per_node = map(float, dragged)
+    held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
+    return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
+
+
+def _limit(job: Job) -> float:
+    """The job's time limit, seconds; ANY for none."""
+    return min(job.time_limit, ANY)
+
+
+def _shape(job: Job) -> Shape:
+    return job.gpus, None if job.request is ANYWHERE else job.request
+
+
+def _plain(job: Job) -> bool:
+    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    return job.request is ANYWHERE or job.request == ANYWHERE
+
+
+def _release(view: ClusterView, run: Running) -> None:
+    """Give back what a job holds, but no more than a node has: it may have ended unheard, or its node be gone."""
+    held = {n: min(g, view.by_name[n].gpus - view.free[n]) for n, g in run.gpus.items() if n in view.by_name}
+    view.give(held, run.request)
+
+
+def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
+    """Whether the head still fits at its time with this job beside it."""
+    if job.gpus > kept.extra:
+        return False
+    if kept.view is None:
+        return True
+    beside = kept.view.copy()
+    beside.take(placement.gpus, job.request)
+    return quick_place(beside, kept.job, _MOST_FREE, fabric) is not None
+
+
+def _would_delay(kept: Reservation, now: float) -> Reason:
+    in_s = max(0.0, kept.time - now) if kept.time < ANY else None
+    return reason(Phase.WAITING, "reservation", head=kept.job.id, need=kept.job.gpus, in_s=in_s)
+
+
+def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:
+    """A backfilled job that outlasts the reservation's time takes GPUs from beside the head."""
+    if long:
+        kept.extra -= job.gpus
+        if kept.view is not None:
+            kept.view.take(placement.gpus, job.request)
+
+
+_INF = float("inf")
+
+
+class LimitTree:
+    """Waiting jobs of one shape in queue order; finds the first with a time limit under a bound in O(log n).
+
+    A tree of minima over the queue: leaves are time limits in seconds, inf for a job that has left.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, JobId]] = []  # (place in the queue, job), ascending
+        self._at: dict[JobId, int] = {}
+        self._leaves = 1
+        self._tree = [_INF, _INF]
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, seat: int, job_id: JobId, limit: float) -> None:
+        """O(log n) at the end of the queue, O(n) elsewhere."""
+        if len(self._rows) == self._leaves or (self._rows and seat < self._rows[-1][0]):
+            self._rebuild((seat, job_id, limit))
+            return
+        self._at[job_id] = len(self._rows)
+        self._rows.append((seat, job_id))
+        self._set(self._at[job_id], limit)
+
+    def remove(self, job_id: JobId) -> None:
+        position = self._at.pop(job_id, None)
+        if position is not None:
+            self._set(position, _INF)
+
+    def first(self, bound: float) -> tuple[int, JobId] | None:
+        """The first job whose limit is at most ``bound``, with its place in the queue."""
+        node, tree = 1, self._tree
+        if tree[node] > bound:
+            return None
+        while node < self._leaves:
+            node *= 2
+            if tree[node] > bound:
+                node += 1
+        return self._rows[node - self._leaves]
+
+    def _set(self, position: int, limit: float) -> None:
+        node, tree = position + self._leaves, self._tree
+        tree[node] = limit
+        while node > 1:
+            node >>= 1
+            left, right = tree[2 * node], tree[2 * node + 1]
+            least = left if left < right else right
+            if tree[node] == least:
+                return
+            tree[node] = least
+
+    def _rebuild(self, new: tuple[int, JobId, float]) -> None:
+        rows = [(*self._rows[at], self._tree[at + self._leaves]) for at in self._at.values()]
+        rows = sorted([*rows, new])
+        self._leaves = 2 << len(rows).bit_length()  # half of them free, so that a rebuild pays for as many additions
+        self._rows = [row[:2] for row in rows]
+        self._at = {job_id: at for at, (_, job_id) in enumerate(self._rows)}
+        limits = [limit for _, _, limit in rows]
+        self._tree = [_INF] * self._leaves + limits + [_INF] * (self._leaves - len(limits))
+        for node in range(self._leaves - 1, 0, -1):
+            self._tree[node] = min(self._tree[2 * node], self._tree[2 * node + 1])

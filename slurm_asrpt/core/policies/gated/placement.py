@@ -1,0 +1,111 @@
+"""Where a job of asrpt-gated may start: on the fewest servers, within the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from slurm_asrpt.core.cluster import Fabric, Node, Placement
+from slurm_asrpt.core.job import Job, JobProfile
+from slurm_asrpt.core.placement.selection import Strategy, offers, place, placement_on
+from slurm_asrpt.core.policies.gated.gpu_types import Choice
+from slurm_asrpt.core.policies.gated.servers import Servers, bits
+from slurm_asrpt.core.policies.nic_contention import NicContention
+
+_SINGLES = 65536
+_INF = float("inf")
+
+
+class Placing:
+    """nodes: in node-table order. gate: the largest α/α̃^min. contention: None where bandwidth is reserved."""
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
+        self._nodes, self._fabric, self._gate, self._contention = nodes, fabric, gate, contention
+        self._singles: dict[tuple[JobProfile, int], Placement] = {}  # on one server of equal ones
+
+    def find(
+        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
+    ) -> Placement | None:
+        """On the ``allowed`` ones of a choice's servers, with this predicted end; None if it cannot start there.
+
+        reserved: whether somebody has a reservation: then no server in use may be free later than without the job.
+        """
+        allowed &= choice.group.mask
+        if choice.group.size and servers.plain(job):
+            return self._packed(job, choice, servers, allowed, end, reserved)
+        allowed = servers.free_later(allowed, end) if reserved else allowed
+        return self.general(job, choice, servers, self._nearest(job, choice, servers, allowed, end), self._gate)
+
+    def wider(self, job: Job, servers: Servers, found: Placement) -> Placement:
+        """On more servers where NICs are shared and that is faster."""
+        if self._contention is None or len(found.gpus) == 1:
+            return found
+        return self._contention.wider(servers.view, job, found)
+
+    def _packed(
+        self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float, reserved: bool
+    ) -> Placement | None:
+        """A plain request on servers of equal size: one server, or whole ones and one for the rest."""
+        size = choice.group.size
+        if job.gpus <= size:
+            at = servers.nearest(job.gpus, size, allowed, end, later_only=reserved)
+            return None if at is None else self._on_one(at, job.profile)
+        whole, rest = divmod(job.gpus, size)
+        if (servers.masks[size] & allowed).bit_count() < whole:
+            return None
+        for among in self._quiet_first(servers, servers.free_later(allowed, end) if reserved else allowed):
+            chosen = servers.several(whole, rest, size, among)
+            if chosen is not None:
+                found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
+                passed = self._through(self._gate, job, choice, found)
+                if passed is not None:
+                    return passed
+        return None
+
+    def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
+        """Where to look for several servers: rather among those that no other job leaves."""
+        crowded = 0 if self._contention is None else self._contention.crowded(servers.view) & among
+        yield from (among & ~crowded, among) if crowded else (among,)
+
+    def _through(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
+        """The placement with its real alpha if that, and what it does to the neighbors, is within the gate."""
+        if self._contention is not None:
+            found = self._contention.shared(found, job.profile)
+            if gate < _INF and self._contention.slows(found) > gate:
+                return None
+        return found if found.alpha <= gate * (choice.best or found.alpha) else None
+
+    def _on_one(self, at: int, profile: JobProfile) -> Placement:
+        """Most jobs run on one server: each kind is mapped once per server."""
+        found = self._singles.get((profile, at))
+        if found is None:
+            if len(self._singles) >= _SINGLES:
+                self._singles.clear()
+            found = placement_on([self._nodes[at]], (profile.gpus,), profile, self._fabric)
+            self._singles[profile, at] = found
+        return found
+
+    def _nearest(self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float) -> int:
+        """For a job that one of equal servers holds, that which a plain request would get: a mask; else ``allowed``."""
+        size = choice.group.size
+        if not size or choice.group.forecast.needs(job).servers > 1:
+            return allowed
+        view = servers.view
+        able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
+        at = servers.nearest(job.gpus, size, sum(able) & allowed, end, later_only=False)
+        return 0 if at is None else 1 << at
+
+    def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
+        """Any request on any servers: on the fewest that could hold it, within the gate."""
+        wanted = job.request.candidates
+        for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
+            names = frozenset([self._nodes[at].name for at in bits(among)])
+            request = replace(job.request, candidates=names if wanted is None else names & wanted)
+            narrowed = replace(job, request=request)
+            for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
+                found = place(servers.view, narrowed, strategy, self._fabric)
+                few = found is not None and len(found.gpus) <= choice.group.forecast.needs(job).servers
+                passed = self._through(gate, job, choice, found) if found is not None and few else None
+                if passed is not None:
+                    return passed
+        return None

@@ -1,0 +1,107 @@
+"""What asrpt-gated keeps over a restart of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies.gated.servers import Reservation, bits
+from slurm_asrpt.core.policies.running_jobs import RunningJob
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A waiting job: its rank, since when it waits, and how long it lasts if nobody predicts that (else None)."""
+
+    job_id: JobId
+    rank: int
+    since: float
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The servers reserved for a job that has waited too long, and when they are predicted to be free."""
+
+    job_id: JobId
+    time: float
+    servers: Sequence[str]
+
+
+@dataclass(frozen=True)
+class State:
+    """All of it, as values.
+
+    unseen: how many unseen jobs have ended and how long they have lasted together; slower: of those that run, α/α̃_min.
+    outlived: when servers whose jobs have outlived their predictions are expected to be free, by name.
+    """
+
+    order: Sequence[Queued]
+    returns: int
+    runs: Mapping[JobId, RunningJob]
+    unseen: tuple[int, float]
+    slower: Mapping[JobId, float]
+    kept: Kept | None
+    outlived: Mapping[str, float]
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        kept = self.kept
+        return {
+            "order": [[one.job_id, one.rank, one.since, one.seconds] for one in self.order],
+            "returns": self.returns,
+            "runs": {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self.runs.items()},
+            "unseen": [*self.unseen, dict(self.slower)],
+            "kept": None if kept is None else [kept.job_id, kept.time, list(kept.servers)],
+            "outlived": dict(self.outlived),
+        }
+
+
+def read_state(raw: Mapping[str, Any]) -> State:
+    """A dump, of this release or an earlier one. Raises ValueError for anything else."""
+    try:
+        rows = raw["runs"].items()
+        return State(
+            order=[_queued(row) for row in raw["order"]],
+            returns=int(raw["returns"]),
+            runs={JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows},
+            unseen=(int(raw["unseen"][0]), float(raw["unseen"][1])),
+            slower={JobId(job_id): float(ratio) for job_id, ratio in raw["unseen"][2].items()},
+            kept=_kept(raw["kept"]),
+            outlived={str(name): float(time) for name, time in raw.get("outlived", {}).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
+
+
+def kept_of(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
+    """What of a reservation outlives a restart: one for somebody alone."""
+    if held is None or not held.alone:
+        return None
+    return Kept(held.job.id, held.time, [nodes[at].name for at in bits(held.mask)])
+
+
+def held_again(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
+    """The same after it, if the job still waits and all its servers are still there."""
+    bit = {node.name: 1 << at for at, node in enumerate(nodes)}
+    job = jobs.get(kept.job_id) if kept else None
+    if kept is None or job is None or not bit.keys() >= set(kept.servers):
+        return None
+    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, alone=True)
+
+
+def _queued(row: Sequence[Any]) -> Queued:
+    """How long a job lasts was not said before 2026-11-22. Raises TypeError, ValueError, IndexError."""
+    seconds = row[3] if len(row) > 3 else None
+    return Queued(JobId(row[0]), int(row[1]), float(row[2]), None if seconds is None else float(seconds))
+
+
+def _kept(raw: Any) -> Kept | None:
+    """Raises TypeError, ValueError."""
+    if raw is None:
+        return None
+    job_id, time, names = raw
+    return Kept(JobId(job_id), float(time), [str(name) for name in names])

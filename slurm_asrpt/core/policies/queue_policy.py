@@ -1,0 +1,86 @@
+"""A policy that needs nothing but an order: the base class of simple policies, those of other packages first of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.free_index import Plan
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.placement.selection import Strategy, fits
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.options import PolicyOptions
+
+
+class QueuePolicy(Policy):
+    """Work-conserving: of the jobs that fit, the first by ``order`` starts, with Heavy-Edge on the most-free servers.
+
+    waiting: the jobs, those handed back first, the others as they came. nodes: those that may run jobs.
+    Each decision looks at every waiting job once: fine for thousands of jobs, slow for a hundred thousand.
+    """
+
+    start_key = ("place_in_queue",)
+
+    def __init__(self, fabric: Fabric, options: PolicyOptions) -> None:
+        super().__init__(fabric, options)
+        self.nodes: tuple[Node, ...] = ()
+        self.waiting: dict[JobId, Job] = {}
+        self._last: Wait | None = None  # the first job that did not fit in the last decision
+
+    def order(self, now: float) -> Sequence[Job]:
+        """The waiting jobs, the first to start first."""
+        return list(self.waiting.values())
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self.nodes = tuple(nodes)
+
+    def submitted(self, job: Job, now: float) -> bool:
+        self.waiting[job.id] = job
+        return False
+
+    def returned(self, job: Job, now: float) -> None:
+        self.waiting = {job.id: job, **self.waiting}
+
+    def changed(self, job: Job, now: float) -> None:
+        if job.id in self.waiting:
+            self.waiting[job.id] = job
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        self.waiting.pop(job_id, None)
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        plan, starts = Plan(cluster), list[Start]()
+        self._last = None
+        for place, job in enumerate(self.order(now)):
+            placement = plan.place(job, Strategy.MOST_FREE, self.fabric) if job.gpus <= plan.free else None
+            if placement is not None:
+                plan.add(job, placement)
+                del self.waiting[job.id]
+                starts.append(Start(job, placement, (place,)))
+            elif self._last is None and fits(job, self.nodes):
+                self._last = Wait(job, no_room(job, plan))
+        return [*starts, *([self._last] if self._last else [])]
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        order = self.order(now)
+        head = next((job.id for job in order if fits(job, self.nodes)), None)
+        return [(job.id, self._why(job, ahead, head)) for ahead, job in enumerate(order)]
+
+    def _why(self, job: Job, ahead: int, head: JobId | None) -> Reason:
+        if not fits(job, self.nodes):
+            return reason(Phase.WAITING, "capacity", need=job.gpus)
+        if self._last is not None and self._last.job.id == job.id:
+            return self._last.reason
+        return behind(job.id, ahead, head)
+
+    def dump(self) -> dict[str, Any]:
+        return {"waiting": list(self.waiting)}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            order = [JobId(job_id) for job_id in state["waiting"]]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a state of this policy: {error!r}") from error
+        self.waiting = {job_id: jobs[job_id] for job_id in order if job_id in jobs}
+        self._last = None

@@ -1,0 +1,168 @@
+"""The policies by name: those of this package, and those that other packages register as entry points.
+
+A policy is imported when it is first made, so that commands that only need the names start quickly. Another package
+registers a policy, a subclass of ``base.Policy``, in its pyproject.toml::
+
+    [project.entry-points."slurm_asrpt.policies"]
+    my-policy = "my_package.my_module:MyPolicy"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slurm_asrpt.core.cluster import Fabric
+    from slurm_asrpt.core.policies.base import Policy
+    from slurm_asrpt.core.policies.options import PolicyOptions
+
+GROUP = "slurm_asrpt.policies"
+"""The group of entry points."""
+BUILT_IN: Mapping[str, str] = {
+    "asrpt": "slurm_asrpt.core.policies.asrpt.policy:ASrpt",
+    "asrpt-gated": "slurm_asrpt.core.policies.gated.policy:Gated",
+    "easy-backfill": "slurm_asrpt.core.policies.easy_backfill:EasyBackfill",
+    "fifo": "slurm_asrpt.core.policies.priority_queue:Fifo",
+    "hlas": "slurm_asrpt.core.policies.hlas.policy:Hlas",
+    "sjf-bco-online": "slurm_asrpt.core.policies.sjf_bco.policy:SjfBcoOnline",
+    "spjf": "slurm_asrpt.core.policies.priority_queue:Spjf",
+    "spwf": "slurm_asrpt.core.policies.priority_queue:Spwf",
+    "wcs-duration": "slurm_asrpt.core.policies.priority_queue:WcsDuration",
+    "wcs-subtime": "slurm_asrpt.core.policies.priority_queue:WcsSubtime",
+    "wcs-workload": "slurm_asrpt.core.policies.priority_queue:WcsWorkload",
+}
+"""The policies of this package: module and class by name. They win over a plugin of the same name."""
+RESERVED = frozenset({"name", "fabric", "fairshare_bands"})
+"""Keys that no policy can have for itself: they are in [policy] already, or the site's."""
+
+
+@dataclass(frozen=True)
+class PluginError:
+    """A policy of another package that is not available. source: the package and what it registers."""
+
+    name: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class _Plugins:
+    classes: Mapping[str, type[Policy]]
+    errors: tuple[PluginError, ...]
+
+
+def policy_names() -> tuple[str, ...]:
+    """All policies that can be made, those of other packages too."""
+    return tuple(sorted({*BUILT_IN, *_plugins().classes}))
+
+
+def plugin_errors() -> tuple[PluginError, ...]:
+    """The policies of other packages that are not available, for whoever can log or print them."""
+    return _plugins().errors
+
+
+def policy_class(name: str) -> type[Policy]:
+    """A policy by name. Raises ValueError that lists the known names."""
+    if name in BUILT_IN:
+        return _built_in(name)
+    plugins = _plugins()
+    if name in plugins.classes:
+        return plugins.classes[name]
+    broken = "".join(f" ({each.source} registers it, but: {each.why})" for each in plugins.errors if each.name == name)
+    raise ValueError(f"no policy is called {name!r}{broken}; known: {', '.join(policy_names())}")
+
+
+def make_policy(name: str, fabric: Fabric, **options: Any) -> Policy:
+    """A new policy. Raises ValueError for an unknown name, and for options that the policy does not take."""
+    kind = policy_class(name)
+    return kind(fabric, check_options(name, options))
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> PolicyOptions:
+    """The options of a policy by its model. Raises ValueError: ``key=value: what is wrong``."""
+    try:
+        return policy_class(name).Options(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{key}={first['input']}: {first['msg']}") from None
+
+
+def policy_settings(name: str) -> frozenset[str]:
+    """The keys of the options of a policy; none for an unknown policy."""
+    try:
+        return frozenset(policy_class(name).Options.model_fields)
+    except ValueError:
+        return frozenset()
+
+
+def policies_with(key: str) -> list[str]:
+    """The policies of this package that take an option, by name."""
+    return [name for name in sorted(BUILT_IN) if key in policy_settings(name)]
+
+
+def plugin_options() -> Mapping[str, type[PolicyOptions]]:
+    """The options of the policies of other packages, by the policies' names."""
+    return {name: each.Options for name, each in _plugins().classes.items()}
+
+
+def key_names(name: str) -> tuple[str, ...]:
+    """What the parts of a policy's ``Start.key`` are; further parts only break ties."""
+    try:
+        return policy_class(name).start_key
+    except ValueError:
+        return ()
+
+
+def banded_policies() -> list[str]:
+    """The policies that heed ``Job.band``, by name."""
+    return [name for name in policy_names() if policy_class(name).bands]
+
+
+@cache
+def _built_in(name: str) -> type[Policy]:
+    module, _, attribute = BUILT_IN[name].partition(":")
+    found: type[Policy] = getattr(import_module(module), attribute)
+    return found
+
+
+@cache
+def _plugins() -> _Plugins:
+    """What is installed beside this package; what does not load is left out."""
+    from importlib.metadata import entry_points
+
+    classes: dict[str, type[Policy]] = {}
+    errors: list[PluginError] = []
+    for point in entry_points(group=GROUP):
+        source = f"{point.dist.name if point.dist else 'a package'} ({point.value})"
+        if point.name in BUILT_IN or point.name in classes:
+            errors.append(PluginError(point.name, source, "there is another policy of that name, which is used"))
+            continue
+        try:
+            classes[point.name] = _checked(point.load())
+        except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+            errors.append(PluginError(point.name, source, f"{type(error).__name__}: {error}"))
+    return _Plugins(classes, tuple(errors))
+
+
+def _checked(found: Any) -> type[Policy]:
+    """Raises TypeError for what is no policy, and ValueError for options that [policy] cannot have."""
+    from slurm_asrpt.core.policies.base import Policy
+    from slurm_asrpt.core.policies.options import PolicyOptions
+
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise TypeError(f"{found!r} is no subclass of slurm_asrpt.core.policies.base.Policy")
+    if not (isinstance(found.Options, type) and issubclass(found.Options, PolicyOptions)):
+        raise TypeError("its Options are no subclass of slurm_asrpt.core.policies.options.PolicyOptions")
+    taken = sorted(RESERVED & found.Options.model_fields.keys())
+    if taken:
+        raise ValueError(f"its options cannot be called {', '.join(taken)}")
+    found.Options()  # every option has a default
+    return found

@@ -1,0 +1,128 @@
+"""When servers will be free again, by the predicted ends of what runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import JobId
+
+LINGER = 0.5
+"""A job that has outlived its prediction is expected to run for half as long again as it has: run times have heavy
+tails, so the longer one has lasted the longer it will (docs/decisions/0007)."""
+
+NO_END_S = 365 * 86400.0
+"""So long, seconds, a job is taken to run that is not ours and has no time limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running job: since when, until when by prediction (seconds), and on which nodes."""
+
+    start: float
+    end: float
+    gpus: Mapping[str, int]
+
+
+class RunningJobs:
+    """What runs where.
+
+    free_at: for each node of the table, when the last job on it is predicted to end, seconds; IDLE without jobs.
+    used: mask of the nodes with jobs.
+    """
+
+    IDLE = float("-inf")
+
+    def __init__(self, nodes: Sequence[Node], runs: Mapping[JobId, RunningJob] | None = None) -> None:
+        self._position = {node.name: i for i, node in enumerate(nodes)}
+        self.free_at = [self.IDLE] * len(nodes)
+        self.used = 0
+        self._last_end = [self.IDLE] * len(nodes)  # as predicted when the jobs started
+        self._on: list[dict[JobId, RunningJob]] = [{} for _ in nodes]
+        self._due = float("inf")  # no end in free_at comes before this time
+        self.runs: dict[JobId, RunningJob] = {}
+        self._endless: dict[JobId, float] = {}
+        for job_id, run in (runs or {}).items():
+            self.began(job_id, run)
+
+    def began(self, job_id: JobId, run: RunningJob) -> None:
+        """A job runs; nodes that are not in the table do not count."""
+        self.ended(job_id)
+        self.runs[job_id] = run
+        if run.end - run.start >= NO_END_S:
+            self._endless[job_id] = run.end
+        self._due = min(self._due, run.end)
+        for name in run.gpus:
+            at = self._position.get(name)
+            if at is not None:
+                self._on[at][job_id] = run
+                self.used |= 1 << at
+                self._last_end[at] = max(self._last_end[at], run.end)
+                self.free_at[at] = max(self.free_at[at], run.end)
+
+    def ended(self, job_id: JobId) -> RunningJob | None:
+        """A job runs no more; what it was, or None for an unknown one."""
+        run = self.runs.pop(job_id, None)
+        self._endless.pop(job_id, None)
+        for name in run.gpus if run is not None else ():
+            at = self._position.get(name)
+            if at is not None:
+                self._left(at, self._on[at].pop(job_id))
+        return run
+
+    def _left(self, at: int, run: RunningJob) -> None:
+        others = self._on[at]
+        if not others:
+            self.used &= ~(1 << at)
+            self._last_end[at] = self.free_at[at] = self.IDLE
+            return
+        if run.end >= self._last_end[at]:
+            self._last_end[at] = max([other.end for other in others.values()])
+        self.free_at[at] = self._last_end[at]
+        self._due = min(self._due, self.free_at[at])
+
+    def tells(self, time: float) -> bool:
+        """Whether this end means anything: that of a job without a time limit does not."""
+        return time not in self._endless.values()
+
+    @property
+    def outlived(self) -> dict[int, float]:
+        """Ends that have been put off: when a node is expected to be free, by its place in the table."""
+        ends = zip(self.free_at, self._last_end, strict=True)
+        return {at: time for at, (time, predicted) in enumerate(ends) if time != predicted}
+
+    @outlived.setter
+    def outlived(self, ends: Mapping[int, float]) -> None:
+        for at, time in ends.items():
+            self.free_at[at] = max(self.free_at[at], time) if self._on[at] else self.IDLE
+
+    def look_at(self, now: float) -> None:
+        """Put off the ends that should have come by now."""
+        if now < self._due:
+            return
+        free_at = self.free_at
+        for at, time in enumerate(free_at):
+            if self.IDLE < time <= now:
+                free_at[at] = max([_expected_end(run, now) for run in self._on[at].values()])
+        self._due = min((time for time in free_at if time > self.IDLE), default=float("inf"))
+
+    def room_at(self, at: int, need: int, free: int, now: float) -> float:
+        """When a node with ``free`` GPUs free now is predicted to have ``need`` free, seconds."""
+        time = now
+        if free >= need:
+            return time
+        for end, run_gpus in sorted([(_expected_end(run, now), self._gpus(run, at)) for run in self._on[at].values()]):
+            free, time = free + run_gpus, end
+            if free >= need:
+                break
+        return time
+
+    def _gpus(self, run: RunningJob, at: int) -> int:
+        if len(run.gpus) == 1:
+            return next(iter(run.gpus.values()))
+        return next(count for name, count in run.gpus.items() if self._position.get(name) == at)
+
+
+def _expected_end(run: RunningJob, now: float) -> float:
+    return run.end if run.end > now else now + LINGER * (now - run.start) + 1.0

@@ -1,0 +1,262 @@
+"""sjf-bco-online: plans the present queue as a batch by SJF-BCO, starts what starts now, plans anew on change.
+
+The paper knows all jobs at the start and prints no rule for those that come later (docs/decisions/0012). Here each
+change makes a batch of what waits and what runs: running jobs keep their GPUs until their predicted ends, the plan
+with the least makespan is looked for, and those of its jobs that start at once are started. The rest is forgotten.
+
+Bounded time: of the waiting jobs ``PLANNED`` are planned, the smallest first as in Algorithm 1, with few values of
+theta (``QueueBatch.best``). A job that has waited for ``patience_s`` gets its GPUs before all others and nobody else
+gets them meanwhile: smallest first would let it wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.free_index import Plan
+from slurm_asrpt.core.job import Job, JobId, id_key
+from slurm_asrpt.core.placement.nic_sharing import SharedTimes
+from slurm_asrpt.core.placement.selection import BestAlphas, Strategy, place, within_each
+from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
+from slurm_asrpt.core.policies.options import PatienceOptions
+from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, RunningJob
+from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
+from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
+from slurm_asrpt.core.policies.sjf_bco.planner import FOREIGN_S, QueueBatch
+from slurm_asrpt.core.timing.ring import Linear
+
+FIRST_GUESS_S = FOREIGN_S
+"""How long a job of an unseen group is taken to last, seconds."""
+PLANNED = 64
+"""Waiting jobs in a plan."""
+_TINY = 1e-9
+_INF = float("inf")
+
+Key = tuple[int, int, float, tuple[int, ...], JobId]
+"""Rank (negative for a job handed back), GPUs, submission, numeric id, id: least first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that waits. since: seconds, when it came. alpha: α̃_min, None if no cluster of ours can hold it."""
+
+    job: Job
+    key: Key
+    since: float
+    alpha: float | None
+
+    @property
+    def iterations(self) -> float:
+        return self.job.predicted_iterations or FIRST_GUESS_S / (self.alpha or 1.0)
+
+
+class SjfBcoOnline(Policy):
+    """Smallest job first with balanced contention and overhead, on the queue as it is now.
+
+    patience_s: the wait after which a job goes first, seconds.
+    """
+
+    Options = PatienceOptions
+    start_key = ("rank", "gpus", "submitted")
+
+    def __init__(self, fabric: Fabric, options: PatienceOptions) -> None:
+        super().__init__(fabric, options)
+        self.patience_s = options.patience_s
+        self._times = SharedTimes(fabric, Linear())
+        self._nodes: tuple[Node, ...] = ()
+        self._servers = Servers.like(())
+        self._best_alphas = BestAlphas((), fabric)
+        self._waiting: dict[JobId, Waiting] = {}
+        self._runs: dict[JobId, RunningJob] = {}
+        self._returns = 0
+        self._waits: dict[JobId, Wait] = {}  # told by the last decision
+        self._seen: tuple[int, ...] | None = None  # what the last plan was made of
+        self._changes = 0
+
+    # events
+
+    def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
+        self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
+        self._servers = Servers.like([node.gpus for node in self._nodes])
+        self._best_alphas = BestAlphas(self._nodes, self.fabric)
+        for entry in list(self._waiting.values()):
+            self._enter(entry.job, entry.key[0], entry.since)
+
+    def submitted(self, job: Job, now: float) -> bool:
+        self._runs.pop(job.id, None)  # requeued while the daemon was away
+        self._enter(job, 0, max(now, job.submit_time))
+        return False
+
+    def returned(self, job: Job, now: float) -> None:
+        self._runs.pop(job.id, None)
+        self._returns += 1
+        self._enter(job, -self._returns, job.submit_time)
+
+    def changed(self, job: Job, now: float) -> None:
+        entry = self._waiting.get(job.id)
+        if entry is not None:
+            self._enter(job, entry.key[0], entry.since)
+
+    def finished(self, job_id: JobId, now: float) -> None:
+        known = self._waiting.pop(job_id, None) is not None
+        self._waits.pop(job_id, None)
+        if self._runs.pop(job_id, None) is not None or known:
+            self._changes += 1
+
+    def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
+        """A job runs that may not be ours: its time limit is all that is known of its end (``SeesRunning``)."""
+        self._waiting.pop(job_id, None)
+        known = self._runs.get(job_id)
+        if known is None or known.gpus != gpus:
+            self._changes += 1
+            end = min(until, now + NO_END_S) if known is None else known.end
+            self._runs[job_id] = RunningJob(now if known is None else known.start, end, dict(gpus))
+
+    def _enter(self, job: Job, rank: int, since: float) -> None:
+        self._changes += 1
+        key = (rank, job.gpus, job.submit_time, id_key(job.id), job.id)
+        self._waiting[job.id] = Waiting(job, key, since, self._best_alphas.alpha(job))
+
+    # decisions
+
+    def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
+        entries = [entry for entry in self._waiting.values() if entry.alpha is not None]
+        seen = (id(cluster), cluster.version, self._changes, sum(self._late(entry, now) for entry in entries))
+        if not entries or (seen == self._seen and cluster.free_memory is None):
+            return list(self._waits.values())
+        self._seen = seen
+        self._waits.clear()
+        plan = Plan(cluster)
+        starts = self._planned(entries, plan, now) if cluster.total_free else []
+        self._explain(entries, plan)
+        return [*starts, *self._waits.values()]
+
+    def _chosen(self, entries: Sequence[Waiting], now: float) -> tuple[list[Waiting], list[Waiting]]:
+        """The jobs to plan, those that have waited too long first, then the smallest; and those that fit no plan."""
+        late = sorted((e for e in entries if self._late(e, now)), key=lambda e: (e.since, e.key))
+        rest = sorted((e for e in entries if not self._late(e, now)), key=lambda e: e.key)
+        chosen, empty = [*late, *rest][:PLANNED], GpuLoads(self._servers)
+        odd = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
+        return [entry for entry in chosen if entry not in odd], odd
+
+    def _late(self, entry: Waiting, now: float) -> bool:
+        return entry.since + self.patience_s <= now
+
+    def _planned(self, entries: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
+        chosen, odd = self._chosen(entries, now)
+        starts = self._carry_out(chosen, plan, now) if chosen else []
+        for entry in odd:
+            placement = plan.place(entry.job, Strategy.TIGHTEST, self.fabric)
+            starts += [self._start(entry, placement, plan, now)] if placement is not None else []
+        return starts
+
+    def _carry_out(self, chosen: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
+        """Start what the best plan starts now."""
+        late = [number for number, entry in enumerate(chosen) if self._late(entry, now)]
+        jobs = [self._batch_job(entry) for entry in chosen]
+        batch = QueueBatch(self._nodes, plan.view().free, self._remaining(now), jobs, late)
+        found, kept = batch.best(), batch.kept
+        starts: list[Start] = []
+        for number, entry in enumerate(chosen, start=batch.first):
+            begin, gpus = found.schedule.start[number], found.plan.gpus[number]
+            others = bool(kept) and not self._late(entry, now)
+            if begin > _TINY:
+                why = reason(Phase.WAITING, "reserved", need=entry.job.gpus, in_s=begin)
+                self._waits[entry.job.id] = Wait(entry.job, why)
+            elif not (others and kept.intersection(gpus)):
+                placement = self._place(entry.job, gpus, plan, exactly=others)
+                starts += [self._start(entry, placement, plan, now)] if placement is not None else []
+        return starts
+
+    def _place(self, job: Job, gpus: Sequence[int], plan: Plan, exactly: bool) -> Placement | None:
+        """What Slurm makes of the plan on its servers; if not ``exactly``, on others where that cannot be had."""
+        if job.gpus > plan.free:
+            return None
+        counts = Counter(self._nodes[self._servers.of[gpu]].name for gpu in gpus)
+        there = replace(job, request=replace(job.request, candidates=frozenset(counts)))
+        found = place(plan.view(), there, Strategy.MOST_FREE, self.fabric)
+        if exactly:
+            return found if found is not None and found.gpus == counts else None
+        return found or plan.place(job, Strategy.TIGHTEST, self.fabric)
+
+    def _start(self, entry: Waiting, placement: Placement, plan: Plan, now: float) -> Start:
+        plan.add(entry.job, placement)
+        del self._waiting[entry.job.id]
+        self._runs[entry.job.id] = RunningJob(now, now + entry.iterations * placement.alpha, placement.gpus)
+        self._changes += 1
+        return Start(entry.job, placement, entry.key)
+
+    def _explain(self, entries: Sequence[Waiting], plan: Plan) -> None:
+        """Why the first of those that wait does not start, if the plan does not say."""
+        left = [entry for entry in entries if entry.job.id in self._waiting]
+        if left and not self._waits:
+            job = min(left, key=lambda entry: entry.key).job
+            self._waits[job.id] = Wait(job, no_room(job, plan))
+
+    def next_wakeup(self, now: float) -> float | None:
+        """When the next job loses its patience."""
+        due = [entry.since + self.patience_s for entry in self._waiting.values() if entry.alpha is not None]
+        return min((time for time in due if now < time < _INF), default=None)
+
+    # what users see, and restarts
+
+    def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
+        entries = sorted(self._waiting.values(), key=lambda e: (not self._late(e, now), e.key))
+        head = next((entry.job.id for entry in entries if entry.alpha is not None), None)
+        return [(entry.job.id, self._why(entry, ahead, head)) for ahead, entry in enumerate(entries)]
+
+    def _why(self, entry: Waiting, ahead: int, head: JobId | None) -> Reason:
+        if entry.alpha is None:
+            return reason(Phase.WAITING, "capacity", need=entry.job.gpus)
+        told = self._waits.get(entry.job.id)
+        return told.reason if told is not None else behind(entry.job.id, ahead, head)
+
+    def dump(self) -> dict[str, Any]:
+        order = [[entry.job.id, entry.key[0], entry.since] for entry in self._waiting.values()]
+        runs = {job_id: [run.start, run.end, dict(run.gpus)] for job_id, run in self._runs.items()}
+        return {"order": order, "returns": self._returns, "runs": runs}
+
+    def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
+        try:
+            order = [(JobId(job_id), int(rank), float(since)) for job_id, rank, since in state["order"]]
+            rows = state["runs"].items()
+            runs = {JobId(j): RunningJob(float(start), float(end), dict(gpus)) for j, (start, end, gpus) in rows}
+            returns = int(state["returns"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"not a state of policy sjf-bco-online: {error!r}") from error
+        self._waiting.clear()
+        self._waits.clear()
+        self._runs, self._returns, self._seen = runs, returns, None
+        for job_id, rank, since in order:
+            if job_id in jobs:
+                self._enter(jobs[job_id], rank, since)
+
+    # the batch
+
+    def _batch_job(self, entry: Waiting) -> BatchJob:
+        """A waiting job as the planners see it."""
+        job, alpha = entry.job, entry.alpha or 1.0
+        names = max([one.request.candidates for one in within_each(job)], key=self._offered)
+        servers = None if names is None else frozenset(i for i, n in enumerate(self._nodes) if n.name in names)
+        block = job.request.per_node or job.request.unit
+        time = partial(self._time, job, alpha)
+        return BatchJob(
+            job.gpus, entry.iterations, entry.iterations * alpha, time, servers, block, bool(job.request.per_node)
+        )
+
+    def _offered(self, names: frozenset[str] | None) -> int:
+        """GPUs of these servers."""
+        return sum(n.gpus for n in self._nodes if names is None or n.name in names)
+
+    def _time(self, job: Job, alpha: float, counts: tuple[int, ...], rings: tuple[int, ...]) -> float:
+        return self._times.on(counts, job.profile)(rings) if rings else alpha
+
+    def _remaining(self, now: float) -> Iterator[tuple[Mapping[str, int], float]]:
+        """What runs where, and for how many seconds it is expected to."""
+        for run in self._runs.values():
+            yield run.gpus, max(run.end - now, LINGER * (now - run.start), 1.0)

@@ -1,0 +1,41 @@
+"""A policy, its state and the cluster at one time: forecasts and replays begin there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.policies import make_policy
+from slurm_asrpt.core.policies.base import Policy
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    """The cluster and the policy at ``now``, seconds.
+
+    policy, settings, state: the policy's name, its options, and its dump.
+    free, free_cpus, free_memory: by node; None where CPUs and memory do not count.
+    """
+
+    now: float
+    policy: str
+    settings: Mapping[str, Any]
+    state: Mapping[str, Any]
+    fabric: Fabric
+    nodes: tuple[Node, ...]
+    free: Mapping[str, int]
+    free_cpus: Mapping[str, float] | None
+    free_memory: Mapping[str, float] | None
+
+    def view(self) -> ClusterView:
+        return ClusterView(self.nodes, self.free, self.free_cpus, self.free_memory)
+
+    def policy_with(self, jobs: Iterable[Job]) -> Policy:
+        """A copy of the policy as it was then. Raises ValueError for a state that is no dump of it."""
+        policy = make_policy(self.policy, fabric=self.fabric, **self.settings)
+        policy.cluster_changed(self.nodes, self.now)
+        policy.load(self.state, {job.id: job for job in jobs})
+        return policy

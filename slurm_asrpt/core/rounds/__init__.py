@@ -1,1 +1,0 @@
-"""Jobs that train in rounds on mixed GPUs, with sizes that nobody may know (Hare, Chen et al., IEEE TCC 2024)."""

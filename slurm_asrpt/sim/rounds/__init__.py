@@ -1,1 +1,0 @@
-"""Simulation of jobs that train in rounds on mixed GPUs (Hare)."""

@@ -1,0 +1,194 @@
+"""The words for the reasons of ``core.reasons``: why a job waits, by which rule, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_asrpt.core.reasons import Reason
+from slurm_asrpt.text import counted, slurm_time
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is said of a kind. text: with its facts; rule: what decides so; change: what would have to change."""
+
+    text: str
+    rule: str = ""
+    change: str = ""
+
+
+_COUNTED = (("GPU", "need"), ("job", "ahead"), ("task", "more"))
+"""Words that facts are the number of: the texts have ``{GPUs}``, ``{jobs}`` and ``{tasks}``, right for one as well."""
+_DURATIONS = ("remaining_s", "work_s", "left_s")
+"""Facts in seconds: the texts have them without the ``_s``, as Slurm writes durations."""
+_SHORTER = "jobs with less predicted work go first"
+_SPACE = "a job starts when all its GPUs are free at the same time"
+_HOLDS = "asrptd does not start jobs that Slurm holds"
+_PREEMPTS = "a job may preempt running jobs of a later queue, which have had more GPU time (HLAS)"
+
+WORDS = {
+    "virtual": Wording(
+        f"{_SHORTER} ({{remaining}} of {{work}} left on the virtual machine)",
+        f"{_SHORTER}: a job may start once it has completed on the virtual machine (A-SRPT)",
+        "no action needed: it moves up by itself; with fewer GPUs or iterations it completes sooner there",
+    ),
+    "gpus": Wording(
+        "needs {GPUs}, {free} free on nodes that it may use",
+        _SPACE,
+        "running jobs must end; a request for fewer GPUs may start sooner",
+    ),
+    "shape": Wording(
+        "needs {GPUs}, {shape}; {free} free on nodes that it may use, at most {most} on one",
+        f"{_SPACE}, in the requested shape",
+        "running jobs must end; a request without a shape (--gpus or --gpus-per-task, no -N) fits more often",
+    ),
+    "resources": Wording(
+        "needs {GPUs}, {free} free on nodes that it may use, but not enough CPUs or memory there",
+        "a job starts when its GPUs, CPUs and memory are free at the same time",
+        "running jobs must end; a request for fewer CPUs or less memory may start sooner",
+    ),
+    "capacity": Wording(
+        "needs {GPUs}; the nodes that it may use have fewer, or not in that shape",
+        "a job that the current nodes cannot hold does not block other jobs",
+        "nodes must return to service, or the owner must resubmit the job with a smaller request",
+    ),
+    "next": Wording(
+        "head of the queue; the next cycle decides whether it can start",
+        _SHORTER,
+        "no action needed: it is considered first",
+    ),
+    "behind": Wording(
+        "{jobs} ahead; job {head} is next",
+        _SHORTER,
+        "job {head} must start first",
+    ),
+    "service": Wording(
+        "{jobs} with less attained service ahead; job {head} is next",
+        "the queue with the least GPU time goes first; within a queue, jobs run in order of arrival (HLAS)",
+        "job {head} must start first",
+    ),
+    "room": Wording(
+        "preempting {runs} to free {GPUs} for it",
+        _PREEMPTS,
+        "no action needed: this job starts after the checkpoint of {runs}",
+    ),
+    "interrupting": Wording(
+        "preempted for job {head}: Slurm has told it to write a checkpoint",
+        _PREEMPTS,
+        "no action needed: it resumes from its checkpoint when it is its turn again",
+    ),
+    "interrupted": Wording(
+        "preempted for job {head}: it waits for Slurm's delay after a requeue",
+        _PREEMPTS,
+        "no action needed: after the delay it is back in the queue, by the GPU time that it has had",
+    ),
+    "reserved": Wording(
+        "has {GPUs} reserved {when}",
+        "the first job that cannot start reserves the servers that will be free soonest",
+        "the jobs that run there must end",
+    ),
+    "reservation": Wording(
+        "would delay job {head}, which has {GPUs} reserved {when}",
+        "no job may delay the reservation of the first job in the queue",
+        "job {head} must start; a job that ends before that may start earlier",
+    ),
+    "ahead": Wording(
+        "its time limit reaches into reservation {reservation}, which begins {when}; a shorter --time may help",
+        "a job does not start where its time limit reaches into a Slurm reservation",
+        "a shorter time limit (scontrol update job=ID timelimit=...), or the end of the reservation",
+    ),
+    "placement": Wording(
+        "waits up to {left} for a better placement: alpha is {ratio:.1f} times its minimum here now",
+        "a communication-heavy job waits for servers closer together, but only until its deadline (A-SRPT)",
+        "GPUs must become free closer together; after {left} it starts on any free GPUs",
+    ),
+    "array": Wording(
+        "{tasks} of the array will enter the queue as earlier ones start",
+        "asrptd queues a hundred tasks of an array at a time, and no more than may run at once (--array=...%N)",
+        "earlier tasks of the array must start, or end if the array limits how many run at once",
+    ),
+    "dependency": Wording(
+        "Slurm holds it for a dependency",
+        _HOLDS,
+        "the jobs that it depends on must end (scontrol show job)",
+    ),
+    "dependency-never": Wording(
+        "its dependency can never be satisfied: a job that it depends on did not end as required",
+        _HOLDS,
+        "the owner must cancel it or change its dependency (scontrol update job=ID dependency=...)",
+    ),
+    "begin": Wording(
+        "its begin time has not been reached (--begin, or Slurm's delay after a requeue)",
+        "no job starts before its begin time",
+        "wait, or scontrol update job=ID starttime=now",
+    ),
+    "held": Wording(
+        "held; Slurm's reason: {slurm_reason}",
+        _HOLDS,
+        "the owner or an admin must release it (scontrol release)",
+    ),
+    "limit": Wording(
+        "a Slurm limit holds it: {slurm_reason}",
+        "Slurm's limits on accounts, QOS and partitions always apply",
+        "other jobs of the same user, account or QOS must end, or an admin must raise the limit",
+    ),
+    "left": Wording(
+        "left to Slurm: {why}",
+        "asrptd does not schedule jobs whose requests it cannot honor; Slurm starts them by its own rules",
+        "squeue --start and scontrol show job tell what Slurm waits for",
+    ),
+    "starting": Wording(
+        "released to Slurm on the chosen nodes",
+        "asrptd chooses the nodes, and Slurm starts the job there",
+        "no action needed: Slurm starts it in a moment",
+    ),
+    "not-started": Wording(
+        "Slurm did not start it on the chosen nodes; asrptd plans it again",
+        "if Slurm does not start a job, asrptd withdraws the placement and retries after a pause",
+        "no action needed: the next attempt follows; if this persists, an admin should run asrpt-admin doctor",
+    ),
+    "not-followed": Wording(
+        "asrptd would have started it; in this mode Slurm decides, and has not started it yet",
+        "in modes shadow and order, Slurm starts jobs by its own rules; asrptd only compares",
+        "no action needed: Slurm starts it when its turn comes",
+    ),
+    "running": Wording("it runs"),
+}
+
+
+def text_of(reason: Reason) -> str:
+    """The same as ``in_words``."""
+    return in_words(reason.kind, reason.facts)
+
+
+def in_words(kind: str, facts: Mapping[str, Any]) -> str:
+    """A reason as a sentence. Raises KeyError for an unknown kind or a fact that is missing."""
+    return _filled(WORDS[kind].text, facts)
+
+
+def rule_of(kind: str) -> str:
+    """The rule that decides so, in words; "" for an unknown kind."""
+    return WORDS[kind].rule if kind in WORDS else ""
+
+
+def change_of(kind: str, facts: Mapping[str, Any]) -> str:
+    """What would have to change for the job to start, in words; "" for an unknown kind."""
+    return _filled(WORDS[kind].change, facts) if kind in WORDS else ""
+
+
+def _filled(text: str, facts: Mapping[str, Any]) -> str:
+    counts = {f"{word}s": counted(facts[of], word) for word, of in _COUNTED if of in facts}
+    times = {key.removesuffix("_s"): slurm_time(facts[key]) for key in _DURATIONS if key in facts}
+    return text.format(**{**facts, **counts, **times, "when": _when(facts.get("in_s"))})
+
+
+def _when(in_s: float | None) -> str:
+    """When a reservation, ours or Slurm's, begins. No time is known while jobs without a time limit are in its way."""
+    if in_s is None or not math.isfinite(in_s):
+        return "as soon as they are free (a job there has no time limit, so the time is unknown)"
+    if in_s < 1:  # what runs there has outrun its limit, or is none of ours
+        return "as soon as they are free"
+    return f"about {slurm_time(in_s)} from now"
