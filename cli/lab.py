@@ -16,9 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from slurm_asrpt_cli._app.help import Version, seldom
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools, Version, seldom
 from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings

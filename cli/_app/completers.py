@@ -39,8 +39,8 @@ def _known(words: Words) -> list[str]:
 
 def my_jobs() -> Iterable[str]:
     """Of the user who types, as asrptd knows them."""
-    from slurm_asrpt_cli.status.answers import own_name
-    from slurm_asrpt_cli.status.read import published, status_folder
+    from slurm_asrpt_cli.status.selection import own_name
+    from slurm_asrpt_cli.status.status_file import published, status_folder
 
     me = own_name()
     return [job.job_id for job in published(status_folder(None), time.time()).jobs if job.user == me]
@@ -53,7 +53,7 @@ def states() -> Iterable[str]:
 
 
 def sort_keys() -> Iterable[str]:
-    from slurm_asrpt_cli.status.select import SORTS
+    from slurm_asrpt_cli.status.selection import SORTS
 
     return SORTS
 

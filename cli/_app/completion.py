@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer.main
 from slurm_asrpt_cli import admin, asrptd, lab, profile, report, sim
-from slurm_asrpt_cli._app.mandoc_entries import Entry, of_argparse
+from slurm_asrpt_cli._app.mandoc import Entry, of_argparse
 from slurm_asrpt_cli.status import command as status
 from typer.completion import get_completion_inspect_parameters, shell_complete
 

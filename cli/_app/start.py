@@ -19,7 +19,7 @@ def asrptd() -> int | None:
 
 
 def status() -> int | None:
-    return _start("status.sight")
+    return _start("status.command")
 
 
 def report() -> int | None:

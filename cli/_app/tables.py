@@ -116,6 +116,11 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def show_table(columns: Sequence[Column]) -> None:
+    """Print a table with titles on standard output; on a narrow terminal the last column is cut."""
+    print_table(columns, True, terminal_width())
+
+
 def print_table(columns: Sequence[Column], header: bool, width: int | None) -> None:
     """Aligned columns, each row on one line. width: of the terminal; None for a pipe, where nothing is cut."""
     print_lines(table_lines(columns, header, width))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools
 
 MODULES = {
     "doctor": "admin.doctor",

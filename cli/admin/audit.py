@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
-from slurm_asrpt_cli.status.columns import gpu_hours
+from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
+from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.audit.trail import Entry, entries, size
 from slurm_asrpt.config.settings import Settings

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.tables import print_prose
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, read_history
+from slurm_asrpt_cli.admin.access import of_asrptd, read_history
 
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.forecast.calibration import Calibration, calibration

@@ -7,9 +7,9 @@ import time
 from dataclasses import asdict
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import patience
 from slurm_asrpt_cli._app.tables import print_prose
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption
 
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.doctor import State, examine, look_at_slurm

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import Told, progress
-from slurm_asrpt_cli._app.tables import Column
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli._app.tables import Column, show_table
+from slurm_asrpt_cli.admin.access import read_history
 from slurm_asrpt_cli.sim.options import SeldomColumns, SeldomFormat, SeldomProcessors, retrain_seconds
 
 from slurm_asrpt.config.settings import Settings, load_settings

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App, seldom
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import Told, progress
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, history_path, of_asrptd, read_history
+from slurm_asrpt_cli.admin.access import history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.plurals import counted

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.core.durations import UNKNOWN
 from slurm_asrpt.core.plurals import counted

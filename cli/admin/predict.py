@@ -13,18 +13,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli._app.options import with_options
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, with_options
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import (
-    ConfigOption,
-    JsonOption,
-    asking_slurm,
-    history_path,
-    of_asrptd,
-    read_history,
-    show_table,
-)
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.core.durations import UNKNOWN, slurm_time

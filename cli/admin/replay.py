@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.audit import snapshot as snapshots
 from slurm_asrpt.config.settings import Settings

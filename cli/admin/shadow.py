@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import Column, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm, of_asrptd, read_history, show_table
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings

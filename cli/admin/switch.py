@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt import switch
 from slurm_asrpt.core.plurals import counted

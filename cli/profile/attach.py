@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file

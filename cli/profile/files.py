@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.profile.common import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.profile.output import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
 
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, one_line

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
-from slurm_asrpt_cli._app.tables import Column, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.profile.common import LEAST_CELLS, ProfileArgument, amount, fitting, folders, seconds, write_text
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
+from slurm_asrpt_cli.profile.output import LEAST_CELLS, ProfileArgument, amount, fitting, folders, seconds, write_text
 
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline

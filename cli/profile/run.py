@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli.admin.common import JsonOption
-from slurm_asrpt_cli.profile.common import write_text
 from slurm_asrpt_cli.profile.files import show
+from slurm_asrpt_cli.profile.output import write_text
 
 from slurm_asrpt.errors import AsrptError, InputError, MachineError
 from slurm_asrpt.profile.blocks import UncutFile, format_uncut

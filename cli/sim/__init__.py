@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools
 
 MODULES = {
     "run": "sim.runs",
@@ -33,7 +30,4 @@ Examples:
 
 def main() -> None:
     """Entry point of asrpt-sim."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
     run_app(app)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli.profile import main
-from slurm_asrpt_cli.profile.common import amount, seconds
+from slurm_asrpt_cli.profile.output import amount, seconds
 from slurm_asrpt_cli.profile.plan import read_amount
 
 from slurm_asrpt.errors import InputError

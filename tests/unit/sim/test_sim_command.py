@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.sim import app
 
 BODY = "from slurm_asrpt_cli._app.start import sim as main; import sys; sys.argv[0] = 'asrpt-sim'; main()"

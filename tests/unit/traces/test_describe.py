@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.sim.traces import add_commands
 
 from slurm_asrpt.errors import InputError

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli._app.tables import GAP, Column, print_prose, safe, terminal_width
-from slurm_asrpt_cli.admin.common import show_table
+from slurm_asrpt_cli._app.tables import GAP, Column, print_prose, safe, show_table, terminal_width
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file

@@ -1,20 +1,15 @@
-"""What the commands of asrpt-admin share, and some of it with asrpt-profile.
-
-Settings, history and Slurm are imported where they are needed: asrpt-profile run does without, where little is there.
-"""
+"""Access to the settings, the history, Slurm, job scripts and users for the commands of asrpt-admin."""
 
 from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from slurm_asrpt_cli._app.progress import patience
-from slurm_asrpt_cli._app.tables import Column, print_table, terminal_width
 
 from slurm_asrpt.errors import AsrptError, InputError
 
@@ -22,12 +17,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
     from slurm_asrpt.history.store import History
     from slurm_asrpt.slurm.cli import CliClient
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings file; else $ASRPT_CONFIG."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def history_path(settings: Settings) -> Path:
@@ -92,8 +81,3 @@ def _name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return str(uid)
-
-
-def show_table(columns: Sequence[Column]) -> None:
-    """A table with titles; the last column gives way on a narrow terminal."""
-    print_table(columns, True, terminal_width())
