@@ -1,4 +1,4 @@
-"""Options that several commands have in common."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: a command's first parameter gives way to the options of ``make`` and gets what ``make`` returns.
+    """Decorator: replace a command's first parameter by the options of ``make``, and pass it what ``make`` returns.
 
-    The command's own required arguments come before those of ``make``, its other options after them.
+    The command's own required arguments come before the options of ``make``, its other options after them.
     """
     shared = dict(inspect.signature(make, eval_str=True).parameters)
 

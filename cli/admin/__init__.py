@@ -1,4 +1,4 @@
-"""asrpt-admin: the administrator's tools."""
+"""asrpt-admin: tools for administrators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULES = {
     "snapshot": "admin.replay",
     "replay": "admin.replay",
     "shadow-report": "admin.shadow",
-    "calibrate": "admin.calibrate",
+    "calibrate": "admin.calibration",
     "calibration": "admin.calibration",
     "retrain": "admin.models",
     "predict": "admin.predict",
@@ -32,7 +32,7 @@ SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "pr
 app = Tools(
     MODULES,
     SELDOM,
-    help="Administrate slurm-asrpt: find trouble, see what it did and why.",
+    help="Manage slurm-asrpt: find problems, see what it did and why.",
     epilog="""\b
 Examples:
   asrpt-admin doctor

@@ -27,30 +27,30 @@ def history_path(settings: Settings) -> Path:
 
 @contextmanager
 def read_history(settings: Settings) -> Iterator[History]:
-    """The history as it is; nothing is made or mended. Raises HistoryError."""
+    """The history, opened read-only. Raises HistoryError."""
     from slurm_asrpt.history.store import History, HistoryError
 
     path = history_path(settings)
     if not path.exists():
-        raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
+        raise HistoryError(f"{path}: no history yet; asrptd creates it, or asrpt-admin history import")
     with History(path, read_only=True) as history:
         yield history
 
 
 def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
-    """The settings, for what works with asrptd's own files. Raises AsrptError for who may not see those."""
+    """The settings, for commands that use asrptd's state directory. Raises AsrptError if the user may not read it."""
     from slurm_asrpt.config.settings import load_settings
 
     settings = load_settings(config, trusted=trusted)
     state = settings.paths.state
     if os.path.exists(state) and not os.access(state, os.R_OK | os.X_OK):
-        raise AsrptError(f"{state} is for root and asrptd's user alone; use sudo")
+        raise AsrptError(f"{state} is readable only by root and asrptd's user; use sudo")
     return settings
 
 
 @contextmanager
 def asking_slurm(settings: Settings) -> Iterator[CliClient]:
-    """Slurm's answers; a terminal hears what is waited for where they do not come at once."""
+    """A client of Slurm; on a terminal, a bar shows that the command waits for Slurm."""
     from slurm_asrpt.slurm.cli import CliClient
 
     with patience("waiting for Slurm"):
@@ -58,22 +58,22 @@ def asking_slurm(settings: Settings) -> Iterator[CliClient]:
 
 
 def read_file(path: Path) -> bytes:
-    """A job script. Raises InputError."""
+    """The contents of a job script. Raises InputError."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
+        raise InputError(f"{path}: cannot read ({error.strerror}); give the job script to submit") from None
 
 
 def find_user(user: str | None) -> tuple[int, str]:
-    """User id and name. Raises InputError for a user that this machine does not know."""
+    """User ID and name. Raises InputError for a user unknown to this machine."""
     try:
         if user is None or (user.isascii() and user.isdigit()):
             uid = os.getuid() if user is None else int(user)
             return uid, _name_of(uid)
         return pwd.getpwnam(user).pw_uid, user
     except (KeyError, ValueError):
-        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
+        raise InputError(f"--user {user}: no such user on this machine; give a user name or ID") from None
 
 
 def _name_of(uid: int) -> str:

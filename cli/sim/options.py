@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import with_options
 from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
@@ -191,10 +189,3 @@ def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[s
 
 def _width(columns: Sequence[Column]) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
-
-
-def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """A fact a line."""
-    console = Console(highlight=False)
-    for label, text in facts:
-        console.print(Text(f"{label:<18} {text}"), soft_wrap=True)

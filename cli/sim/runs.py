@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import safe
+from slurm_asrpt_cli._app.tables import print_facts, safe
 from slurm_asrpt_cli.sim.options import (
     Json,
     Processes,
-    print_facts,
     print_figures,
     print_json,
     ratio,
@@ -77,7 +76,7 @@ def run(
     if as_json:
         print_json(record.meta)
     else:
-        print_facts(_facts(record, output))
+        print_facts(_facts(record, output), 18)
     if record.interrupted:
         say("interrupted; these are the jobs that had ended")
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from slurm_asrpt_cli._app.tables import Column, print_table, safe, terminal_width
+from slurm_asrpt_cli._app.tables import Column, print_facts, print_table, safe, terminal_width
 from slurm_asrpt_cli.sim.options import Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
@@ -25,6 +23,10 @@ from slurm_asrpt.traces.generate import DAYS, pai_like
 from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="What to write; .gz packs it.")]
+
+
+LABEL = 11
+"""Width of the labels."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -60,7 +62,7 @@ def import_(
     if as_json:
         print(json.dumps({"output": str(output), **counts}))
         return
-    _print_facts(_rows_in_words(counts))
+    print_facts(_rows_in_words(counts), LABEL)
     print(f"wrote {safe(str(output))}")
 
 
@@ -90,7 +92,7 @@ def describe(
     if as_json:
         print(json.dumps(found))
         return
-    _print_facts([("Trace", safe(found["name"])), *_rows_in_words(found), *_facts(found)])
+    print_facts([("Trace", safe(found["name"])), *_rows_in_words(found), *_facts(found)], LABEL)
     print()
     _print_sizes(found)
     if plot:
@@ -128,7 +130,7 @@ def formats(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(known()))
     else:
-        _print_facts(list(known().items()))
+        print_facts(known().items(), max(map(len, known())) + 1)
 
 
 def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
@@ -224,20 +226,6 @@ def _bars(shares: list[float]) -> str:
         signs = "01234567"
     top = max(shares) or 1.0
     return "".join(signs[min(7, int(8 * share / top))] for share in shares)
-
-
-def _print_facts(facts: list[tuple[str, str]]) -> None:
-    """Label and text, a line each, folded under the text on a terminal."""
-    width = max(len(label) for label, _ in facts)
-    console = Console(highlight=False)
-    for label, text in facts:
-        room = console.width - width - 2 if sys.stdout.isatty() else None
-        for number, line in enumerate(_folded(text, room)):
-            print(f"{label if number == 0 else '':<{width}}  {line}")
-
-
-def _folded(text: str, room: int | None) -> list[str]:
-    return textwrap.wrap(text, max(20, room), drop_whitespace=False) or [""] if room else [text]
 
 
 def _print_sizes(found: Mapping[str, Any]) -> None:

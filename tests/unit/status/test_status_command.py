@@ -309,7 +309,7 @@ def test_explain_tells_all_facts(settings: Path) -> None:
     assert "Why              it runs" in run(settings, "--explain", "9").stdout
     assert "40 of 1600 iterations done (2%), 0.75 s each" in run(settings, "--explain", "9").stdout
     assert "00:19:30, at its current speed" in run(settings, "--explain", "9").stdout
-    assert "no finished job of its group" in run(settings, "--explain", "8").stdout
+    assert "no completed run of its group" in run(settings, "--explain", "8").stdout
 
 
 def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
