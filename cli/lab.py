@@ -1,4 +1,4 @@
-"""asrpt-lab: a throw-away real Slurm cluster on this machine."""
+"""asrpt-lab: a throw-away Slurm cluster on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slurm_asrpt.lab.client import identity
 from slurm_asrpt.lab.spec import DEFAULT_DIRECTORY, DEFAULT_PORT, LabSpec
 
 app = Tools(
-    help="A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files.",
+    help="Run a throw-away Slurm cluster in one directory: real Slurm daemons, GPUs that are device files.",
     epilog="""\b
 Examples:
   asrpt-lab up --nodes 4x8
@@ -35,27 +35,25 @@ Examples:
 )
 console = Console(stderr=True)
 
-Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="The lab's directory; test users must be able to enter it.")
-]
+Directory = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory of the lab; test users need access.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """One line on stderr and the exit code for every failure that is not a bug."""
+    """Print an expected failure in one line and exit with its code."""
     try:
         yield
     except AsrptError as error:
         print(f"asrpt-lab: {one_line(error)}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        print("asrpt-lab: interrupted; what was started has been ended", file=sys.stderr)
+        print("asrpt-lab: interrupted; everything started has been stopped", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _settings(pairs: list[str]) -> dict[str, dict[str, Any]]:
-    """``section.key=value`` options as tables; the value is read as JSON, else as text. Raises InputError."""
+    """``section.key=value`` options as tables; values are JSON or else text. Raises InputError."""
     tables: dict[str, dict[str, Any]] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -75,30 +73,33 @@ def main_options(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--root", metavar="FOLDER", help="Do it in the Debian in this folder (see: debian), with its Slurm."
+            "--root",
+            metavar="FOLDER",
+            help="Run in the Debian in this directory (see asrpt-lab debian), with its Slurm.",
         ),
     ] = None,
     version: Version = False,
 ) -> None:
-    """A throw-away real Slurm cluster in one directory of this machine: many slurmd, GPUs that are device files."""
+    """Run a throw-away Slurm cluster in one directory: real Slurm daemons, GPUs that are device files."""
     if folder is not None:
         with _errors():
             root.enter(folder, ["asrpt-lab", *_after_root(sys.argv[1:])])
 
 
 def _after_root(arguments: list[str]) -> list[str]:
-    """What follows ``--root DIR`` or ``--root=DIR``, which come before the command."""
+    """The arguments after ``--root DIR`` or ``--root=DIR``, which come before the command."""
     return arguments[2:] if arguments[:1] == ["--root"] else arguments[1:]
 
 
 @app.command(name="debian")
 def make_debian(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Debian's release: trixie (Slurm 24.11) or sid.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; what is there already is kept.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Debian release: trixie (Slurm 24.11) or sid.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Target directory; existing files are kept.")],
 ) -> None:
-    """Make a folder for --root: another Debian with its Slurm.
+    """Install another Debian, with its Slurm, for --root.
 
-    Needs debootstrap, 2 GB and some minutes; typed again, it goes on where it was cut short.
+    Needs debootstrap, 2 GB and some minutes. Run it again to
+    continue after an interruption.
 
     \b
     Example:
@@ -106,41 +107,39 @@ def make_debian(
     """
     with _errors(), console.status("checking this machine") as line:
         debian.make(suite, folder, lambda text: line.update(escape(text)))
-    print(f"{folder}: ready; type: {_command('asrpt-lab')} --root {folder} up")
+    print(f"{folder}: ready; run: {_command('asrpt-lab')} --root {folder} up")
 
 
 @app.command()
 def up(
     nodes: Annotated[
-        str, typer.Option(metavar="SHAPE", help="Nodes as count x GPUs [: type], e.g. 4x8 or 4x8:h100,2x4:t4.")
+        str, typer.Option(metavar="SHAPE", help="Nodes: COUNTxGPUS[:TYPE], e.g. 4x8 or 4x8:h100,2x4:t4.")
     ] = "8x8",
     directory: Directory = DEFAULT_DIRECTORY,
     base_port: Annotated[
-        int, typer.Option(metavar="PORT", help="First of the ports; the nodes begin 10 above it.")
+        int, typer.Option(metavar="PORT", help="First port; the nodes' ports start 10 above it.")
     ] = DEFAULT_PORT,
-    users: Annotated[int, typer.Option(metavar="N", help="Test users asrpt1 .. asrptN, made where missing.")] = 2,
-    cpus: Annotated[int, seldom(metavar="N", help="CPUs of each node.")] = 64,
-    memory: Annotated[int, seldom(metavar="MB", help="Memory of each node in MB.")] = 512_000,
-    accounting: Annotated[bool, typer.Option("--accounting", help="With MariaDB and slurmdbd, for sacct.")] = False,
-    multifactor: Annotated[bool, typer.Option("--multifactor", help="With priority/multifactor.")] = False,
+    users: Annotated[int, typer.Option(metavar="N", help="Test users asrpt1 .. asrptN, created if missing.")] = 2,
+    cpus: Annotated[int, seldom(metavar="N", help="CPUs per node.")] = 64,
+    memory: Annotated[int, seldom(metavar="MB", help="Memory per node in MB.")] = 512_000,
+    accounting: Annotated[bool, typer.Option("--accounting", help="Run MariaDB and slurmdbd, for sacct.")] = False,
+    multifactor: Annotated[bool, typer.Option("--multifactor", help="Use priority/multifactor.")] = False,
     scheduler: Annotated[
-        str, typer.Option(metavar="NAME", help="Slurm's own scheduler: backfill or builtin.")
+        str, typer.Option(metavar="NAME", help="Slurm's scheduler: backfill or builtin.")
     ] = "backfill",
-    slurm_user: Annotated[
-        str, seldom(metavar="USER", help="SlurmUser: whom slurmctld runs as; asrptd may, too.")
-    ] = "root",
-    hook: Annotated[bool, seldom(help="Load our submit hook, prologs and epilog.")] = True,
-    hooks_dir: Annotated[Path | None, seldom(metavar="DIR", help="Folder of those; default: the project's.")] = None,
+    slurm_user: Annotated[str, seldom(metavar="USER", help="SlurmUser: the user that runs slurmctld.")] = "root",
+    hook: Annotated[bool, seldom(help="Load our job_submit hook, prologs and epilog.")] = True,
+    hooks_dir: Annotated[Path | None, seldom(metavar="DIR", help="Directory of these; default: the project's.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SETTING", help="section.key=value for the lab's asrpt.toml; may be repeated."),
+        typer.Option("--set", metavar="SETTING", help="section.key=value in the lab's asrpt.toml; may be repeated."),
     ] = None,
     slurm_conf: Annotated[
         list[str] | None,
-        seldom("--slurm-conf", metavar="LINE", help="A line to append to slurm.conf; may be repeated."),
+        seldom("--slurm-conf", metavar="LINE", help="Line to append to slurm.conf; may be repeated."),
     ] = None,
 ) -> None:
-    """Bring a cluster up and wait until every node is idle.
+    """Start a cluster and wait until all nodes are idle.
 
     \b
     Example:
@@ -198,7 +197,7 @@ def _example(lab: cluster.Lab) -> list[str]:
 
 
 def _command(name: str) -> str:
-    """How to type a command of ours here: by its name, or by its path where it is not on PATH."""
+    """How to run one of our commands here: its name, or its path if it is not on PATH."""
     beside = Path(sys.argv[0]).parent / name
     return name if shutil.which(name) or not beside.exists() else str(beside)
 
@@ -206,11 +205,11 @@ def _command(name: str) -> str:
 @app.command()
 def down(
     directory: Directory = DEFAULT_DIRECTORY,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the lab's files too, logs included.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete the lab's files, including logs.")] = False,
 ) -> None:
-    """End every process of a lab.
+    """Stop all processes of a lab.
 
-    Typing it twice does no harm.
+    Safe to run repeatedly.
 
     \b
     Example:
@@ -248,9 +247,10 @@ def run(
 
 @app.command()
 def status(directory: Directory = DEFAULT_DIRECTORY, as_json: Json = False) -> None:
-    """What runs: daemons, nodes and jobs.
+    """Show daemons, nodes and jobs.
 
-    Exit code 1 if the controller does not answer or a daemon is gone.
+    The exit status is 1 if the controller does not answer or a
+    daemon is gone.
 
     \b
     Example:
@@ -278,9 +278,10 @@ def _counts(counts: Any) -> str:
     add_help_option=False,
 )
 def train(context: typer.Context) -> None:
-    """A stand-in for training, to be run inside a job.
+    """Simulate training inside a job.
 
-    Its speed depends on its placement; --help lists its options.
+    The speed depends on the placement; --help lists the
+    options.
     """
     from slurm_asrpt.lab.train import main as train_main
 

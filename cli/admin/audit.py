@@ -57,7 +57,7 @@ class Asked:
 
 def add_commands(app: typer.Typer) -> None:
     """Add audit to asrpt-admin."""
-    app.command("audit")(audit_command)
+    app.command("audit", short_help="Show what asrptd decided, and why.")(audit_command)
 
 
 def audit_command(

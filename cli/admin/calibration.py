@@ -129,7 +129,7 @@ def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Obs
 def _too_few(runs: int, places: int, left: Counter[str], days: int, shortest: float) -> str:
     return (
         f"{counted(runs, 'usable run')} in {counted(places, 'placement')}{_left_out(left)}; "
-        f"{FEWEST_RUNS} in {FEWEST_PLACES} are needed, with a profile and reported progress, of at least {shortest:g} s, "
+        f"{FEWEST_RUNS} in {FEWEST_PLACES} are needed, with a profile and reported progress, {shortest:g} s or longer, "
         f"in the last {counted(days, 'day')} (--at-least, --days)"
     )
 

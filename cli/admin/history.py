@@ -44,7 +44,7 @@ Examples:
 
 def add_commands(tool: typer.Typer) -> None:
     """Add history to asrpt-admin."""
-    tool.add_typer(app, name="history")
+    tool.add_typer(app, name="history", short_help="Import, export and inspect past runs.")
 
 
 class Form(StrEnum):

@@ -235,7 +235,7 @@ def _show_loss(loss: Convergence) -> None:
         print("no decreasing curve fits the loss yet")
         return
     print(
-        f"the fitted curve approaches {loss.curve.floor:.4g} and comes {STOP_SHARE:.0%} of the way by iteration {loss.ends}"
+        f"the fitted curve falls to {loss.curve.floor:.4g} and within {STOP_SHARE:.0%} of it at iteration {loss.ends}"
     )
     print(f"expected, together with the past runs: {counted(round(loss.expected), 'more iteration')}")
 

@@ -1,4 +1,4 @@
-"""asrpt-profile: from a model to its blocks, figures, stages and plan."""
+"""asrpt-profile: measure models, plan how GPUs share them, and manage profile files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = {
 
 app = Tools(
     MODULES,
-    help="Measure models, plan how GPUs share them, and say which jobs train which.",
+    help="Measure models, plan how GPUs share them, and attach profiles to jobs.",
     epilog="""\b
 Examples:
   asrpt-profile list

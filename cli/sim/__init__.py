@@ -1,4 +1,4 @@
-"""asrpt-sim: replay traces through the policies that asrptd runs, compare them, and draw what comes out."""
+"""asrpt-sim: replay traces with the policies that asrptd runs, compare the policies, and plot the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = {
 
 app = Tools(
     MODULES,
-    help="Replay traces of jobs through asrptd's very policies, and compare them.",
+    help="Replay traces of jobs with the policies of asrptd, and compare them.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out

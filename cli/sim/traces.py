@@ -1,4 +1,4 @@
-"""The commands of asrpt-sim that read, describe and make traces."""
+"""asrpt-sim import, describe, generate and formats: convert, summarize and create traces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from slurm_asrpt.traces.describe import size_label, statistics
 from slurm_asrpt.traces.generate import DAYS, pai_like
 from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace, no_jobs, path_of
 
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="What to write; .gz packs it.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file; .gz compresses it.")]
 
 
 LABEL = 11
@@ -30,10 +30,10 @@ LABEL = 11
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add import, describe, generate and formats."""
-    app.command("import", short_help="Write a trace of any known kind as one CSV file.")(import_)
-    app.command(short_help="Tell what a trace is like, and draw it.")(describe)
-    app.command(short_help="Make a trace like Alibaba's PAI.")(generate)
+    """Add import, describe, generate and formats to asrpt-sim."""
+    app.command("import", short_help="Convert a trace to the CSV format that is read fastest.")(import_)
+    app.command(short_help="Summarize a trace, and plot it.")(describe)
+    app.command(short_help="Generate a trace like that of Alibaba's PAI.")(generate)
     app.command()(formats)
 
 
@@ -45,7 +45,7 @@ def import_(
     processors_as_gpus: Processors = False,
     as_json: Json = False,
 ) -> None:
-    """Write a trace of any known kind as the CSV file that is read fastest.
+    """Convert a trace to the CSV format that is read fastest.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def import_(
     """
     source = path_of(trace)
     if output.exists() and source.exists() and output.samefile(source):
-        raise InputError(f"--output {output}: that is the trace itself; name another file")
+        raise InputError(f"--output {output}: this is the trace itself; name another file")
     found = _read(trace, fmt, column, processors_as_gpus)
     write_trace(found, output)
     counts = _counts(found)
@@ -72,9 +72,9 @@ def describe(
     column: Columns = None,
     processors_as_gpus: Processors = False,
     as_json: Json = False,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out.
+    """Summarize a trace: arrivals, sizes, runtimes, recurrence, tails, and the rows that were left out.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def describe(
       asrpt-sim describe jobs.txt --format sacct --json
     """
     if plot:
-        from slurm_asrpt.reporting import trace_plot  # matplotlib takes a second to come
+        from slurm_asrpt.reporting import trace_plot  # matplotlib takes a second to import
 
         trace_plot.check_path(plot)
     read = _read(trace, fmt, column, processors_as_gpus)
@@ -101,12 +101,12 @@ def describe(
 
 def generate(
     output: Output,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="N", help="How many.")] = GENERATED_JOBS,
-    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="DAYS", help="In how many days.")] = DAYS,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, another trace.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="N", help="Number of jobs.")] = GENERATED_JOBS,
+    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="DAYS", help="Length of the trace.")] = DAYS,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster.
+    """Generate a trace with the published sizes, runtimes, recurrence and arrivals of Alibaba's PAI cluster.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def generate(
 
 
 def formats(as_json: Json = False) -> None:
-    """List the kinds of trace that can be read.
+    """List the trace formats that can be read.
 
     \b
     Example:
@@ -134,7 +134,7 @@ def formats(as_json: Json = False) -> None:
 
 
 def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
-    """Raises InputError for what is no trace, and for one without a single usable job."""
+    """Raises InputError if it is not a trace, or has no usable job."""
     titles = column_titles(columns or [])
     found = load_trace(trace, fmt=fmt, processors_as_gpus=processors_as_gpus, columns=titles)
     if not len(found):
@@ -143,7 +143,7 @@ def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: b
 
 
 def _counts(trace: Trace) -> dict[str, Any]:
-    """What became of the rows; the part of the statistics that an empty trace has too."""
+    """How many rows became jobs, were left out, merged or changed."""
     return {
         "name": trace.name,
         "rows": trace.rows,
@@ -163,7 +163,7 @@ def _rows_in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The largest count first."""
+    """Counts in descending order."""
     return sorted(counts.items(), key=lambda pair: -pair[1])
 
 
@@ -173,12 +173,12 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Span", _span(found)),
         ("GPU time", f"{found['gpu_hours']:,.0f} GPU hours, {_number(found['busy_gpus'])} GPUs busy on average"),
         ("One GPU", f"{found['single_gpu_share']:.1%} of the jobs"),
-        ("Run time", _spread(found["duration_s"])),
-        ("Wait", _spread(found["wait_s"]) if found["wait_s"] else "not told"),
+        ("Runtime", _spread(found["duration_s"])),
+        ("Wait", _spread(found["wait_s"]) if found["wait_s"] else "unknown"),
         ("Time limit", f"{found['with_time_limit']:.1%} of the jobs have one"),
-        ("Recurrence", f"{recurrence['recurrent_share']:.1%} of the jobs in groups of 5 and more runs"),
-        ("", f"{recurrence['seen_before']:.1%} after another of their group; {recurrence['groups']:,} groups"),
-        ("", f"by {recurrence['key']}"),
+        ("Recurrence", f"{recurrence['recurrent_share']:.1%} of the jobs are in groups of 5 or more runs"),
+        ("", f"{recurrence['seen_before']:.1%} follow another run of their group; {recurrence['groups']:,} groups"),
+        ("", f"grouped by {recurrence['key']}"),
     ]
     if users:
         facts.append(
@@ -189,8 +189,8 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     else:
-        facts.append(("Users", "not told"))
-    hill = f"; tail index of run times {tail['hill_index']:.2f}" if tail["hill_index"] else ""
+        facts.append(("Users", "unknown"))
+    hill = f"; tail index of runtimes {tail['hill_index']:.2f}" if tail["hill_index"] else ""
     facts.append(
         (
             "Tail",
@@ -218,7 +218,7 @@ def _spread(found: Mapping[str, float]) -> str:
 
 
 def _bars(shares: list[float]) -> str:
-    """A share an eighth-block; digits where the terminal's encoding has no blocks."""
+    """A bar chart of one character per share; digits if the terminal's encoding has no blocks."""
     signs = "▁▂▃▄▅▆▇█"
     try:
         signs.encode(sys.stdout.encoding or "ascii")

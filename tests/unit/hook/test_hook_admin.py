@@ -191,11 +191,11 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("4 --json --gpus 5", "--json: options go before the job id"),
-        ("4 5", "5: options go before the job id"),
-        ("--user bob --gpus 7 4", "go with a script only"),
-        ("--job-name '' 4", "go with a script only"),
-        ("--comment asrpt:off 4_1", "go with a script only"),
+        ("4 --json --gpus 5", "--json: put options before the job ID"),
+        ("4 5", "5: put options before the job ID"),
+        ("--user bob --gpus 7 4", "need a job script"),
+        ("--job-name '' 4", "need a job script"),
+        ("--comment asrpt:off 4_1", "need a job script"),
     ],
 )
 def test_what_a_job_id_would_ignore_is_refused(config: Path, line: str, words: str) -> None:
@@ -230,7 +230,7 @@ def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
 
 
 def test_models_and_doctor_as_typed(config: Path) -> None:
-    assert "no model is stored yet" in admin("models", "list", "--config", config).stdout
+    assert "no models yet" in admin("models", "list", "--config", config).stdout
     for _ in range(2):
         assert admin("retrain", "--config", config).returncode == 0
     listed = json.loads(admin("models", "list", "--config", config, "--json").stdout)
