@@ -78,7 +78,7 @@ def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> No
     trail.write_text("".join(json.dumps({**each, "time": each["time"] - 3 * 86400}) + "\n" for each in entries_))
     assert "no entries in that time" in run(site, "audit")
     assert [row[3] for row in lines(run(site, "audit", "--job", "2"))] == ["queued", "start", "running"]
-    assert "such a job" in run(site, "audit", "--job", "77")
+    assert "no entries for that job" in run(site, "audit", "--job", "77")
     run(site, "audit", "--job", "2", "--html", str(site.folder / "two.html"))
     assert "1970" not in (site.folder / "two.html").read_text()
 

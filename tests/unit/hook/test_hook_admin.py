@@ -167,7 +167,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "predicted iterations: 501" in done.stdout
     assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
-    assert "2 past runs of this " in done.stdout
+    assert "2 past runs with this " in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 501
@@ -214,7 +214,7 @@ def test_an_option_of_ours_behind_a_script_is_the_scripts_and_a_note_says_so(con
     explain = ["explain-prediction", "--config", config]
     before, behind = admin(*explain, "--json", script), admin(*explain, script, "--json", "--epochs=3")
     assert (before.returncode, before.stderr, json.loads(before.stdout)["answer"]["iterations"]) == (0, "", 5)
-    assert behind.stderr == "note: --json follows the script, so it is the script's; put it before\n"
+    assert behind.stderr == "note: --json follows the script, so the script gets it; put it before\n"
     assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted iterations: 5")
 
 

@@ -126,7 +126,7 @@ def test_import_reports_what_it_left_out(
     assert run(monkeypatch, "import", source, "-o", target, "--json") == 0
     assert json.loads(capsys.readouterr().out)["left_out"] == {"no GPUs": 1, "negative run time": 1}
     assert run(monkeypatch, "import", source, "-o", source) == 2
-    assert "that is the trace itself" in capsys.readouterr().err
+    assert "this is the trace itself" in capsys.readouterr().err
     assert len(source.read_text().splitlines()) == 4
 
 
