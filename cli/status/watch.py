@@ -36,7 +36,7 @@ KEYS = (
     ("s", "sort by the next column"),
     ("r", "reverse the order"),
     ("m", "show only your jobs, or all"),
-    ("/", "filter by text in name, user, job ID, state or partition"),
+    ("/", "filter by name, user, job ID, state or partition"),
     ("", "(Enter applies it, Esc clears it)"),
     ("arrows", "scroll; also j and k, PgUp, PgDn and Home"),
     ("h", "show this help; any key closes it"),

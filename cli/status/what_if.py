@@ -218,7 +218,8 @@ def _show(found: WhatIf) -> None:
         ("Position", f"{found.rank} in the queue" if found.rank else ""),
         ("Placement", _placement(found)),
         ("Note", safe(found.note) if found.note else ""),
-        ("As of", f"{_age(found.as_of)}; {PROMISE}" if found.as_of else ""),
+        ("As of", _age(found.as_of) if found.as_of else ""),
+        ("Reliability", PROMISE if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
 
