@@ -29,7 +29,7 @@ Examples:
 
 
 class OneLine(logging.Formatter):
-    """One line per message, traceback lines indented: text from users cannot look like a log line."""
+    """A line a message, and the lines of a traceback indented: no text of a user's looks like a line of ours."""
 
     def format(self, record: logging.LogRecord) -> str:
         first, *more = super().format(record).split("\n")
@@ -38,20 +38,19 @@ class OneLine(logging.Formatter):
 
 @app.command(epilog=EPILOG)
 def asrptd(
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file; default: $ASRPT_CONFIG.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Override daemon.mode.")] = None,
-    policy: Annotated[str | None, typer.Option(metavar="POLICY", help="Override policy.name.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Run one cycle and exit.")] = False,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings file; else $ASRPT_CONFIG.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Overrides daemon.mode of the settings.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="POLICY", help="Overrides policy.name of the settings.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="One cycle, then leave.")] = False,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Order the queue and place jobs on GPUs in the partitions of asrpt.toml.
+    """Order the queue and place jobs on GPUs in the partitions of asrpt.toml. Stops cleanly on SIGTERM.
 
-    Stops cleanly on SIGTERM. A second asrptd on the same state
-    directory stands by, and takes over when the first is gone.
+    A second one on the same state folder stands by, and takes over when the first is gone.
     """
     levels = logging.getLevelNamesMapping()
     if log_level.upper() not in levels:
-        raise InputError(f"--log-level: unknown level {log_level!r}; use debug, info, warning or error")
+        raise InputError(f"--log-level: {log_level!r} is no level; use debug, info, warning or error")
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=levels[log_level.upper()], handlers=[handler])
@@ -77,17 +76,17 @@ def _run(daemon: Daemon, once: bool) -> None:
     except AsrptError:
         raise
     except Exception:
-        LOG.exception("a bug ended asrptd")  # the log gets the traceback, which users do not see
+        LOG.exception("a bug has ended asrptd")  # what users are spared, the log is not
         raise
     finally:
         daemon.close()
-    LOG.info("stopped; Slurm schedules the waiting jobs when their leases expire")
+    LOG.info("stopped; Slurm schedules waiting jobs by itself as their leases run out")
 
 
 def _check_slurm_conf(path: str) -> None:
-    """Raises InputError: without slurm.conf, a Slurm command searches the network for one and hangs."""
+    """Raises InputError: without its file a Slurm command searches the network for one, and is silent for long."""
     if path and not Path(path).is_file():
-        raise InputError(f"slurm.conf: {path} does not exist; fix this setting, or start Slurm first")
+        raise InputError(f"slurm.conf: {path} is not there; mend that setting, or bring Slurm up first")
 
 
 def _announce(settings: Settings) -> None:
@@ -95,8 +94,8 @@ def _announce(settings: Settings) -> None:
     partitions = ",".join(settings.slurm.partitions)
     LOG.info("mode %s, policy %s, partitions %s", daemon.mode, settings.policy.name, printable(partitions))
     if daemon.mode is Mode.SHADOW:
-        LOG.info("mode shadow: decisions are recorded, nothing is written to Slurm; asrptd --mode enforce schedules")
-    LOG.info("asrpt-status shows the queue; decisions are recorded in %s", paths.state / AUDIT_FILE)
+        LOG.info("shadow: decisions are recorded, nothing is written to Slurm; asrptd --mode enforce schedules")
+    LOG.info("asrpt-status shows the queue; every decision is in %s", paths.state / AUDIT_FILE)
 
 
 def main() -> NoReturn:
