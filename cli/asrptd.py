@@ -8,8 +8,8 @@ from threading import Event
 from typing import Annotated, NoReturn
 
 import typer
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tool
-from slurm_asrpt_cli._app.options import run_app
 
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE

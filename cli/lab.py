@@ -16,9 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from slurm_asrpt_cli._app.help import Version, seldom
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools, Version, seldom
 from slurm_asrpt_cli._app.tables import safe
 
 from slurm_asrpt.config.settings import parse_settings
@@ -125,7 +124,7 @@ def up(
     accounting: Annotated[bool, typer.Option("--accounting", help="Start MariaDB and slurmdbd, for sacct.")] = False,
     multifactor: Annotated[bool, typer.Option("--multifactor", help="Use priority/multifactor.")] = False,
     scheduler: Annotated[
-        str, typer.Option(metavar="NAME", help="Slurm's own scheduler: backfill or builtin.")
+        str, typer.Option(metavar="NAME", help="Slurm's scheduler: backfill or builtin.")
     ] = "backfill",
     slurm_user: Annotated[str, seldom(metavar="USER", help="SlurmUser, the user that runs slurmctld.")] = "root",
     hook: Annotated[bool, seldom(help="Install the submit hook, prologs and epilog.")] = True,

@@ -1,4 +1,4 @@
-"""asrpt-report: a job script says how far it is. Standard library only, as it is started again and again."""
+"""asrpt-report: report the progress of a training job. Uses only the standard library, as jobs call it often."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXAMPLES = """\
 Examples:
   asrpt-report 400 --total 1000
   asrpt-report "$step" --loss "$loss"
-  asrpt-report 700 --start 500    # began from a checkpoint
+  asrpt-report 700 --start 500    # after a checkpoint
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every command of the project does."""
+    """Prints errors in one line, as all our commands do."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {printable(message)}; {self.prog} --help lists the options", file=sys.stderr)
@@ -31,36 +31,36 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="asrpt-report",
-        description="Tell asrpt how far this training job is.\nOutside of a job it does nothing.",
+        description="Report the progress of this training job to asrpt.\nDoes nothing outside of a job.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = f"slurm-asrpt {__version__}"
-    made.add_argument("-V", "--version", action="version", version=version, help="show the version")
-    made.add_argument("iterations", metavar="N", type=_count, help="iterations done since the training began")
-    made.add_argument("--total", metavar="M", type=_count, help="iterations of the whole training")
-    made.add_argument("--loss", metavar="X", type=_loss, help="the training loss now")
-    made.add_argument("--start", metavar="K", type=_count, help="iterations that an earlier job had done")
+    made.add_argument("-V", "--version", action="version", version=version, help="print the version")
+    made.add_argument("iterations", metavar="N", type=_count, help="iterations done since the start of the training")
+    made.add_argument("--total", metavar="M", type=_count, help="total iterations of the training")
+    made.add_argument("--loss", metavar="X", type=_loss, help="current training loss")
+    made.add_argument("--start", metavar="K", type=_count, help="iterations done by earlier jobs")
     return made
 
 
 def _count(text: str) -> int:
     value = to_count(text) if text.isascii() and text.isdigit() else None
     if value is None:
-        raise argparse.ArgumentTypeError(f"a whole number from 0 is needed, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return value
 
 
 def _loss(text: str) -> float | None:
-    """A loss that has become nan or inf is reported as none: it is no mistake of the script's."""
+    """A loss; nan and inf are reported as none, as they are not the script's mistake."""
     try:
         return to_number(float(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"a number is needed, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; the exit code: 0, also where nothing can be written, and 2 for bad input."""
+    """Entry point. Returns the exit code: 0, even if nothing can be written; 2 for bad input."""
     try:
         options = parser().parse_args(arguments)
         return _report(options)
@@ -77,5 +77,8 @@ def _report(options: argparse.Namespace) -> int:
     reporter.report(options.iterations, options.total, options.loss)
     if reporter.writes and not reporter.flush():
         folder = printable(os.environ[FOLDER_VARIABLE])
-        print(f"asrpt-report: {folder}: cannot be written, so this is not reported; the job goes on", file=sys.stderr)
+        print(
+            f"asrpt-report: {folder}: cannot be written; the progress is not reported, the job continues",
+            file=sys.stderr,
+        )
     return 0

@@ -1,4 +1,4 @@
-"""What the shell offers for a value: policies, profiles, one's own jobs. Typer calls these while a line is typed."""
+"""Completion of option values: policies, profiles, the user's jobs. Typer calls these for the shell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def one_of(words: Words) -> Callable[[str], list[str]]:
 
 
 def some_of(words: Words) -> Callable[[str], list[str]]:
-    """Complete the last of several words that commas part."""
+    """Complete the last word of a comma-separated list."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -28,9 +28,9 @@ def some_of(words: Words) -> Callable[[str], list[str]]:
 
 
 def _known(words: Words) -> list[str]:
-    """Nothing is offered where something fails: the line that is being typed is no place for a message.
+    """The words, or none if they cannot be found: a completion must not print errors.
 
-    Shells take the words for text of theirs, so that only harmless ones are handed over.
+    Shells may evaluate the words, so only words of harmless characters are returned.
     """
     with contextlib.suppress(Exception):
         return [word for word in words() if _HARMLESS.fullmatch(word)]
@@ -38,9 +38,9 @@ def _known(words: Words) -> list[str]:
 
 
 def my_jobs() -> Iterable[str]:
-    """Of the user who types, as asrptd knows them."""
-    from slurm_asrpt_cli.status.answers import own_name
-    from slurm_asrpt_cli.status.read import published, status_folder
+    """IDs of the user's jobs that asrptd knows."""
+    from slurm_asrpt_cli.status.selection import own_name
+    from slurm_asrpt_cli.status.status_file import published, status_folder
 
     me = own_name()
     return [job.job_id for job in published(status_folder(None), time.time()).jobs if job.user == me]
@@ -53,13 +53,13 @@ def states() -> Iterable[str]:
 
 
 def sort_keys() -> Iterable[str]:
-    from slurm_asrpt_cli.status.select import SORTS
+    from slurm_asrpt_cli.status.selection import SORTS
 
     return SORTS
 
 
 def partitions() -> Iterable[str]:
-    """Those that are managed."""
+    """The managed partitions."""
     from slurm_asrpt.config.settings import load_settings
 
     return load_settings(None).slurm.partitions
@@ -76,7 +76,7 @@ def simulated_policies() -> Iterable[str]:
 
 
 def profiles() -> Iterable[str]:
-    """Shipped ones and this site's."""
+    """Shipped profiles and this site's."""
     from slurm_asrpt.config.settings import load_settings
     from slurm_asrpt.profile.schema import known_names
 
@@ -84,7 +84,7 @@ def profiles() -> Iterable[str]:
 
 
 def models() -> Iterable[str]:
-    """Those that are stored."""
+    """The stored models."""
     from slurm_asrpt.config.settings import load_settings
     from slurm_asrpt.predict.model_store import list_models
     from slurm_asrpt.predict.retrain import models_folder
@@ -117,4 +117,4 @@ BY_METAVAR: Mapping[str, Callable[[str], list[str]]] = {
     "KIND": one_of(trace_kinds),
     "PREDICTOR": one_of(predictors),
 }
-"""What a command's help calls a value, and what completes it."""
+"""Completers by the metavar of an option or argument."""

@@ -1,6 +1,6 @@
-"""Writes what makes bash, zsh and fish complete our commands: ``python -m slurm_asrpt_cli._app.completion``.
+"""Writes the completion scripts for bash, zsh and fish: ``python -m slurm_asrpt_cli._app.completion``.
 
-The scripts are Typer's own; they ask the command itself for the words, so that they need no change when it changes.
+The scripts are Typer's; they ask the command for the words, so they stay the same when its options change.
 """
 
 from __future__ import annotations
@@ -11,33 +11,24 @@ import sys
 from pathlib import Path
 
 import typer.main
-from slurm_asrpt_cli import admin, asrptd, lab, profile, report, sim
-from slurm_asrpt_cli._app.mandoc_entries import Entry, of_argparse
-from slurm_asrpt_cli.status import command as status
+from slurm_asrpt_cli import report
+from slurm_asrpt_cli._app.mandoc import TOOLS, Entry, of_argparse
 from typer.completion import get_completion_inspect_parameters, shell_complete
 
-TOOLS = {
-    "asrptd": asrptd,
-    "asrpt-status": status,
-    "asrpt-admin": admin,
-    "asrpt-lab": lab,
-    "asrpt-sim": sim,
-    "asrpt-profile": profile,
-}
 REPORT = "asrpt-report"
-"""It starts without Typer, which would take longer than its work: its scripts have the options in them."""
+"""It uses argparse, as Typer would take longer to import than the work takes; its scripts list the options."""
 NAMES = (*TOOLS, REPORT)
 FILES = {"bash": "{}", "zsh": "_{}", "fish": "{}.fish"}
-"""Names under which the shells look for a command's script."""
+"""File names under which the shells look for a command's script."""
 
-# zsh loads the file in order to complete a word, which Typer's script leaves for the next time
+# zsh loads the file when it completes the first word; Typer's script alone would complete only the next one
 _ZSH_AT_ONCE = '\n[[ $funcstack[1] = _{0} ]] && {1} "$@"\n'
 
 
 def script(tool: str, shell: str) -> str:
-    """Typer's script for one command."""
+    """Typer's completion script for one command."""
     command, variable = typer.main.get_command(TOOLS[tool].app), f"_{tool}_COMPLETE".replace("-", "_").upper()
-    get_completion_inspect_parameters()  # makes the shells known to Typer
+    get_completion_inspect_parameters()  # registers the shells with Typer
     with contextlib.redirect_stdout(io.StringIO()) as found:
         shell_complete(command, {}, tool, variable, f"source_{shell}")
     text = found.getvalue().strip() + "\n"
@@ -45,7 +36,7 @@ def script(tool: str, shell: str) -> str:
 
 
 def report_script(shell: str) -> str:
-    """Numbers are what follows an option; nothing else is completed."""
+    """Completes only the options; their values are numbers."""
     options = [entry for entry in of_argparse("", report.parser()).entries if entry.flags]
     if shell == "bash":
         return f"complete -W '{' '.join(entry.name for entry in options)}' {REPORT}\n"
@@ -66,7 +57,7 @@ def _fish(entry: Entry) -> str:
 
 
 def write(root: Path) -> None:
-    """Write the scripts into the tree at ``root``."""
+    """Write the scripts into the source tree at ``root``."""
     for shell, name in FILES.items():
         folder = root / "completion" / shell
         folder.mkdir(parents=True, exist_ok=True)

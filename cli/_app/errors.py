@@ -1,41 +1,62 @@
-"""How a command ends: errors as one line and an exit code, quiet pipes, Ctrl-C. Needs no Typer."""
+"""How a command runs and ends: errors as one line and an exit code, quiet pipes, Ctrl-C."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from slurm_asrpt.errors import DEBUG, EXIT_BUG, ending
+import typer
+from typer.completion import get_completion_inspect_parameters
+
+from slurm_asrpt.errors import DEBUG, EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, ending, printable
+
+UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
 
 
-def leave(command: str, run: Callable[[], int | None]) -> NoReturn:
-    """Run it and leave by ``errors.ENDINGS``; no traceback for users."""
+def run_app(app: Callable[..., int | None]) -> NoReturn:
+    """Run ``app``, a Typer or a function like one, and exit with a code of ``errors.ENDINGS``. Prints no traceback."""
+    command = Path(sys.argv[0]).name
+    if f"_{command}_COMPLETE".replace("-", "_").upper() in os.environ:  # a shell asks for completions
+        get_completion_inspect_parameters()  # registers the shells with Typer, which App leaves out
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may not fit the terminal's encoding
     code: int | str | None = 0
     try:
-        code = run() or 0
+        code = _run(app, command) or 0
     except SystemExit as leaving:
         code = leaving.code
     except (Exception, KeyboardInterrupt) as error:
-        code = tell(command, error)
+        code = _report(command, error)
     _flush()
     sys.exit(code)
 
 
-def typed_name() -> str:
-    """The command as it was typed, without its folder."""
-    return Path(sys.argv[0]).name
+def _run(app: Callable[..., int | None], command: str) -> int | None:
+    try:
+        return app(prog_name=command, standalone_mode=False)  # standalone, Typer would print errors in its own words
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except UsageError as error:
+        return _report_usage(command, error)
 
 
-def completing() -> bool:
-    """Whether a shell asks for words that complete a line, in place of the command itself."""
-    return f"_{typed_name()}_COMPLETE".replace("-", "_").upper() in os.environ
+def _report_usage(command: str, error: typer.BadParameter) -> int:
+    """Print what is wrong with the options or arguments; a command without any shows its help."""
+    if sys.argv[1:]:
+        where = error.ctx.command_path if error.ctx else command
+        message = printable(" ".join(error.format_message().split()).rstrip("."))
+        print(f"{where}: {message}; {where} --help lists the options", file=sys.stderr)
+    else:
+        error.show()
+    return EXIT_BAD_INPUT
 
 
-def tell(command: str, error: BaseException) -> int:
-    """Say in one line what has ended the command; its exit code."""
+def _report(command: str, error: BaseException) -> int:
+    """Print in one line what ended the command, with a traceback where ASRPT_DEBUG asks for it; the exit code."""
     code, words = ending(error)
     if words:
         print(f"{command}: {words}", file=sys.stderr)
@@ -47,7 +68,7 @@ def tell(command: str, error: BaseException) -> int:
 
 
 def _flush() -> None:
-    """Write out what is buffered here, where a closed pipe can be kept quiet, and not at the interpreter's end."""
+    """Write out what is buffered now, where a closed pipe can be ignored, and not when the interpreter exits."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,15 +1,18 @@
-"""How help is laid out: a screenful by --help, with what is used most, and the rest by --help-all."""
+"""Our Typer: --help shows a screenful, --help-all the rest; a tool imports only the command that is called."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 import typer
+import typer.main
 from slurm_asrpt_cli._app.completers import BY_METAVAR
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from slurm_asrpt import __version__
 
@@ -18,21 +21,21 @@ SELDOM = "Seldom used options"
 _SHOW_ALL = "slurm_asrpt_cli._app.help"
 
 seldom: Callable[..., Any] = functools.partial(typer.Option, rich_help_panel=SELDOM)
-"""An option that --help leaves to --help-all."""
+"""Declares an option that only --help-all shows."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """Shows names as manuals do, and seldom used options only when all are asked for."""
+    """Shows names as manuals do, and seldom used options only with --help-all."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What follows the command's name in its first line."""
+        """What follows the command's name in the usage line."""
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         return [self.options_metavar or "", *(_in_usage(argument) for argument in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options; the seldom used ones in a part of their own, or not at all."""
+        """Write arguments and options; the seldom used ones in a section of their own, with --help-all only."""
         parts: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], SELDOM: []}
         for part, row in _rows(self.get_params(ctx), ctx):
             parts[part].append(row)
@@ -45,12 +48,12 @@ class Command(TyperCommand):
 
 
 def everything_asked_for(ctx: Any) -> bool:
-    """Whether this help is for --help-all."""
+    """Whether --help-all was given."""
     return bool(ctx.meta.pop(_SHOW_ALL, False))
 
 
 class App(typer.Typer):
-    """A Typer as all commands of the project are. versioned: its command is a tool, and has --version."""
+    """A Typer with the settings of all our commands. versioned: its command is a tool and has --version."""
 
     versioned = False
 
@@ -58,7 +61,7 @@ class App(typer.Typer):
         super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **given)
 
     def command(self, name: str | None = None, **given: Any) -> Callable[[F], F]:
-        """As Typer's, with --help-all where an option is seldom used."""
+        """As Typer's; adds --help-all if the command has seldom used options."""
         register = super().command(name, cls=Command, **given)
 
         def decorate(function: F) -> F:
@@ -80,7 +83,7 @@ def _show_version(context: typer.Context, value: bool) -> None:
         raise typer.Exit
 
 
-_VERSION: dict[str, Any] = {"is_eager": True, "callback": _show_version, "help": "Show the version."}
+_VERSION: dict[str, Any] = {"is_eager": True, "callback": _show_version, "help": "Print the version."}
 Version = Annotated[bool, typer.Option("--version", "-V", **_VERSION)]
 _SeldomVersion = Annotated[bool, seldom("--version", "-V", **_VERSION)]
 
@@ -91,7 +94,7 @@ def _in_usage(argument: Any) -> str:
 
 
 def _rows(parameters: list[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The part that each parameter goes to, and how it is shown there."""
+    """The section of each parameter, and its row there."""
     for parameter in parameters:
         row = parameter.get_help_record(ctx)
         if row is None:
@@ -103,7 +106,7 @@ def _rows(parameters: list[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str
 
 
 def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., Any]:
-    """The same command, with --help-all where an option is seldom used, and with values that the shell completes."""
+    """The command with --version, --help-all and shell completion of its values added."""
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())
     told = [each for parameter in parameters for each in getattr(parameter.annotation, "__metadata__", ())]
     for each in told:
@@ -124,7 +127,7 @@ def _furnished(function: Callable[..., Any], versioned: bool) -> Callable[..., A
 
 
 def help_all_option(more: str) -> Any:
-    """--help-all, which shows so much more."""
+    """The option --help-all. more: what it shows in addition."""
     return typer.Option("--help-all", is_eager=True, callback=_show_all, help=f"Show this and {more}.")
 
 
@@ -140,3 +143,74 @@ def _show_all(context: typer.Context, value: bool) -> None:
 
 
 HelpAll = Annotated[bool, help_all_option("the seldom used commands")]
+
+
+class Tools(App):
+    """A tool with several commands, imported when they are called: all together take up to a second.
+
+    modules: the module of each command, with ``add_commands``. seldom: commands that only --help-all lists.
+    """
+
+    def __init__(
+        self, modules: Mapping[str, str] | None = None, seldom: Collection[str] = frozenset(), **given: Any
+    ) -> None:
+        group = type("Group", (_Group,), {"modules": modules, "seldom": seldom})
+        super().__init__(no_args_is_help=True, cls=group, **given)
+        self.callback()(_large_tool if seldom else _tool)
+
+
+def _tool(version: Version = False) -> None:
+    """The options of a tool."""
+
+
+def _large_tool(version: Version = False, help_all: HelpAll = False) -> None:
+    """The options of a tool with seldom used commands."""
+
+
+class _Group(TyperGroup):
+    modules: Mapping[str, str] | None
+    seldom: Collection[str]
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if self.modules:
+            self.commands: Any = _Commands(self.modules)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands; TyperGroup's method would import them all."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands; the seldom used ones in a section of their own, with --help-all only."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        parts: dict[str, list[tuple[str, str]]] = {"Commands": [], "Seldom used commands": []}
+        for name in self.commands if everything_asked_for(ctx) else [n for n in self.commands if n not in self.seldom]:
+            title = "Seldom used commands" if name in self.seldom else "Commands"
+            parts[title].append((name, self.commands[name].get_short_help_str(width)))
+        for title, rows in parts.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, imported on access."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Any:
+        return _in_module(self._modules[name])[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+@cache
+def _in_module(module: str) -> Mapping[str, Any]:
+    app = App()
+    import_module(f"slurm_asrpt_cli.{module}").add_commands(app)
+    return typer.main.get_group(app).commands

@@ -1,30 +1,149 @@
 """Writes the manuals of the commands into man/: ``python -m slurm_asrpt_cli._app.mandoc``.
 
-What the programs know themselves (commands, arguments, options, defaults, help) comes from them, so that it cannot
-drift. The rest is prose, in man/prose, as mdoc(7) with lines of these kinds in it:
+Commands, arguments, options, defaults and help come from the programs, so that the manuals cannot disagree with them.
+The rest is prose, in man/prose, as mdoc(7) with these directives:
 
-    @synopsis                   what can be typed, for each command
-    @command NAME               a sub-section for this command, with its help
-    @options NAME               its arguments and options, without those under @common
-    @common FLAG FLAG ...       options that are the same in several commands, told once
-    @more FLAG                  after one of these two: prose that follows the help of this option
+    @synopsis                   the synopsis of each command
+    @command NAME               a subsection for this command, with its help
+    @options NAME               its arguments and options, except those under @common
+    @common FLAG FLAG ...       options that several commands share, described once
+    @more FLAG                  after one of the last two: prose that follows the help of this option
     @end                        prose again
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from slurm_asrpt_cli import lab, report
-from slurm_asrpt_cli._app.completion import TOOLS
-from slurm_asrpt_cli._app.mandoc_entries import Described, Entry, of_argparse, of_typer
+import typer.main
+from slurm_asrpt_cli import admin, asrptd, lab, profile, report, sim
+from slurm_asrpt_cli._app.help import SELDOM
+from slurm_asrpt_cli.status import command as status
 
 from slurm_asrpt.config.reference import roff, tidy
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.lab import train
+
+TOOLS = {
+    "asrptd": asrptd,
+    "asrpt-status": status,
+    "asrpt-admin": admin,
+    "asrpt-lab": lab,
+    "asrpt-sim": sim,
+    "asrpt-profile": profile,
+}
+_NOTES = re.compile(r"  \[([^]]*)\]$")
+_RANGE = re.compile(r"(?:(-?[0-9.]+)<=)?x(?:([<>])=(-?[0-9.]+))?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An argument or option. flags: "-p, --policies"; value: "POLICIES" or ""; notes: default and bounds, in words."""
+
+    flags: tuple[str, ...]
+    value: str
+    text: str
+    notes: str = ""
+    seldom: bool = False
+    required: bool = False
+    many: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last flag, which is the long one; of an argument its value."""
+        return self.flags[-1] if self.flags else self.value
+
+
+@dataclass(frozen=True)
+class Described:
+    """One command. name: without the tool, as in "history import"; text: its help without the examples."""
+
+    name: str
+    text: str
+    entries: tuple[Entry, ...]
+
+
+def of_typer(app: typer.Typer) -> Iterator[Described]:
+    """Every command of a tool; first the tool itself if it has options."""
+    root: Any = typer.main.get_command(app)
+    if hasattr(root, "commands") and root.params:
+        yield _described("", root)
+    yield from _walk("", root)
+
+
+def _walk(name: str, command: Any) -> Iterator[Described]:
+    subs = getattr(command, "commands", None)
+    if subs is None:
+        yield _described(name, command)
+        return
+    for word, sub in subs.items():
+        yield from _walk(f"{name} {word}".strip(), sub)
+
+
+def _described(name: str, command: Any) -> Described:
+    context = command.make_context(name, [], resilient_parsing=True)
+    parameters = [parameter for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
+    return Described(name, _without_examples(command.help or ""), tuple(_entry(each, context) for each in parameters))
+
+
+def _without_examples(text: str) -> str:
+    paragraphs = itertools.takewhile(lambda each: not each.startswith(("\b", "Example")), text.split("\n\n"))
+    return " ".join(" ".join(paragraphs).split())
+
+
+def _entry(parameter: Any, context: Any) -> Entry:
+    shown, text = parameter.get_help_record(context)
+    found = _NOTES.search(text)
+    if parameter.param_type_name == "argument":
+        value, many = shown.partition(" ")[0].rstrip("."), parameter.nargs != 1
+        return Entry((), value, parameter.help or "", required=parameter.required, many=many)
+    notes = _in_words(found[1].split("; ")) if found else ""
+    flags = (*sorted(parameter.opts, key=len), *parameter.secondary_opts)
+    value = "" if parameter.is_flag else shown.rpartition(" ")[2].strip("<>")
+    if flags == ("--help-all",):
+        return Entry(flags, "", "Show all options.")
+    seldom = getattr(parameter, "rich_help_panel", None) == SELDOM
+    return Entry(flags, value, text[: found.start()] if found else text, notes, seldom, parameter.required)
+
+
+def _in_words(notes: Sequence[str]) -> str:
+    """``default: 3``, ``x>=0`` and ``required`` as sentences."""
+    return " ".join(filter(None, (_note(note) for note in notes)))
+
+
+def _note(note: str) -> str:
+    found = _RANGE.fullmatch(note)
+    if found:
+        low, sign, bound = found.groups()
+        return f"From {low} to {bound}." if low else f"{bound} or {'more' if sign == '>' else 'less'}."
+    key, _, value = note.partition(": ")
+    return f"The default is {value}." if key == "default" else f"{note.capitalize()}."
+
+
+def of_argparse(name: str, parser: argparse.ArgumentParser) -> Described:
+    """A command that uses argparse instead of Typer."""
+    return Described(
+        name, _without_examples(parser.description or ""), tuple(_action(each) for each in parser._actions)
+    )
+
+
+def _action(action: argparse.Action) -> Entry:
+    text = (action.help or "") % vars(action) if action.dest != "help" else "show the options"
+    text = f"{text[:1].upper()}{text[1:]}."
+    if not action.option_strings:
+        return Entry((), str(action.metavar or action.dest), text, required=True)
+    value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+    return Entry(tuple(sorted(action.option_strings, key=len)), value, text)
+
+
+# The pages
 
 HEAD = '.\\" Written by python -m slurm_asrpt_cli._app.mandoc from man/prose/{name} and --help; change those.\n'
 
@@ -39,7 +158,7 @@ class Part:
 
 
 def described() -> dict[str, tuple[Described, ...]]:
-    """The commands of each tool."""
+    """The commands of each tool, as its manual describes them."""
     found = {name: tuple(of_typer(tool.app)) for name, tool in TOOLS.items()}
     found["asrpt-lab"] = tuple(
         of_argparse("train", train.parser()) if command.name == "train" else command for command in of_typer(lab.app)
@@ -49,7 +168,7 @@ def described() -> dict[str, tuple[Described, ...]]:
 
 
 def render(name: str, prose: str, commands: Sequence[Described]) -> str:
-    """The manual ``name``. Raises InputError for prose that does not fit the program."""
+    """The manual ``name`` as mdoc(7). Raises InputError for prose that does not match the program."""
     page = _Page(Path(name).stem, commands, list(_parts(prose)))
     return tidy(HEAD.format(name=name) + "".join(page.lines()))
 
@@ -67,7 +186,7 @@ def _parts(prose: str) -> Iterator[Part]:
 
 
 class _Page:
-    """One manual while it is made."""
+    """One manual: its prose, and the commands that it describes."""
 
     def __init__(self, tool: str, commands: Sequence[Described], parts: Sequence[Part]) -> None:
         self.tool, self.parts = tool, parts
@@ -93,18 +212,18 @@ class _Page:
             elif part.word == "command":
                 yield from self._command(" ".join(part.names))
             elif part.word != "end":
-                raise InputError(f"man/prose of {self.tool}: @{part.word} is unknown here")
+                raise InputError(f"man/prose of {self.tool}: unknown directive @{part.word}")
             yield part.prose
 
     def _command(self, name: str) -> Iterator[str]:
         yield f".Ss {name}\n{roff(self._known(name).text)}\n"
 
     def _list(self, part: Part, more: Mapping[str, str]) -> Iterator[str]:
-        """Entries as a tagged list, each with the prose that it has beside its help."""
+        """Entries as a tagged list, each with its help and the prose under @more."""
         entries = [self.common[flag] for flag in part.names] if part.word == "common" else self._own(part.names)
         unknown = more.keys() - {entry.name for entry in entries}
         if unknown:
-            raise InputError(f"man/prose of {self.tool}: @more for {', '.join(sorted(unknown))}, which is not there")
+            raise InputError(f"man/prose of {self.tool}: @more names unknown options: {', '.join(sorted(unknown))}")
         if entries:
             yield ".Bl -tag -width Ds\n"
             for entry in entries:
@@ -120,7 +239,7 @@ class _Page:
         return self.commands[name]
 
     def _first(self, flag: str) -> Entry:
-        """That option, of the first command that has it."""
+        """The option, from the first command that has it."""
         for command in self.commands.values():
             for entry in command.entries:
                 if entry.name == flag:
@@ -129,7 +248,7 @@ class _Page:
 
 
 def _synopsis(tool: str, command: Described) -> str:
-    """Its form: what is used most, as --help has it."""
+    """The synopsis of a command, with the common options, as in --help."""
     lines = [".Nm", *([f".Cm {command.name}"] if command.name else [])]
     options = [entry for entry in command.entries if entry.flags and not entry.name.startswith("--help")]
     for entry in options:
@@ -148,7 +267,7 @@ def _synopsis(tool: str, command: Described) -> str:
 
 
 def _shortest(entry: Entry) -> tuple[str, ...]:
-    """The short flag where there is one."""
+    """The short flag if there is one, else the long one."""
     return entry.flags[:1]
 
 
@@ -164,7 +283,7 @@ def _item(entry: Entry) -> str:
 
 
 def write(root: Path) -> None:
-    """Write all manuals of the tree at ``root``."""
+    """Write all manuals of the source tree at ``root``."""
     commands = described()
     for path in sorted((root / "man" / "prose").iterdir()):
         made = render(path.name, path.read_text(encoding="utf-8"), commands[path.stem])

@@ -1,27 +1,28 @@
-"""What all commands of Typer share: options in common, and wrong ones in one line."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
-from slurm_asrpt_cli._app.errors import completing, leave, typed_name
-from typer.completion import get_completion_inspect_parameters
-
-from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, printable
 
 T = TypeVar("T")
-UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]  # Typer has no public name for it
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file; default: $ASRPT_CONFIG."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: a command's first parameter gives way to the options of ``make`` and gets what ``make`` returns.
+    """Decorator: replace a command's first parameter by the options of ``make``, and pass it what ``make`` returns.
 
-    The command's own required arguments come before those of ``make``, its other options after them.
+    The command's own required arguments come before the options of ``make``, its other options after them.
     """
     shared = dict(inspect.signature(make, eval_str=True).parameters)
 
@@ -42,31 +43,3 @@ def with_options(make: Callable[..., T]) -> Callable[[Callable[..., None]], Call
         return run
 
     return decorate
-
-
-def run_app(app: Callable[..., int | None]) -> NoReturn:
-    """Run ``app``, a Typer or a function like one, and leave by ``errors.ENDINGS``; no traceback for users."""
-    command = typed_name()
-    if completing():
-        get_completion_inspect_parameters()  # makes the shells known to Typer, as App leaves that out
-
-    def run() -> int | None:
-        try:
-            return app(prog_name=command, standalone_mode=False)  # not standalone: we word its errors, in one line
-        except typer.Abort:
-            return EXIT_INTERRUPTED
-        except UsageError as error:
-            return _usage(command, error)
-
-    leave(command, run)
-
-
-def _usage(command: str, error: typer.BadParameter) -> int:
-    """Wrong options or arguments; a command that is typed without any shows its help."""
-    if sys.argv[1:]:
-        where = error.ctx.command_path if error.ctx else command
-        message = printable(" ".join(error.format_message().split()).rstrip("."))
-        print(f"{where}: {message}; {where} --help lists the options", file=sys.stderr)
-    else:
-        error.show()
-    return EXIT_BAD_INPUT

@@ -1,4 +1,4 @@
-"""A bar for people who wait."""
+"""Progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Protocol
 from slurm_asrpt_cli._app.tables import safe
 
 PATIENCE_S = 2.0
-"""Seconds for which nobody wonders."""
+"""Seconds until ``patience`` shows a bar."""
 
 
 class Told(Protocol):
-    """Called with what is done, a word on where it stands, and the total where that has changed."""
+    """Called with the amount done, a note for the bar, and the total if it has changed."""
 
     def __call__(self, done: float, note: str = "", of: float | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress(text: str, total: int | None = None) -> Iterator[Told]:
-    """A bar on standard error, only on a terminal; total: None where it is not known yet."""
-    from rich.console import Console  # rich takes a while, and few commands are slow enough for a bar
+    """A progress bar, shown on terminals only; total: None if unknown."""
+    from rich.console import Console  # rich takes a while to import; few commands need a bar
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
@@ -37,7 +37,7 @@ def progress(text: str, total: int | None = None) -> Iterator[Told]:
 
 @contextmanager
 def patience(text: str) -> Iterator[None]:
-    """A bar for what is mostly done at once: it comes only after ``PATIENCE_S``. No other beside it."""
+    """A bar for work that is mostly quick: shown only after ``PATIENCE_S``. Do not nest with ``progress``."""
     bar = ExitStack()
 
     def show() -> None:

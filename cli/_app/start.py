@@ -1,4 +1,4 @@
-"""Where each tool starts. What it needs takes up to a second to import, in which users press Ctrl-C, too."""
+"""Entry points of the tools. Their imports take up to a second, in which Ctrl-C must not print a traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 def _start(module: str) -> int | None:
     try:
         code: int | None = import_module(f"slurm_asrpt_cli.{module}").main()
-    except KeyboardInterrupt:  # a command that has begun words it itself
+    except KeyboardInterrupt:  # during the imports; run_app handles it afterwards
         sys.exit(130)
     return code
 
@@ -19,7 +19,7 @@ def asrptd() -> int | None:
 
 
 def status() -> int | None:
-    return _start("status.sight")
+    return _start("status.command")
 
 
 def report() -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_asrpt_cli.admin.common import find_user, read_file
+from slurm_asrpt_cli.admin.access import find_user, read_file
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.hook.attachments import read_attachments

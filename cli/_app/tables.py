@@ -1,6 +1,6 @@
-"""Tables for terminals, pipes and scripts, from text that users control.
+"""Tables, facts and prose for terminals, pipes and scripts, from text that users control.
 
-ClusterShell and rich are imported where they are needed: what prints a few lines starts in less time without.
+rich is imported only where text is not ASCII: importing it and its tables would slow down the start and the output.
 """
 
 from __future__ import annotations
@@ -20,36 +20,32 @@ from slurm_asrpt.text import UNKNOWN
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 Line = tuple[tuple[str, str], ...]
-"""Pieces of text, each with the name of a style: "", bold, dim, green, yellow, red."""
+"""Pieces of text, each with a style: "", bold, dim, green, yellow or red."""
 
 GAP = "  "
 SEPARATOR = "|"
 DAYS = {0: "", 1: "Tomorr ", -1: "Ystday "}
-DAYS_BY_NAME = 6  # beyond, the same name would be another day
+DAYS_BY_NAME = 6  # a week away, a weekday would be ambiguous
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. cap: most characters on a terminal, 0 for no limit. right: numbers align right.
-
-    style: of all its cells; styles: of each.
-    """
+    """One column. cap: maximum width on a terminal, 0 for none. right: align right. styles: one per cell."""
 
     title: str
     cells: Sequence[str]
     right: bool = False
     cap: int = 0
-    style: str = ""
     styles: Sequence[str] = ()
 
     @cached_property
     def natural(self) -> int:
-        """Terminal cells of the widest entry."""
+        """Width of the widest entry, in terminal cells."""
         return max(map(_width, (self.title, *self.cells)))
 
     @property
     def width(self) -> int:
-        """The same within the cap."""
+        """The natural width, limited to the cap."""
         return min(self.natural, self.cap) if self.cap else self.natural
 
 
@@ -62,7 +58,7 @@ def _width(text: str) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """``text`` in ``width`` cells, the last one an ellipsis."""
+    """``text`` cut to ``width`` cells, the last one an ellipsis."""
     if text.isascii():
         return text[: width - 1] + "…"
     from rich.cells import set_cell_size
@@ -71,12 +67,12 @@ def _cut(text: str, width: int) -> str:
 
 
 def safe(text: str) -> str:
-    """``text`` on one line with nothing that could steer a terminal; ``-`` for none."""
+    """``text`` on one line, without control characters; ``-`` if empty."""
     return printable(text) or UNKNOWN
 
 
 def safe_cells(texts: Sequence[str]) -> list[str]:
-    """The same of many: hardly ever is anything to be escaped, and that is told of all at once."""
+    """``safe`` for many texts; fast when none needs escaping, which is the usual case."""
     if "".join(texts).isprintable():
         return [text or UNKNOWN for text in texts]
     return [safe(text) for text in texts]
@@ -93,39 +89,44 @@ def slurm_clock(seconds: float, now: float) -> str:
 
 
 def clock_interval(earliest: float, latest: float | None, now: float) -> str:
-    """``15:04-16:30``; the day is said once where both are on it, and ``?`` is later than anybody can tell."""
+    """``15:04-16:30``; a common day is written once; ``?`` if there is no upper bound."""
     begin, end = slurm_clock(earliest, now), "?" if latest is None else slurm_clock(latest, now)
     day, _, _ = begin.rpartition(" ")
     return f"{begin}-{end.removeprefix(f'{day} ')}"
 
 
 def fold_nodes(nodes: Mapping[str, int]) -> str:
-    """GPUs per node, equal ones folded: ``n1:4 n[2-3]:1``."""
+    """GPUs per node, folded: ``n1:4 n[2-3]:1``."""
     return safe(fold_gpus(nodes)) or UNKNOWN
 
 
 def print_parsable(columns: Sequence[Column], header: bool) -> None:
-    """One line per row, fields separated by ``|``; a ``|`` inside a field becomes ``\\x7c``."""
+    """Print one line per row, fields separated by ``|``; a ``|`` in a field becomes ``\\x7c``."""
     text = "\n".join("\0".join(row) for row in _rows(columns, header))  # no cell holds \0: see safe()
     if text:
         print(text.replace(SEPARATOR, r"\x7c").replace("\0", SEPARATOR))
 
 
 def terminal_width() -> int | None:
-    """Of standard output; None where that is no terminal, and nothing has to be cut."""
+    """Width of the terminal on standard output; None if it is not a terminal, so that nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def show_table(columns: Sequence[Column]) -> None:
+    """Print a table with titles on standard output; on a narrow terminal the last column is cut."""
+    print_table(columns, True, terminal_width())
+
+
 def print_table(columns: Sequence[Column], header: bool, width: int | None) -> None:
-    """Aligned columns, each row on one line. width: of the terminal; None for a pipe, where nothing is cut."""
+    """Print aligned columns, one line per row. width: of the terminal; None: cut nothing."""
     print_lines(table_lines(columns, header, width))
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print them, in colour where somebody looks and wants any (rich would take longer to import than all else)."""
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Print the lines, with colors on a terminal unless NO_COLOR is set."""
+    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in lines:
-        print("".join([_styled(text, style) if style and coloured else text for text, style in line]))
+        print("".join([_styled(text, style) if style and colored else text for text, style in line]))
 
 
 def _styled(text: str, style: str) -> str:
@@ -133,7 +134,7 @@ def _styled(text: str, style: str) -> str:
 
 
 def table_lines(columns: Sequence[Column], header: bool, width: int | None) -> list[Line]:
-    """Aligned columns, as lines of at most ``width`` cells; None: nothing is cut."""
+    """Aligned columns as lines of at most ``width`` cells; None: cut nothing."""
     widths = [column.width if width else column.natural for column in columns]
     if width:
         before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
@@ -159,9 +160,9 @@ def _rows(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
 
 
 def _styles(columns: Sequence[Column], header: bool) -> list[tuple[str, ...]]:
-    """The styles of each cell, row by row."""
+    """The style of each cell, row by row."""
     titles = [("bold",) * len(columns)] if header else []
-    return titles + list(zip(*(c.styles or [c.style] * len(c.cells) for c in columns), strict=True))
+    return titles + list(zip(*(c.styles or [""] * len(c.cells) for c in columns), strict=True))
 
 
 def _cell(column: Column, text: str, width: int) -> str:
@@ -171,25 +172,25 @@ def _cell(column: Column, text: str, width: int) -> str:
     return " " * (width - has) + text if column.right else text + " " * (width - has)
 
 
-LABEL = 17
+LABEL = 16
 
 
-def print_facts(lines: Iterable[tuple[str, str]]) -> None:
-    """A fact a line, with what it is about; on a terminal long ones go on below, in a pipe each stays one line."""
+def print_facts(lines: Iterable[tuple[str, str]], label_width: int = LABEL) -> None:
+    """Print a fact per line, after its label; on a terminal, long facts wrap."""
     width = terminal_width()
     for label, text in lines:
-        parts = textwrap.wrap(text, max(width - LABEL, 20), break_on_hyphens=False) if width else [text]
+        parts = textwrap.wrap(text, max(width - label_width - 1, 20), break_on_hyphens=False) if width else [text]
         for number, part in enumerate(parts or [""]):
-            print(f"{'' if number else label:<{LABEL - 1}} {part}")
+            print(f"{'' if number else label:<{label_width}} {part}")
 
 
 def print_prose(text: str, indent: int = 0) -> None:
-    """Sentences: on a terminal in lines of whole words, all but the first indented; in a pipe on one line."""
+    """Print sentences: wrapped on a terminal, all lines but the first indented; on one line in a pipe."""
     width = terminal_width()
     lines = textwrap.wrap(printable(text), max(width - indent, 20), break_on_hyphens=False) if width else []
     print(f"\n{' ' * indent}".join(lines) or printable(text))
 
 
 def clip(text: str, width: int) -> str:
-    """``text`` in at most ``width`` cells, with an ellipsis where something is cut."""
+    """``text`` in at most ``width`` cells, cut with an ellipsis."""
     return text if _width(text) <= width else _cut(text, width)

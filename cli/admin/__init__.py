@@ -1,11 +1,11 @@
-"""asrpt-admin: the administrator's tools."""
+"""asrpt-admin: tools for administrators."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools
 
 MODULES = {
     "doctor": "admin.doctor",
@@ -16,7 +16,7 @@ MODULES = {
     "snapshot": "admin.replay",
     "replay": "admin.replay",
     "shadow-report": "admin.shadow",
-    "calibrate": "admin.calibrate",
+    "calibrate": "admin.calibration",
     "calibration": "admin.calibration",
     "retrain": "admin.models",
     "predict": "admin.predict",
@@ -32,7 +32,7 @@ SELDOM = frozenset(("snapshot", "replay", "calibrate", "explain-prediction", "pr
 app = Tools(
     MODULES,
     SELDOM,
-    help="Administrate slurm-asrpt: find trouble, see what it did and why.",
+    help="Manage slurm-asrpt: find problems, see what it did and why.",
     epilog="""\b
 Examples:
   asrpt-admin doctor

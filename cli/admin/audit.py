@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
-from slurm_asrpt_cli.status.columns import gpu_hours
+from slurm_asrpt_cli._app.tables import GAP, Column, fold_nodes, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
+from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.audit.trail import Entry, entries, size
 from slurm_asrpt.config.settings import Settings
@@ -32,14 +33,14 @@ from slurm_asrpt.text import counted, slurm_time
 
 SCHEMA = 1
 BIG = 32 << 20
-"""From which on reading takes so long that it shows how far it is."""
+"""Bytes of audit trail from which reading takes so long that it shows a bar."""
 LEAST_TEXT = 30
-"""Columns for what happened, however narrow the terminal."""
+"""Minimum width of the last column, however narrow the terminal."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which part of the trail. Times are seconds since the epoch."""
+    """The part of the audit trail to show. Times: seconds since the epoch."""
 
     settings: Settings
     since: float
@@ -48,35 +49,35 @@ class Asked:
     users: Sequence[str]
 
     def wants_job(self, entry: Entry) -> bool:
-        """Whether it is one of these jobs, or of none."""
+        """Whether the entry belongs to one of these jobs, or to no job."""
         job = str(entry.get("job", ""))
         return not (self.jobs and job) or any(name in (job, job.partition("_")[0]) for name in self.jobs)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put audit into asrpt-admin."""
-    app.command("audit")(audit_command)
+    """Add audit to asrpt-admin."""
+    app.command("audit", short_help="Show what asrptd decided, and why.")(audit_command)
 
 
 def audit_command(
     job: Annotated[
-        str, typer.Option("--job", "-j", metavar="JOBS", help="Only these; 12 is all tasks of array 12.")
+        str, typer.Option("--job", "-j", metavar="JOBS", help="Only these jobs; 12 includes all tasks of array 12.")
     ] = "",
     user: Annotated[str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users.")] = "",
     since: Annotated[
-        str, typer.Option("--since", "-S", metavar="TIME", help="From then on; else today, with --job all.")
+        str, typer.Option("--since", "-S", metavar="TIME", help="Start time; default: today, with --job all.")
     ] = "",
-    until: Annotated[str, typer.Option("--until", "-E", metavar="TIME", help="Up to then.")] = "now",
-    cycles: Annotated[bool, typer.Option("--cycles", help="Also a line for each cycle.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline.")] = None,
+    until: Annotated[str, typer.Option("--until", "-E", metavar="TIME", help="End time.")] = "now",
+    cycles: Annotated[bool, typer.Option("--cycles", help="Include a line per scheduling cycle.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page with a timeline.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what asrptd decided, why, and what came of it.
+    """Show what asrptd decided, why, and what Slurm then did.
 
-    A line for each decision and each answer of Slurm:
-    where a job starts, by which key it was its turn, the
-    runner-up, why another one waits, what really ran.
+    Prints a line per decision and per answer of Slurm:
+    where a job starts, the key that put it first, the
+    runner-up, why other jobs wait, and what really ran.
 
     \b
     Examples:
@@ -90,13 +91,13 @@ def audit_command(
     if asked.until <= asked.since:
         raise InputError(f"--until {until} is not after --since {since}")
     if html and not html.resolve().parent.is_dir():
-        raise InputError(f"--html {html}: name a file in a folder that is there")
+        raise InputError(f"--html {html}: no such directory; name a file in an existing one")
     everything = as_json and not (job or user)
     found = list(_read(asked, cycles or html is not None or everything))
     if html:
         text = audit.page(found, begin or _first(found, now), min(asked.until, now), _what(asked))
         replace_file(html, text.encode("utf-8", "backslashreplace"), mode=0o600)
-        print(f"{safe(str(html))}: open it in a browser; it loads nothing, and holds users' names")
+        print(f"{safe(str(html))}: open it in a browser; it needs no network. It contains user names.")
     elif as_json:
         print(json.dumps({"kind": "asrpt-admin audit", "schema": SCHEMA, "entries": found}, indent=2))
     else:
@@ -117,7 +118,7 @@ def _what(asked: Asked) -> str:
 
 
 def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
-    """Users are told with some events of a job only, and are those of its others. Raises AsrptError."""
+    """Only some events of a job name its user; the others get it from them. Raises AsrptError."""
     state, found, owners = asked.settings.paths.state, list[Entry](), dict[str, str]()
     with progress("reading the audit trail") if size(state) > BIG else nullcontext() as told:
         tell = None if told is None else lambda done, whole: told(done, "", whole)
@@ -137,18 +138,15 @@ def _read(asked: Asked, cycles: bool) -> Iterator[Entry]:
             yield {**entry, "user": owner} if owner else entry
 
 
-# for people
-
-
 TITLES = ("TIME", "JOBID", "USER", "EVENT", "WHAT")
 
 
-NOTHING_THEN = "nothing was recorded in that time: asrptd writes when something changes; try --since yesterday"
-NOTHING_OF_IT = "nothing is recorded of such a job: it was not asrptd's, or is longer ago than the audit trail goes"
+NOTHING_THEN = "no entries in that time: asrptd records changes only; try --since yesterday"
+NOTHING_OF_IT = "no entries for that job: asrptd did not manage it, or the audit trail does not go back that far"
 
 
 def _show(found: Sequence[Entry], nothing: str) -> None:
-    """nothing: what to say where there is nothing."""
+    """nothing: the message if there are no entries."""
     if not found:
         print_prose(nothing)
         return
@@ -159,7 +157,7 @@ def _show(found: Sequence[Entry], nothing: str) -> None:
 
 
 def _wrapped(rows: Sequence[Sequence[str]], width: int) -> Iterator[Sequence[str]]:
-    """On a terminal a long text goes on below."""
+    """On a terminal, long texts wrap."""
     before = sum(max(len(row[at]) for row in (TITLES, *rows)) + len(GAP) for at in range(4))
     room = max(LEAST_TEXT, width - before)
     for *head, text in rows:
@@ -180,7 +178,7 @@ def _row(entry: Entry, dated: bool) -> list[str]:
 
 
 def what(entry: Entry) -> str:
-    """An entry in words; the bare facts where it is not as this release writes it."""
+    """An entry in words; its bare facts if another release wrote it in another form."""
     try:
         told = _WHAT.get(entry["event"])
         if told is not None:
@@ -207,7 +205,7 @@ def _start(entry: Entry) -> str:
     parts[0] += _slower(entry["alpha"], best)
     if entry.get("runner_up"):
         other = entry["runner_up"]
-        parts.append(f"runner-up {fold_nodes(other['gpus'])}{_slower(other['alpha'], best) or ' (as quick)'}")
+        parts.append(f"runner-up {fold_nodes(other['gpus'])}{_slower(other['alpha'], best) or ' (equally fast)'}")
     elif "runner_up" in entry:
         parts.append("no runner-up")
     parts += [_KEYS[name](part) for name, part in entry.get("key", {}).items() if name in _KEYS and part]
@@ -215,25 +213,25 @@ def _start(entry: Entry) -> str:
 
 
 _KEYS: Mapping[str, Callable[[float], str]] = {
-    "rank": lambda rank: f"band {rank + 1}" if rank > 0 else "first in line: its last start was taken back",
+    "rank": lambda rank: f"band {rank + 1}" if rank > 0 else "head of the queue: its last start was withdrawn",
     "gpu_seconds": lambda work: f"predicted work {work:.0f} GPU-seconds",
-    "seconds": lambda length: f"predicted to run {slurm_time(length)}",
+    "seconds": lambda length: f"predicted runtime {slurm_time(length)}",
     "submitted": lambda time: f"submitted {datetime.fromtimestamp(time):%m-%dT%H:%M:%S}",
     "queue": lambda queue: f"queue {queue + 1:.0f} by attained service",
-    "place_in_fifo": lambda place: f"{place} ahead of it",
-    "place_in_queue": lambda place: f"place {place} in the queue",
+    "place_in_fifo": lambda place: f"{place} ahead",
+    "place_in_queue": lambda place: f"position {place} in the queue",
 }
 
 
 def _slower(alpha: float | None, best: float | None) -> str:
-    """How much slower it is there than in the best placement; empty where it is as quick."""
+    """How much slower the placement is than the best one; empty if it is as fast."""
     return f" ({alpha / best:.2f} x alpha~min)" if alpha and best and alpha > 1.005 * best else ""
 
 
 def _running(entry: Entry) -> str:
     planned = "" if "as_planned" not in entry else ", as planned" if entry["as_planned"] else ", not as planned"
     where = f"{fold_nodes(entry['gpus'])}{planned}{_slower(entry['alpha'], entry.get('alpha_min'))}"
-    waited = f", {slurm_time(entry['began'] - entry['submitted'])} after it was submitted" if "began" in entry else ""
+    waited = f", {slurm_time(entry['began'] - entry['submitted'])} after submission" if "began" in entry else ""
     return where + waited
 
 
@@ -248,7 +246,7 @@ def _ended(entry: Entry) -> str:
 def _gone(entry: Entry) -> str:
     if not entry["gpus"]:
         return f"{entry['state']} before it started"
-    return f"{entry['state']} after {slurm_time(entry['ended'] - entry['began'])}; it teaches nothing"
+    return f"{entry['state']} after {slurm_time(entry['ended'] - entry['began'])}; not used for learning"
 
 
 def _cycle(entry: Entry) -> str:
@@ -260,7 +258,7 @@ def _cycle(entry: Entry) -> str:
 
 def _not_started(entry: Entry) -> str:
     again = round(max(0.0, entry["retry_at"] - entry["time"]))
-    return f"Slurm did not start it ({entry['why']}); planned again " + (f"in {again} s" if again else "at once")
+    return f"Slurm did not start it ({entry['why']}); retry " + (f"in {again} s" if again else "now")
 
 
 def _left(entry: Entry) -> str:
@@ -282,23 +280,23 @@ _WHAT: Mapping[str, Callable[[Any], str]] = {
     "running": _running,
     "ended": _ended,
     "gone": _gone,
-    "interrupt": lambda entry: f"makes room for job {entry['head']}: interruption {entry['nth']}{_had(entry)}",
-    "signalled": lambda entry: f"told by {entry['signal']} to write a checkpoint",
+    "interrupt": lambda entry: f"preempted for job {entry['head']}: preemption {entry['nth']}{_had(entry)}",
+    "signalled": lambda entry: f"signal {entry['signal']}: asked to write a checkpoint",
     "requeued": lambda entry: (
-        "its checkpoint is written" if entry["reported"] else "it has had its time for a checkpoint"
+        "its checkpoint is written" if entry["reported"] else "the time for its checkpoint is over"
     ),
-    "requeued-again": lambda _: "Slurm had forgotten the requeue and showed the run that is over",
+    "requeued-again": lambda _: "Slurm had lost the requeue and still showed the old run",
     "interrupt-refused": _refused,
-    "cut": lambda entry: f"cut off by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
+    "cut": lambda entry: f"ended by a requeue after {slurm_time(entry['ended'] - entry['began'])}",
     "cycle": _cycle,
     "not-started": _not_started,
     "left": _left,
-    "pin-failed": lambda entry: f"Slurm ended it, its node {entry['nodes']} is gone: {entry['remedy']}",
-    "cluster": lambda entry: f"{counted(entry['gpus'], 'GPU')} on {counted(entry['nodes'], 'node')} may serve jobs",
+    "pin-failed": lambda entry: f"Slurm ended it because node {entry['nodes']} is gone: {entry['remedy']}",
+    "cluster": lambda entry: f"{counted(entry['gpus'], 'GPU')} on {counted(entry['nodes'], 'node')} can run jobs",
     "lease-refused": _refused,
     "fence-refused": _refused,
     "hand-back-refused": _refused,
-    "handed-back": lambda entry: "what asrptd had written is taken off: it is Slurm's again",
-    "vanished": lambda entry: f"Slurm does not know it any more; it was {entry['place']}",
+    "handed-back": lambda entry: "asrptd removed what it had written; Slurm schedules the job",
+    "vanished": lambda entry: f"Slurm no longer knows it; it was {entry['place']}",
     "clock-step": lambda entry: f"the clock stepped by {entry['seconds']:+.0f} s",
 }

@@ -1,27 +1,196 @@
-"""asrpt-admin calibration: whether jobs have started when it was said."""
+"""asrpt-admin calibrate and calibration: bandwidths fitted to measured iterations, and how often start times held."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
-from slurm_asrpt_cli._app.tables import print_prose
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, read_history
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.progress import progress
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.history.maintenance import DAY_S
+from slurm_asrpt.predict.bandwidths import (
+    CONDITION,
+    INTER,
+    INTRA,
+    Array,
+    Fitted,
+    Observed,
+    errors,
+    figures_of,
+    fit,
+    held_out,
+    observe,
+)
+from slurm_asrpt.profile.documents import load_named
 from slurm_asrpt.text import counted
 
+FEWEST_RUNS, FEWEST_PLACES = 10, 3
 FEW = 30
-"""Of fewer starts a share says little."""
+"""Fewer starts than these are too few for a percentage."""
+WORTH_IT = 0.9, 0.005
+"""New figures are recommended if the error falls below this share of the old one, and by at least this much."""
+SETTINGS = {INTER: "inter_bytes_per_s", INTRA: "intra_bytes_per_s"}
+
+
+class TooFewError(AsrptError):
+    """Too few runs for a fit."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put calibration into asrpt-admin."""
+    """Add calibrate and calibration to asrpt-admin."""
+    app.command("calibrate", short_help="Fit bandwidths to reported iteration times.")(calibrate_command)
     app.command("calibration")(calibration_command)
+
+
+def calibrate_command(
+    days: Annotated[int, typer.Option(min=1, max=36500, metavar="N", help="Use the last N days.")] = 30,
+    shortest: Annotated[
+        float, typer.Option("--at-least", min=1, max=1e6, metavar="SECONDS", help="Minimum runtime of a run.")
+    ] = 300.0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit bandwidths and overlap to reported iteration times.
+
+    Uses ended jobs that had a profile and reported progress.
+    Prints the error before and after, and what to write into
+    asrpt.toml and profiles; it changes nothing. Figures that
+    the runs do not determine stay as they are. Start-up time
+    counts as training, so leave out short runs.
+
+    \b
+    Example:
+      asrpt-admin calibrate --days 7
+    """
+    settings = of_asrptd(config)
+    observed, left = _observed(settings, int(time.time()) - days * DAY_S, shortest)
+    runs = sum(one.runs for one in observed)
+    if runs < FEWEST_RUNS or len(observed) < FEWEST_PLACES:
+        raise TooFewError(_too_few(runs, len(observed), left, days, shortest))
+    before = figures_of(observed, _fabric(settings))
+    with progress(f"fitting to {counted(runs, 'run')}", 2) as tell:
+        fitted = fit(observed, before)
+        tell(1)
+        outside = held_out(observed, before)
+    found = {
+        "runs": runs,
+        "placements": len(observed),
+        "left_out": dict(left),
+        "error_before": _shares(errors(observed, before)),
+        "error_after": _shares(errors(observed, fitted.figures)),
+        "error_held_out": _shares(outside),
+        "before": before,
+        "fitted": {name: fitted.figures[name] for name in fitted.spread},
+        "spread": fitted.spread,
+    }
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{counted(runs, 'run')} in {counted(len(observed), 'placement')}{_left_out(left)}")
+    _show(before, fitted)
+    _show_errors(found)
+    _advise(fitted, _better(found))
+
+
+def _better(found: dict[str, Any]) -> bool:
+    """Whether the new figures are worth it, also for held-out runs."""
+    after = found["error_held_out"] or found["error_after"]
+    share, least = WORTH_IT
+    return bool(after["median"] < min(share * found["error_before"]["median"], found["error_before"]["median"] - least))
+
+
+def _fabric(settings: Settings) -> Fabric:
+    return Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+
+
+def _observed(settings: Settings, since: int, shortest: float) -> tuple[list[Observed], Counter[str]]:
+    with read_history(settings) as history:
+        runs = history.runs_where(CONDITION, (since, shortest))
+    profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+    with asking_slurm(settings) as slurm:
+        nodes = slurm.nodes() if runs else []
+    return observe(runs, nodes, profiles.get, _fabric(settings))
+
+
+def _too_few(runs: int, places: int, left: Counter[str], days: int, shortest: float) -> str:
+    return (
+        f"{counted(runs, 'usable run')} in {counted(places, 'placement')}{_left_out(left)}; "
+        f"{FEWEST_RUNS} in {FEWEST_PLACES} are needed, with a profile and reported progress, {shortest:g} s or longer, "
+        f"in the last {counted(days, 'day')} (--at-least, --days)"
+    )
+
+
+def _left_out(left: Counter[str]) -> str:
+    return f" (left out: {', '.join(f'{count} with {why}' for why, count in left.most_common())})" if left else ""
+
+
+def _shares(off: Array) -> dict[str, float]:
+    """Median and 90th percentile of the absolute relative error."""
+    if not off.size:
+        return {}
+    return {"median": float(np.median(np.abs(off))), "p90": float(np.quantile(np.abs(off), 0.9))}
+
+
+def _show(before: dict[str, float], fitted: Fitted) -> None:
+    names = [*SETTINGS, *(name for name in fitted.spread if name not in SETTINGS)]
+    sure = [name in fitted.spread for name in names]
+    show_table(
+        [
+            Column("FIGURE", [f"B_{name}" if name in SETTINGS else f"overlap {safe(name)}" for name in names]),
+            Column("NOW", [_figure(name, before[name]) for name in names], right=True),
+            Column("FITTED", [_fitted(name, fitted, ok) for name, ok in zip(names, sure, strict=True)]),
+        ]
+    )
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value / 1e9:.4g} GB/s" if name in SETTINGS else f"{value:.3g}"
+
+
+def _fitted(name: str, fitted: Fitted, sure: bool) -> str:
+    if not sure:
+        return "not determined by these runs"
+    return f"{_figure(name, fitted.figures[name])} ±{max(fitted.spread[name], 0.001):.1%}"
+
+
+def _show_errors(found: dict[str, object]) -> None:
+    kinds: Sequence[tuple[str, str]] = (
+        ("before", "error_before"),
+        ("after", "error_after"),
+        ("held-out runs", "error_held_out"),
+    )
+    for title, key in kinds:
+        shares = found[key]
+        if isinstance(shares, dict) and shares:
+            print(f"error {title + ':':<18}{shares['median']:6.1%} median, 90% below {shares['p90']:.1%}")
+
+
+def _advise(fitted: Fitted, better: bool) -> None:
+    if not fitted.spread or not better:
+        print("not better than the current settings: keep them")
+        return
+    bandwidths = [name for name in SETTINGS if name in fitted.spread]
+    if bandwidths:
+        print("\nwrite this into asrpt.toml and restart asrptd:\n[fabric]")
+        print("\n".join(f"{SETTINGS[name]} = {fitted.figures[name]:.4g}" for name in bandwidths))
+    for profile in sorted({name.partition(" ")[2] for name in fitted.spread if name not in SETTINGS}):
+        print(f"\nwrite this into the site's profile {safe(profile)} (asrpt-profile convert creates one):\n[overlap]")
+        for kind in ("backward", "allreduce"):
+            print(f"{kind} = {fitted.figures[f'{kind} {profile}']:.3g}")
 
 
 def calibration_command(
@@ -29,10 +198,10 @@ def calibration_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How often jobs have started when asrpt-status said.
+    """Show how often jobs started when asrpt-status said.
 
-    The first estimate of each job that has ended counts: 80%
-    of the starts should lie inside, 10% on either side.
+    Counts the first estimate of each ended job: 80% of the
+    starts should be inside the interval, 10% on each side.
 
     \b
     Example:
@@ -48,9 +217,11 @@ def calibration_command(
 
 def _words(found: Calibration, days: int) -> str:
     if not found.jobs:
-        return f"no job that ended in the last {counted(days, 'day')} had been given a start time"
-    late = f"; of {found.closed} with a latest time {found.closed_late:.0%} began after it" if found.closed else ""
-    few = f"; of fewer than {FEW} jobs that says little" if found.jobs < FEW else ""
+        return f"no job that ended in the last {counted(days, 'day')} had an expected start"
+    late = (
+        f"; of the {found.closed} with an upper bound, {found.closed_late:.0%} started after it" if found.closed else ""
+    )
+    few = f"; fewer than {FEW} jobs say little" if found.jobs < FEW else ""
     return (
         f"{counted(found.jobs, 'job')} of the last {counted(days, 'day')}: {found.inside:.0%} started inside their "
         f"10-90% interval, {found.early:.0%} before, {found.late:.0%} after{late}{few}"

@@ -1,4 +1,4 @@
-"""asrpt-admin doctor."""
+"""asrpt-admin doctor: find problems of the installation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from dataclasses import asdict
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import patience
 from slurm_asrpt_cli._app.tables import print_prose
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption
 
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.doctor import State, examine, take_snapshot
@@ -17,17 +17,17 @@ from slurm_asrpt.errors import EXIT_FAILURE, printable
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put doctor into asrpt-admin."""
+    """Add doctor to asrpt-admin."""
     app.command("doctor")(doctor_command)
 
 
 def doctor_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Look for trouble, and say what to do about it.
+    """Find problems and say how to fix them.
 
-    Hook, leases, clocks, Slurm's settings, permissions, table
-    and predictions; best run as root on the controller. Reads
-    only. Exit status 1 if something has failed, 0 with
-    warnings.
+    Checks the hook, leases, clocks, Slurm's settings,
+    permissions and predictions. Run it as root on the
+    controller. Changes nothing. The exit status is 1 if a
+    check fails, 0 if there are only warnings.
 
     \b
     Examples:

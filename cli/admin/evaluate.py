@@ -1,4 +1,4 @@
-"""asrpt-admin evaluate: what each predictor would have been worth."""
+"""asrpt-admin evaluate: compare predictors on the history or on a trace."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import Told, progress
-from slurm_asrpt_cli._app.tables import Column
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, read_history, show_table
+from slurm_asrpt_cli._app.tables import Column, show_table
+from slurm_asrpt_cli.admin.access import read_history
 from slurm_asrpt_cli.sim.options import SeldomColumns, SeldomFormat, SeldomProcessors, retrain_seconds
 
 from slurm_asrpt.config.settings import Settings, load_settings
@@ -28,12 +29,12 @@ from slurm_asrpt.traces.sources import KNOWN, column_titles, load_trace, no_jobs
 HISTORY = "history"
 REFERENCE, SCIKIT_LEARN = "forest", "forest-sklearn"
 LEAST = 10
-"""Jobs to be judged, at least."""
+"""Minimum number of test jobs."""
 
 
 @dataclass
 class Row:
-    """What one predictor is worth. rolling: learning anew; completion_s: mean completion time by policy, seconds."""
+    """The scores of one predictor. rolling: with retraining; completion_s: mean completion time by policy, seconds."""
 
     predictor: str
     once: Score
@@ -43,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for. first, last: of the judged jobs, the last excluded. jobs: to simulate, 0 for none."""
+    """What to evaluate. first, last: range of the test jobs, last excluded. jobs: to simulate, 0 for none."""
 
     names: tuple[str, ...]
     first: int
@@ -57,8 +58,8 @@ class Task:
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put evaluate into asrpt-admin."""
-    app.command("evaluate", short_help="Compare predictors on jobs that they have not seen.")(evaluate)
+    """Add evaluate to asrpt-admin."""
+    app.command("evaluate", short_help="Compare predictors on unseen jobs.")(evaluate)
 
 
 def evaluate(
@@ -66,24 +67,24 @@ def evaluate(
     fmt: SeldomFormat = AUTO,
     column: SeldomColumns = None,
     processors_as_gpus: SeldomProcessors = False,
-    train: Annotated[float, typer.Option(metavar="SHARE", help="Share of the jobs to learn from, the first.")] = 0.8,
+    train: Annotated[float, typer.Option(metavar="SHARE", help="Share of the jobs to learn from (the first).")] = 0.8,
     judge: Annotated[
-        float, seldom(metavar="SHARE", help="Share of the jobs to judge, the next; 1: all of them.")
+        float, seldom(metavar="SHARE", help="Share of the jobs to test on (the next); 1: all others.")
     ] = 1.0,
-    rolling: Annotated[bool, typer.Option("--rolling", help="Also learn anew every --retrain.")] = False,
+    rolling: Annotated[bool, typer.Option("--rolling", help="Also test with retraining every --retrain.")] = False,
     retrain: Annotated[str, seldom(metavar="TIME", help="Seconds, or 30min, 1h, 1d.")] = "1d",
-    predictor: Annotated[list[str] | None, seldom(metavar="NAME", help="Only this; may be repeated.")] = None,
+    predictor: Annotated[list[str] | None, seldom(metavar="NAME", help="Only this predictor; may be repeated.")] = None,
     learn_from: Annotated[
-        list[str] | None, seldom(metavar="STATE", help="Judge all, learn only from these; may be repeated.")
+        list[str] | None, seldom(metavar="STATE", help="Learn only from runs in this state; may be repeated.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, metavar="N", help="Jobs to simulate; 0: none.")] = 3000,
-    load: Annotated[float, seldom(min=0.01, max=100, metavar="LOAD", help="Of the simulated cluster.")] = 1.0,
+    load: Annotated[float, seldom(min=0.01, max=100, metavar="LOAD", help="Load of the simulated cluster.")] = 1.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare predictors on jobs that they have not seen.
+    """Compare predictors on unseen jobs.
 
-    They learn from the first jobs and predict the rest.
+    They learn from the first jobs and predict the others.
 
     \b
     Examples:
@@ -131,30 +132,30 @@ def _trace(
 
 
 def _check_states(wanted: set[str], there: set[str]) -> None:
-    """Raises InputError for a state that would teach nothing."""
+    """Raises InputError for a state that no run has."""
     for state in sorted(wanted - there):
         known = ", ".join(sorted(there - {""})) or "none"
-        raise InputError(f"--learn-from {state}: no run ended so; states that are there: {known}")
+        raise InputError(f"--learn-from {state}: no run has this state; states found: {known}")
 
 
 def _names(chosen: list[str] | None) -> tuple[str, ...]:
     known = predictor_names()
     for name in chosen or ():
         if name not in known:
-            raise InputError(f"--predictor {name}: no such predictor; known: {', '.join(known)}")
-    quick = [name for name in known if name != SCIKIT_LEARN]  # the other is the reference once more, slowly
+            raise InputError(f"--predictor {name}: unknown predictor; valid names: {', '.join(known)}")
+    quick = [name for name in known if name != SCIKIT_LEARN]  # forest-sklearn is the reference again, but slow
     return tuple(dict.fromkeys([REFERENCE, *(chosen or quick)]))
 
 
 def _judged(jobs: int, train: float, judge: float) -> tuple[int, int]:
-    """The first of the judged jobs, and the first after them."""
+    """The first test job, and the first job after them."""
     if not 0 < train < 1:
         raise InputError(f"--train {train:g}: give a share between 0 and 1, such as 0.8")
     if not 0 < judge <= 1:
         raise InputError(f"--judge {judge:g}: give a share above 0, such as 0.2, and at most 1")
     first, last = int(jobs * train), min(jobs, int(jobs * (train + judge)))
     if first < 1 or last - first < LEAST:
-        raise InputError(f"{jobs} runs are too few: {first} to learn from and {last - first} to judge, {LEAST} needed")
+        raise InputError(f"{jobs} runs are too few: {first} to learn from, {last - first} to test on; {LEAST} needed")
     return first, last
 
 
@@ -191,7 +192,7 @@ def _row(
     row, done = Row(name, judge_every(None, 0)), judged
     if task.every_s is not None:
         row.rolling, done = judge_every(task.every_s, done), done + judged
-    if task.jobs and len(trace) > 1:  # of runs that lasted no time at all nothing can be simulated
+    if task.jobs and len(trace) > 1:  # without runtimes, nothing can be simulated
         row.completion_s = completion_times(
             trace, name, task.train, task.jobs, task.load, lambda ended: tell(done + ended)
         )

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, find_user, read_file
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli.admin.access import find_user, read_file
 
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import InputError, printable

@@ -1,4 +1,4 @@
-"""asrpt-admin history: what ran, in and out, in figures, and forgotten."""
+"""asrpt-admin history: import, export, statistics, removal and check of the runs that predictions are learned from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App, seldom
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import Told, progress
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, history_path, of_asrptd, read_history
+from slurm_asrpt_cli.admin.access import history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.errors import EXIT_INTERRUPTED, AsrptError, InputError, printable
@@ -32,7 +33,7 @@ if TYPE_CHECKING:  # pandas takes a while, and stats or forget do without
     from slurm_asrpt.history.importing import Counts, Importer
 
 app = App(
-    help="The history of runs that predictions are learned from.",
+    help="Manage the history of runs that predictions are learned from.",
     epilog="""\b
 Examples:
   asrpt-admin history import --sacct --since 90days
@@ -42,8 +43,8 @@ Examples:
 
 
 def add_commands(tool: typer.Typer) -> None:
-    """Put history into asrpt-admin."""
-    tool.add_typer(app, name="history")
+    """Add history to asrpt-admin."""
+    tool.add_typer(app, name="history", short_help="Import, export and inspect past runs.")
 
 
 class Form(StrEnum):
@@ -63,37 +64,38 @@ def _writing(settings: Settings) -> Iterator[History]:
 
 @app.command("import")
 def import_(
-    sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct on this machine.")] = False,
+    sacct: Annotated[bool, typer.Option("--sacct", help="Query sacct on this machine.")] = False,
     since: Annotated[
         str,
-        typer.Option(metavar="WHEN", help="How far back: 90days or a date; else from the last on."),
+        typer.Option(metavar="WHEN", help="Start: 90days or a date; default: the last import."),
     ] = "",
     partition: Annotated[
-        str, seldom(metavar="PARTITIONS", help="With --sacct: only these; else slurm.partitions.")
+        str, seldom(metavar="PARTITIONS", help="With --sacct: only these; default: slurm.partitions.")
     ] = "",
-    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="What sacct printed.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV with a line of titles.")] = None,
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the output of sacct.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="A CSV file with a header line.")] = None,
     column: Annotated[
-        list[str] | None, seldom(metavar="NAME=TITLE", help="Where the CSV has what, e.g. job_id=JobNumber.")
+        list[str] | None, seldom(metavar="NAME=TITLE", help="Name of a CSV column, e.g. job_id=JobNumber.")
     ] = None,
-    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines, as export writes them.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines, as written by export.")] = None,
     trace: Annotated[
-        str, typer.Option(metavar="WHAT", help="A trace that asrpt-sim reads, or a sample of it, e.g. philly.")
+        str, typer.Option(metavar="WHAT", help="A trace that asrpt-sim reads, or a sample, e.g. philly.")
     ] = "",
     fmt: Annotated[
-        str, seldom("--format", metavar="NAME", help="Kind of the trace; asrpt-sim formats lists them.")
+        str, seldom("--format", metavar="NAME", help="Format of the trace; see asrpt-sim formats.")
     ] = "auto",
     processors_as_gpus: Annotated[
-        bool, seldom("--processors-as-gpus", help="Take a CPU trace's processors as GPUs.")
+        bool, seldom("--processors-as-gpus", help="Count the processors of a CPU trace as GPUs.")
     ] = False,
-    begin: Annotated[str, seldom(metavar="DATE", help="When the trace's first job was submitted.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    begin: Annotated[str, seldom(metavar="DATE", help="Submission date of the trace's first job.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be added; change nothing.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add runs from elsewhere: sacct, CSV, JSON lines, traces.
+    """Add runs from sacct, CSV, JSON lines or a trace.
 
-    Repeatable: what is there already is not added again.
+    Safe to run repeatedly: runs that the history has already
+    are not added again.
 
     \b
     Examples:
@@ -154,15 +156,15 @@ def _one_of(**sources: Any) -> None:
 
 
 def _only_with(option: str, given: Any, **others: Any) -> None:
-    """Raises InputError for an option that would be ignored."""
+    """Raises InputError for an option that would have no effect."""
     for name, value in others.items():
         if value and not given:
-            raise InputError(f"--{name.replace('_', '-')} goes with {option} only")
+            raise InputError(f"--{name.replace('_', '-')} requires {option}")
 
 
 @contextmanager
 def _target(settings: Settings, dry_run: bool) -> Iterator[History | None]:
-    """Where to; None where nothing is there yet and nothing may be made."""
+    """The history to write to; None if it does not exist and must not be created."""
     if dry_run and not history_path(settings).exists():
         yield None
         return
@@ -176,7 +178,7 @@ def _from_sacct(into: Importer, settings: Settings, since: str, partition: str, 
 
     partitions = partition_argument(partition or ",".join(settings.slurm.partitions))
     begin = since_time(since, now) if since else None
-    with progress("asking sacct") as bar:
+    with progress("querying sacct") as bar:
         import_sacct(into, partitions, begin, int(now), lambda done, of: bar(done, "", of))
 
 
@@ -214,23 +216,25 @@ def _tell_counts(counts: Counts, dry_run: bool, interrupted: bool, as_json: bool
         f"{counted(counts.read, 'row', ',')} read: {counts.added:,} {would}added, {counts.updated:,} {would}updated, ",
         end="",
     )
-    print(f"{counts.there:,} there already, {counts.skipped.total():,} skipped")
+    print(f"{counts.there:,} already present, {counts.skipped.total():,} skipped")
     for reason, count in counts.skipped.most_common():
         print(f"  {count:,} {printable(reason)}")
     if interrupted:
-        print("interrupted; what was read so far is kept, run it again for the rest", file=sys.stderr)
+        print("interrupted; the rows read so far are kept; run it again for the rest", file=sys.stderr)
 
 
 @app.command()
 def export(
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Else standard output.")] = None,
-    form: Annotated[Form, typer.Option("--format", help="csv, or jsonl: a JSON object a run and line.")] = Form.CSV,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file; default: standard output.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="csv, or jsonl: one JSON object per line.")] = Form.CSV,
     config: ConfigOption = None,
 ) -> None:
-    """Write all runs, as import reads them.
+    """Write all runs in a form that import reads.
 
-    In CSV a text that a spreadsheet would take for a formula
-    gets an apostrophe in front; import takes it off.
+    In CSV, text that a spreadsheet would treat as a formula
+    gets a leading apostrophe; import removes it.
 
     \b
     Examples:
@@ -257,7 +261,7 @@ def _counted(runs: Iterator[Run], told: Told) -> Iterator[Run]:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[Output]:
-    """A file for its owner alone, there as a whole or not at all; else standard output."""
+    """A file readable only by its owner and written atomically; or standard output."""
     if path is None and sys.stdout.isatty():
         yield _Terminal()
     elif path is None:
@@ -268,7 +272,7 @@ def _output(path: Path | None) -> Iterator[Output]:
         finally:
             text.detach()
     elif path.is_dir() or not path.resolve().parent.is_dir():
-        raise InputError(f"--output {path}: name a file in a folder that is there")
+        raise InputError(f"--output {path}: no such directory; name a file in an existing one")
     else:
         with replacing(path, 0o600) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="")
@@ -278,7 +282,7 @@ def _output(path: Path | None) -> Iterator[Output]:
 
 
 class _Terminal:
-    """The terminal, which job names must not steer."""
+    """Standard output on a terminal: control characters in job names are escaped."""
 
     def write(self, text: str, /) -> None:
         sys.stdout.write(printable(text.removesuffix("\n").removesuffix("\r")) + "\n")
@@ -286,7 +290,7 @@ class _Terminal:
 
 @app.command()
 def stats(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Tell what the history holds.
+    """Show statistics of the history.
 
     \b
     Example:
@@ -302,7 +306,7 @@ def stats(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         "learned from": f"{found.learnable:,}",
         "groups": f"{found.groups:,}",
         "users": f"{found.users:,}",
-        "recurrent": f"{100 * found.recurrent_share:.1f}% of the runs of a group are not its first",
+        "recurrent": f"{100 * found.recurrent_share:.1f}% of the runs are not the first of their group",
         "first end": _date(found.first_end),
         "last end": _date(found.last_end),
         "size": f"{found.bytes / 2**20:.1f} MiB",
@@ -324,16 +328,16 @@ def _shares(counts: dict[str, int]) -> str:
 
 @app.command()
 def forget(
-    user: Annotated[str, typer.Argument(metavar="USER", help="A name, or a number for runs of that id.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    user: Annotated[str, typer.Argument(metavar="USER", help="A user name, or a user ID.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a user's runs, so that nothing of them is left.
+    """Remove all runs of a user from the history.
 
-    The file is written anew without them. What was learned
-    from them goes with the next asrpt-admin retrain. An import brings back
-    what sacct still knows of them.
+    Rewrites the file without them. Predictions learned from
+    them go with the next asrpt-admin retrain. An import from
+    sacct can bring the runs back.
 
     \b
     Examples:
@@ -345,7 +349,7 @@ def forget(
     with read_history(settings) as history:
         count = maintenance.count_of(history, name, uid)
     if not count and not yes:
-        raise InputError(f"{printable(user)[:60]}: the history has no run of that user")
+        raise InputError(f"{printable(user)[:60]}: the history has no runs of this user")
     if not yes:
         typer.confirm(f"Remove {counted(count, 'run', ',')} of {printable(user)}?", abort=True, err=True)
     with _writing(settings) as history:
@@ -354,13 +358,13 @@ def forget(
     if as_json:
         print(json.dumps({"removed": gone, "damaged_copies": aside}))
         return
-    print(f"{counted(gone, 'run', ',')} removed; predictions that rest on them go with the next asrpt-admin retrain")
+    print(f"{counted(gone, 'run', ',')} removed; predictions based on them go with the next asrpt-admin retrain")
     for path in aside:
-        print(f"a damaged copy may still hold some: {path}; delete it when you no longer need it")
+        print(f"a damaged copy may still contain some: {path}; delete it when you no longer need it")
 
 
 def _whose(user: str) -> tuple[str, int | None]:
-    """Name and number for ``historycare.forget``."""
+    """User name and ID for ``maintenance.forget``."""
     if user.isascii() and user.isdigit() and len(user) < 19:
         return "", int(user)
     try:
@@ -371,9 +375,10 @@ def _whose(user: str) -> tuple[str, int | None]:
 
 @app.command()
 def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Look for damage in the history.
+    """Check the history for damage.
 
-    Only asrptd, at its start, moves a damaged file aside.
+    Changes nothing: asrptd moves a damaged file aside when it
+    starts.
 
     \b
     Example:
@@ -395,9 +400,9 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             )
         )
     elif not problems:
-        print(f"{history_path(settings)}: sound, {counted(runs, 'run', ',')}")
+        print(f"{history_path(settings)}: no damage, {counted(runs, 'run', ',')}")
     if problems:
         raise AsrptError(
-            f"{history_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd, which moves it aside and "
-            "begins a new one; asrpt-admin history import --sacct fills it again"
+            f"{history_path(settings)}: damaged ({'; '.join(problems[:3])}); restart asrptd: it moves the file aside "
+            "and starts a new one; asrpt-admin history import --sacct refills it"
         )

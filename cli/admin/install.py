@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import ConfigOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, asking_slurm, show_table
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm
 from slurm_asrpt_cli.admin.switch import tell_of
 
 from slurm_asrpt import switch

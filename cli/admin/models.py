@@ -1,4 +1,4 @@
-"""asrpt-admin retrain and models: which model predicts, and which could."""
+"""asrpt-admin retrain and models: learn a model, list the stored ones, choose the active one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import App
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.predict.model_store import ListedModel, Model, ModelInfo, list_models
@@ -21,7 +22,7 @@ from slurm_asrpt.predict.retrain import retrain as learn
 from slurm_asrpt.text import UNKNOWN, counted
 
 app = App(
-    help="List the stored models, activate one of them, or go back to the last good one.",
+    help="List the stored models, activate one, or roll back to the last good one.",
     epilog="""\b
 Examples:
   asrpt-admin models list
@@ -31,9 +32,9 @@ Examples:
 
 
 def add_commands(tool: typer.Typer) -> None:
-    """Put retrain and models into asrpt-admin."""
-    tool.command("retrain", short_help="Learn from finished jobs.")(retrain_command)
-    tool.add_typer(app, name="models", short_help="List the stored models, go back to another.")
+    """Add retrain and models to asrpt-admin."""
+    tool.command("retrain", short_help="Learn from completed jobs.")(retrain_command)
+    tool.add_typer(app, name="models", short_help="List the stored models, activate one, roll back.")
 
 
 def retrain_command(
@@ -41,10 +42,11 @@ def retrain_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Learn from finished jobs; new ones get the predictions.
+    """Learn predictions for new jobs from completed ones.
 
-    Replaces the table that the job_submit hook reads by one learned from the history.
-    A model that is worse on recent jobs than the active one is stored, but not activated.
+    Replaces the table that the job_submit hook reads. A model
+    that predicts recent jobs worse than the active one is
+    stored, but not activated.
 
     \b
     Examples:
@@ -59,15 +61,15 @@ def retrain_command(
     else:
         _tell(report)
     if report.refused:
-        raise AsrptError(f"not activated: {report.refused}; see asrpt-admin models list, or retrain --force")
+        raise AsrptError(f"not activated: {report.refused}; see asrpt-admin models list, or use retrain --force")
 
 
 def _tell(report: RetrainReport) -> None:
     if report.rows == 0:
-        print("the history holds no completed run with known iterations yet: every group predicts 0 (unseen)")
+        print("the history has no completed run with known iterations yet: all jobs count as unseen")
     print(f"learned from {_amount(report)} in {report.seconds:.1f} s")
     if report.verdict.new is not None:
-        print(f"on {counted(report.verdict.runs, 'later run')} it errs by {report.verdict.new:.0%} of the mean")
+        print(f"error on {counted(report.verdict.runs, 'later run')}: {report.verdict.new:.0%} of the mean")
     if report.unjudged:
         print(safe(report.unjudged))
     print(f"model {report.model}")
@@ -77,7 +79,7 @@ def _tell(report: RetrainReport) -> None:
 
 @app.command("list")
 def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show the stored models, the oldest first.
+    """List the stored models, the oldest first.
 
     \b
     Example:
@@ -87,7 +89,7 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
     if as_json:
         print(json.dumps([asdict(listed) for listed in found]))
     elif not found:
-        print("no model is stored yet; asrpt-admin retrain makes one")
+        print("no models yet; asrpt-admin retrain creates one")
     else:
         show_table(_columns(found))
 
@@ -117,14 +119,14 @@ def _state(listed: ListedModel) -> str:
 
 @app.command("activate")
 def activate_command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="As models list shows it.")],
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A name from models list.")],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a stored model predict from now on.
+    """Activate a stored model.
 
-    It is checked before: who owns it, who could write it, its check sum. The next
-    retraining compares its own model with this one.
+    Checks its owner, permissions and checksum first. The next
+    retraining compares its model with this one.
 
     \b
     Example:
@@ -135,9 +137,10 @@ def activate_command(
 
 @app.command("rollback")
 def rollback_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Go back to the latest good model older than the active one.
+    """Roll back to the last good model before the active one.
 
-    Again: one further back. A model that was refused when it was made is left out.
+    Run it again to go back further. Models that were refused
+    are skipped.
 
     \b
     Example:
@@ -155,4 +158,4 @@ def _announce(model: Model, as_json: bool) -> None:
 
 
 def _amount(learned: RetrainReport | ModelInfo) -> str:
-    return f"{counted(learned.rows, 'finished run')} of {counted(learned.groups, 'group')}"
+    return f"{counted(learned.rows, 'completed run')} in {counted(learned.groups, 'group')}"

@@ -1,4 +1,4 @@
-"""asrpt-admin predict and explain-prediction."""
+"""asrpt-admin predict and explain-prediction: the prediction for a job script or job, and the runs behind it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli._app.options import with_options
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption, with_options
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import (
-    ConfigOption,
-    JsonOption,
-    asking_slurm,
-    history_path,
-    of_asrptd,
-    read_history,
-    show_table,
-)
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm, history_path, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import AsrptError, InputError, printable
@@ -42,16 +34,14 @@ from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 def _as_sbatch(
     args: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments: all that follows it.")
+        list[str] | None, typer.Argument(metavar="ARGS", help="All arguments after the script are the script's.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--job-name", "-J", metavar="NAME", help="As sbatch's; else as sbatch finds it.")
-    ] = None,
-    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or id; else yours.")] = None,
+    name: Annotated[str | None, typer.Option("--job-name", "-J", metavar="NAME", help="Same as sbatch's.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="User name or ID; default: you.")] = None,
     comment: Annotated[
-        str | None, typer.Option("--comment", metavar="TEXT", help="As sbatch's; else as in the script.")
+        str | None, typer.Option("--comment", metavar="TEXT", help="Same as sbatch's; default: the script's.")
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", min=0, metavar="N", help="GPUs in all; else as the script asks.")] = 0,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, metavar="N", help="Total GPUs; default: the script's.")] = 0,
 ) -> AsSbatch:
     return AsSbatch(args or [], name, user, comment, gpus)
 
@@ -62,7 +52,7 @@ SHOWN_RUNS = 20
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the hook would find out about a submission. predicted_iterations 0: unseen."""
+    """What the hook would find for a submission. predicted_iterations 0: unseen."""
 
     group: str
     predicted_iterations: int
@@ -82,12 +72,12 @@ class Prediction:
     table: str
 
 
-# Options end at the script, as with sbatch: what follows belongs to the script.
+# As with sbatch, options end at the script: what follows are its arguments.
 UP_TO_SCRIPT = {"allow_interspersed_args": False}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put predict and explain-prediction into asrpt-admin."""
+    """Add predict and explain-prediction to asrpt-admin."""
     app.command("predict", context_settings=UP_TO_SCRIPT)(predict_command)
     app.command("explain-prediction", context_settings=UP_TO_SCRIPT)(explain_command)
 
@@ -95,13 +85,14 @@ def add_commands(app: typer.Typer) -> None:
 @with_options(_as_sbatch)
 def predict_command(
     given: AsSbatch,
-    jobscript: Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="The script, as it would be given to sbatch.")],
+    jobscript: Annotated[Path, typer.Argument(metavar="JOBSCRIPT", help="A job script, as for sbatch.")],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what would be predicted for a job script.
+    """Show the prediction for a job script.
 
-    That is: the recurrence group of the submission and its predicted iterations.
+    Shows the group of the submission and its predicted
+    iterations.
 
     \b
     Examples:
@@ -115,7 +106,7 @@ def predict_command(
     found, trouble = table.lookup(target, submission.subject.keys, submission.subject.features)
     _show(_prediction(submission, found, target), as_json)
     if trouble:
-        raise AsrptError(f"{trouble}; asrpt-admin retrain makes a new one")
+        raise AsrptError(f"{trouble}; asrpt-admin retrain creates a new one")
 
 
 def _prediction(submission: Submission, found: table.Answer, target: Path) -> Prediction:
@@ -173,14 +164,15 @@ def _interval(low: int, high: int) -> str:
 @with_options(_as_sbatch)
 def explain_command(
     given: AsSbatch,
-    job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job id, or a script as given to sbatch.")],
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+    job: Annotated[str, typer.Argument(metavar="JOB|JOBSCRIPT", help="A job ID, or a job script as for sbatch.")],
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the past runs that a prediction rests on.
+    """Show the past runs that a prediction is based on.
 
-    Options go before a script; what follows it is the script's own.
+    Options go before a script; arguments after it are the
+    script's.
 
     \b
     Examples:
@@ -199,7 +191,7 @@ def explain_command(
         found = evidence(subject, entries, history, RunConformal.of_history(history, time.time()))
     loss = _reported(settings, job, found)
     if plot is not None:
-        from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to come
+        from slurm_asrpt.reporting import prediction_plot  # matplotlib takes a second to import
 
         prediction_plot.draw(f"{job}: {_iterations(found.answer.iterations)} iterations predicted", found, loss, plot)
     if as_json:
@@ -213,11 +205,14 @@ def explain_command(
 def _note_misplaced(given: AsSbatch) -> None:
     for word in given.args:
         if word.partition("=")[0] in ("--plot", "--json"):
-            print(f"note: {safe(word)} follows the script, so it is the script's; put it before", file=sys.stderr)
+            print(
+                f"note: {safe(word)} follows the script, so the script gets it; put it before",
+                file=sys.stderr,
+            )
 
 
 def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | None:
-    """What the job's losses say, where it has reported some that we may read."""
+    """What the job's reported losses tell; None if there are none that we can read."""
     if not _JOB_ID.fullmatch(job):
         return None
     number = _number(settings, job)
@@ -226,7 +221,7 @@ def _reported(settings: Settings, job: str, found: Evidence) -> Convergence | No
 
 
 def _number(settings: Settings, job_id: str) -> str:
-    """What Slurm calls the job inside: a task of an array has a number of its own."""
+    """Slurm's internal job ID: a task of an array has one of its own."""
     record = _record(settings, job_id) if "_" in job_id else None
     return str(record.number) if record else job_id
 
@@ -235,20 +230,20 @@ def _show_loss(loss: Convergence) -> None:
     (first, began), (last, now) = loss.points[0], loss.points[-1]
     print(f"\nloss: {began:.4g} at iteration {first}, {now:.4g} at {last} ({counted(len(loss.points), 'report')})")
     if loss.curve is None or loss.ends is None:
-        print("no falling curve fits it yet")
+        print("no decreasing curve fits the loss yet")
         return
     print(
-        f"the fitted curve falls to {loss.curve.floor:.4g} and is near it ({STOP_SHARE:.0%}) at iteration {loss.ends}"
+        f"the fitted curve falls to {loss.curve.floor:.4g} and within {STOP_SHARE:.0%} of it at iteration {loss.ends}"
     )
-    print(f"counted on, with the past runs: {counted(round(loss.expected), 'iteration')} more")
+    print(f"expected, together with the past runs: {counted(round(loss.expected), 'more iteration')}")
 
 
 def _nothing_of_a_script(given: AsSbatch) -> None:
-    """Raises InputError for what would be ignored with a job id."""
+    """Raises InputError for options that a job ID would ignore."""
     if given.args:
-        raise InputError(f"{given.args[0]}: options go before the job id, and nothing after it")
+        raise InputError(f"{given.args[0]}: put options before the job ID; nothing may follow it")
     if given.gpus or any(value is not None for value in (given.name, given.user, given.comment)):
-        raise InputError("--user, --job-name, --comment and --gpus go with a script only")
+        raise InputError("--user, --job-name, --comment and --gpus need a job script")
 
 
 def _entries(settings: Settings) -> dict[str, table.Entry]:
@@ -257,11 +252,11 @@ def _entries(settings: Settings) -> dict[str, table.Entry]:
         return table.read_table(settings.paths.hook / table.FILE_NAME)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise AsrptError(f"no table to explain from ({why}); asrpt-admin retrain makes one") from None
+        raise AsrptError(f"no prediction table ({why}); asrpt-admin retrain creates one") from None
 
 
 def _of_job(settings: Settings, job_id: str) -> PredictionInput:
-    """Raises InputError for a job that neither the history nor Slurm knows, or that the hook did not tag."""
+    """Raises InputError for a job that neither the history nor Slurm knows, or without a tag."""
     runs: list[Run] = []
     if history_path(settings).exists():
         with read_history(settings) as history:
@@ -272,7 +267,7 @@ def _of_job(settings: Settings, job_id: str) -> PredictionInput:
     tag = parse_tag(record.admin_comment) if record else None
     if record is None or tag is None:
         why = "the hook did not tag it" if record else "neither the history nor Slurm knows it"
-        raise InputError(f"job {job_id}: {why}; name its script instead")
+        raise InputError(f"job {job_id}: {why}; give its job script instead")
     return PredictionInput(tag.group, tag.program, record.uid, gpus_of(record), tag.features)
 
 
@@ -284,7 +279,7 @@ def _record(settings: Settings, job_id: str) -> JobRecord | None:
 def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
     print(f"predicted iterations: {_iterations(found.answer.iterations)}")
     if found.answer.mean:
-        print(f"expected, for order:  {found.answer.mean}")
+        print(f"mean, for the order:  {found.answer.mean}")
     if found.answer.high:
         print(f"10-90% interval:      {_interval(*found.adjusted)}{_moved_from(found)}")
     if subject.features:
@@ -296,29 +291,27 @@ def _show_evidence(subject: PredictionInput, found: Evidence) -> None:
             Column("ID", [level.key for level in found.levels]),
             Column("RUNS", [str(level.runs) for level in found.levels], right=True),
             Column("PREDICTS", [_entry(level.entry) for level in found.levels], right=True),
-            Column("", ["<- answers" if level.answers else "" for level in found.levels]),
+            Column("", ["<- used" if level.answers else "" for level in found.levels]),
         ]
     )
     runs, where = found.runs[:SHOWN_RUNS], found.answer.level or "group"
     count = next(level.runs for level in found.levels if level.name == where)
-    print(f"\n{counted(count, 'past run')} of this {where} key in the history" + (", the latest:" if runs else ""))
+    print(f"\n{counted(count, 'past run')} with this {where} key in the history" + (", the latest:" if runs else ""))
     if runs:
         _show_runs(runs)
 
 
 def _moved_from(found: Evidence) -> str:
-    """What the table has, where that is another."""
+    """The table's own interval, if the adjusted one differs."""
     before = found.answer.low, found.answer.high
-    return (
-        "" if found.adjusted == before else f"; the table's {_interval(*before)}, moved by what the latest runs missed"
-    )
+    return "" if found.adjusted == before else f" (table: {_interval(*before)}, adjusted by the errors of recent runs)"
 
 
 def _entry(entry: table.Entry | None) -> str:
     if entry is None:
         return UNKNOWN
-    unit = {"e": " an epoch", "s": " a step"}.get(entry.unit, "")
-    return f"{math.floor(entry.iterations + 0.5)}{unit}"  # halves go up, as where the hook rounds
+    unit = {"e": " per epoch", "s": " per step"}.get(entry.unit, "")
+    return f"{math.floor(entry.iterations + 0.5)}{unit}"  # halves are rounded up, as in the hook
 
 
 def _show_runs(runs: tuple[Run, ...]) -> None:

@@ -1,4 +1,4 @@
-"""asrpt-admin snapshot and replay: one decision of asrptd in a file, and made again."""
+"""asrpt-admin snapshot and replay: save one decision of asrptd with its inputs, and repeat it offline."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, show_table
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, fold_nodes, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.audit import snapshot as snapshots
 from slurm_asrpt.config.settings import Settings
@@ -16,28 +17,31 @@ from slurm_asrpt.daemon.lead import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.status.reason_texts import in_words
+from slurm_asrpt.text import counted
 
 PATIENCE_S = 60.0
-_OUTCOMES = {"start": "starts", "interrupt": "is interrupted", "wait": "waits"}
+_OUTCOMES = {"start": "starts", "interrupt": "is preempted", "wait": "waits"}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put snapshot and replay into asrpt-admin."""
+    """Add snapshot and replay to asrpt-admin."""
     app.command("snapshot")(snapshot_command)
     app.command("replay")(replay_command)
 
 
 def snapshot_command(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")] = Path("snapshot.json"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = Path(
+        "snapshot.json"
+    ),
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write down what asrptd decides from in its next cycle.
+    """Save the inputs and decisions of asrptd's next cycle.
 
-    The policy and its settings, its state, the free GPUs
-    and the waiting jobs, and what was decided: all that
-    asrpt-admin replay needs, and a good bug report. The
-    file holds users' names; only its owner may read it.
+    Saves the policy with its settings and state, the free
+    GPUs, the waiting jobs, and the decisions: what replay
+    needs, and a good bug report. The file contains user
+    names; only its owner can read it.
 
     \b
     Example:
@@ -51,28 +55,28 @@ def snapshot_command(
     if as_json:
         print(json.dumps({"file": str(output), "digest": found.digest, "jobs": jobs, "starts": starts}))
     else:
-        print(f"{safe(str(output))}: jobs waiting: {jobs}, starts: {starts}, inputs {found.digest}")
+        print(f"{safe(str(output))}: {counted(jobs, 'waiting job')}, {counted(starts, 'start')}, inputs {found.digest}")
 
 
 def _ask(settings: Settings) -> bytes:
-    """Raises AsrptError where no asrptd decides, or the state folder is not ours."""
+    """Raises AsrptError if asrptd is not running, or the state directory is not readable."""
     state = settings.paths.state
     try:
         if not held(state):
-            raise AsrptError("asrptd does not run, so nothing is decided (systemctl start asrptd)")
+            raise AsrptError("asrptd is not running, so it decides nothing (systemctl start asrptd)")
         return snapshots.ask_for(state, PATIENCE_S + 3 * settings.daemon.interval_s, lambda: not held(state))
     except OSError as error:
         raise AsrptError(f"{error.filename or state}: {error.strerror}; run this as root") from error
 
 
 def replay_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What asrpt-admin snapshot has written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file from asrpt-admin snapshot.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Make the decision of a snapshot again, offline.
+    """Repeat the decisions of a snapshot offline.
 
-    Slurm is not asked and nothing is written. Exit status
-    1, and the difference, if it comes out differently:
+    Does not contact Slurm and writes nothing. If a decision
+    differs, prints the difference and exits with status 1:
     with another release, that is what has changed.
 
     \b
@@ -89,8 +93,8 @@ def replay_command(
         print(json.dumps({"kind": "asrpt-admin replay", "schema": 1, **same, **outcome}))
     else:
         _show([*now, *others])
-        made = f"made by release {safe(then.release)}" if then.release else "made by a release that it does not name"
-        verdict = "other decisions than then" if changed else "the same decisions as then"
+        made = f"made by release {safe(then.release)}" if then.release else "made by an unknown release"
+        verdict = "different decisions" if changed else "the same decisions"
         print(f"inputs {then.digest}, {made}: {verdict}")
         for line in changed:
             print(printable(line))
@@ -100,9 +104,7 @@ def replay_command(
 
 def _show(decisions: list[dict[str, Any]]) -> None:
     if not decisions:
-        print_prose(
-            "no job waits for the policy; those that Slurm holds, or that are left to it, are not in a snapshot"
-        )
+        print_prose("no job waits for the policy; a snapshot does not include jobs that Slurm holds or schedules")
         return
     jobs = [safe(str(each["job"])) for each in decisions]
     outcome = [next(word for key, word in _OUTCOMES.items() if key in each) for each in decisions]

@@ -1,4 +1,4 @@
-"""asrpt-admin shadow-report: what enforce would have done."""
+"""asrpt-admin shadow-report: what mode enforce would have done."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import Column, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm, of_asrptd, read_history, show_table
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
+from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
@@ -28,27 +29,26 @@ from slurm_asrpt.sim import shadow, what_if
 from slurm_asrpt.traces.accounting import since_time
 
 MOST_USERS = 20
-"""On a terminal: half of them those who win most, half those who lose most."""
+"""Users in the table: half of them those with the largest gain, half those with the largest loss."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put shadow-report into asrpt-admin."""
+    """Add shadow-report to asrpt-admin."""
     app.command("shadow-report")(shadow_command)
 
 
 def shadow_command(
-    since: Annotated[str, typer.Option(metavar="WHEN", help="How far back: 7days, 2weeks or a date.")] = "7days",
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report, with all users.")] = None,
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Start: 7days, 2weeks or a date.")] = "7days",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with all users.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what mode enforce would have done last week.
 
-    The jobs that asrptd has recorded, in mode shadow, are
-    replayed under the policy of the settings with the
-    predictions that they really had: waits and completion
-    times beside the real ones, who wins and who loses, by
-    user and by size. It says what it leaves out.
+    Replays the jobs that asrptd recorded in mode shadow, with
+    the configured policy and their original predictions.
+    Compares waits and completion times with the real ones, by
+    user and by size, and says what it leaves out.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def shadow_command(
     """
     settings = of_asrptd(config)
     if html and not html.resolve().parent.is_dir():
-        raise InputError(f"--html {html}: name a file in a folder that is there")
+        raise InputError(f"--html {html}: no such directory; name a file in an existing one")
     begin = since_time(since, time.time())
     runs, servers = _runs(settings, begin), _servers(settings)
     with progress(f"replaying under {settings.policy.name}", len(runs)) as tell:
@@ -74,18 +74,18 @@ def shadow_command(
 
 
 def _runs(settings: Settings, begin: int) -> list[Run]:
-    """Those that were submitted since then."""
+    """The runs submitted since ``begin``."""
     with read_history(settings) as history:
         return [run for run in history.runs(since=begin) if run.submit_time >= begin]
 
 
 def _servers(settings: Settings) -> shadow.Servers:
-    """The servers that asrptd manages, whatever their state today. Raises SlurmError, InputError."""
+    """The servers that asrptd manages, in any state. Raises SlurmError, InputError."""
     managed = set(settings.slurm.partitions)
     with asking_slurm(settings) as slurm:
         nodes = [node for node in slurm.nodes() if node.partitions & managed and node.gpus]
     if not nodes:
-        raise InputError(f"no node of partition {', '.join(managed)} has GPUs; mend slurm.partitions of asrpt.toml")
+        raise InputError(f"no node of partition {', '.join(managed)} has GPUs; fix slurm.partitions in asrpt.toml")
     fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
     return shadow.Servers([node.gpus for node in nodes], fabric, profiles.get)
@@ -98,7 +98,9 @@ def _notes(settings: Settings, found: shadow.Report, begin: int) -> list[str]:
         events[event] = len(jobs & replayed) if event == "left" else len(jobs)
     notes = shadow.remarks(found, events["left"], events["vanished"])
     if settings.daemon.mode is not Mode.SHADOW:
-        notes.append(f"asrptd is in mode {settings.daemon.mode}: where it was then too, the real waits are its doing.")
+        notes.append(
+            f"asrptd is in mode {settings.daemon.mode}: if it was in that mode then, the real waits result from it."
+        )
     return notes
 
 

@@ -1,4 +1,4 @@
-"""asrpt-admin disable and enable: the way back to Slurm at any minute, and forth again."""
+"""asrpt-admin disable and enable: hand all jobs back to Slurm, and let asrptd schedule again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 
 import typer
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd
+from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt import switch
 from slurm_asrpt.daemon.disabling import HandedBack, disable
@@ -18,26 +19,26 @@ from slurm_asrpt.text import counted
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put disable and enable into asrpt-admin."""
+    """Add disable and enable to asrpt-admin."""
     app.command("disable")(disable_command)
     app.command("enable")(enable_command)
 
 
 def disable_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Hand everything that waits back to Slurm, at once.
+    """Hand all waiting jobs back to Slurm now.
 
-    Leases, node lists, priorities and places in the order go;
-    holds and begin times stay their owners'. Running jobs are
-    not touched. asrptd does it in its next cycle; where none
-    runs, this does. asrptd then goes on as in mode shadow,
-    restarts included, until asrpt-admin enable.
+    Removes asrptd's leases, node lists, priorities and queue
+    positions. Users' holds and begin times stay; running jobs
+    are not touched. asrptd does this in its next cycle; if it
+    is not running, this command does. asrptd then works as in
+    mode shadow, even after a restart, until asrpt-admin enable.
 
     \b
     Example:
       asrpt-admin disable
     """
     settings = of_asrptd(config)
-    with progress("handing back what waits") as tell:
+    with progress("handing back waiting jobs") as tell:
         done = disable(settings, CliClient(settings.slurm), tell)
     if as_json:
         print(json.dumps(asdict(done)))
@@ -48,19 +49,19 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
 
 
 def tell_of(done: HandedBack) -> None:
-    """What was handed back, in a line or two."""
+    """Print what was handed back."""
     print(
-        f"{done.by} has handed {counted(len(done.jobs), 'waiting job')} back to Slurm; nothing more is written to Slurm"
+        f"{done.by} handed {counted(len(done.jobs), 'waiting job')} back to Slurm; asrptd writes nothing more to Slurm"
     )
     if done.refused:
         jobs = " ".join(done.refused)
-        print(f"Slurm refused {len(done.refused)}, which start by themselves when their leases run out: {jobs}")
+        print(f"Slurm refused {len(done.refused)}; they start by themselves when their leases expire: {jobs}")
 
 
 def enable_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Let asrptd go on in the mode of its settings.
+    """Let asrptd schedule again, in its configured mode.
 
-    Counts from its next cycle on.
+    Takes effect in its next cycle.
 
     \b
     Example:
@@ -74,4 +75,4 @@ def enable_command(config: ConfigOption = None, as_json: JsonOption = False) -> 
         return
     print(f"{'enabled' if was else 'was not disabled'}: mode {settings.daemon.mode}")
     if not running:
-        print("asrptd does not run: systemctl start asrptd")
+        print("asrptd is not running: systemctl start asrptd")

@@ -1,11 +1,11 @@
-"""asrpt-profile: from a model to its blocks, figures, stages and plan."""
+"""asrpt-profile: measure models, plan how GPUs share them, and manage profile files."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools
 
 MODULES = {
     "run": "profile.run",
@@ -20,7 +20,7 @@ MODULES = {
 
 app = Tools(
     MODULES,
-    help="Measure models, plan how GPUs share them, and say which jobs train which.",
+    help="Measure models, plan how GPUs share them, and attach profiles to jobs.",
     epilog="""\b
 Examples:
   asrpt-profile list

@@ -1,4 +1,4 @@
-"""asrpt-profile attach: which jobs use which profile."""
+"""asrpt-profile attach: define which jobs use which profile."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put attach into asrpt-profile."""
+    """Add attach to asrpt-profile."""
     app.command("attach")(attach_command)
 
 
 def attach_command(
-    profile: Annotated[str | None, typer.Argument(metavar="PROFILE", help="A name that list shows.")] = None,
-    group: Annotated[str | None, typer.Option(metavar="ID", help="Jobs of this group: asrpt-admin group.")] = None,
+    profile: Annotated[str | None, typer.Argument(metavar="PROFILE", help="A name from asrpt-profile list.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="ID", help="Jobs of this group (see asrpt-admin group).")] = None,
     job_name: Annotated[
-        str | None, typer.Option("--job-name", "-J", metavar="PATTERN", help="Jobs of this name; * is any text.")
+        str | None, typer.Option("--job-name", "-J", metavar="PATTERN", help="Jobs with this name; * matches any text.")
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Attach nothing there any more.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the attached profile.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which jobs use which profile; without options list it.
+    """Attach a profile to jobs; without options, list them.
 
-    For jobs whose users name none in --comment; it is for
-    admins. Models that are not cut yet are cut to what a job's
-    launcher says.
+    For administrators. Applies to jobs whose --comment names
+    no profile. A model without stages is cut into stages as
+    the job's launcher says.
 
     \b
     Examples:
@@ -60,12 +60,12 @@ def attach_command(
     before = read_attachments(settings.paths.attachments)
     if group is None and job_name is None:
         if profile is not None or remove:
-            raise InputError("say to what: --group ID or --job-name PATTERN")
+            raise InputError("give --group ID or --job-name PATTERN")
         _show(before, as_json)
         return
     kind, what = _target(group, job_name)
     if (profile is None) is not remove:
-        raise InputError("name a profile, or --remove what is attached" if profile is None else "--remove takes none")
+        raise InputError("give a profile, or --remove" if profile is None else "--remove takes no profile")
     if profile:
         load_named(profile, settings.paths.profiles)
     after = attach(before, kind, what, profile or "")
@@ -76,32 +76,32 @@ def attach_command(
 
 def _target(group: str | None, job_name: str | None) -> tuple[str, str]:
     if group is not None and job_name is not None:
-        raise InputError("--group and --job-name: give one of them")
+        raise InputError("give only one of --group and --job-name")
     return (GROUP, group) if group is not None else (JOB_NAME, job_name or "")
 
 
 def _write(after: Attachments, settings: Settings) -> None:
-    """Only what the hook can be told. Raises InputError."""
+    """Write the attachments if hook.conf can express them. Raises InputError."""
     from slurm_asrpt.hook.hook_conf import render_hook_conf
 
     render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group, after)
     path: Path = settings.paths.attachments
     if not path.parent.is_dir():
-        raise InputError(f"{path.parent}: no such folder; make it, or set paths.attachments")
+        raise InputError(f"{path.parent}: no such directory; create it, or set paths.attachments")
     try:
         replace_file(path, format_attachments(after).encode())
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); attaching is for admins, as root") from None
+        raise InputError(f"{path}: cannot write ({error.strerror}); run asrpt-profile attach as root") from None
 
 
 def _tell(kind: str, what: str, profile: str, changed: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"kind": kind, "what": what, "profile": profile or None, "changed": changed}))
     elif not changed:
-        print(f"{kind} {safe(what)}: {f'has {safe(profile)} already' if profile else 'has no profile'}")
+        print(f"{kind} {safe(what)}: {f'already has profile {safe(profile)}' if profile else 'has no profile'}")
     else:
-        now = f"jobs have {safe(profile)}" if profile else "jobs have no profile any more"
-        print(f"{kind} {safe(what)}: {now}, from asrptd's next cycle on")
+        now = f"jobs use profile {safe(profile)}" if profile else "jobs use no profile"
+        print(f"{kind} {safe(what)}: {now} from asrptd's next cycle on")
 
 
 def _show(attachments: Attachments, as_json: bool) -> None:
@@ -114,4 +114,4 @@ def _show(attachments: Attachments, as_json: bool) -> None:
         columns = [Column("BY", kinds), Column("WHAT", list(map(safe, whats)), cap=40)]
         show_table([*columns, Column("PROFILE", list(map(safe, profiles)))])
     else:
-        print("no profile is attached to any job")
+        print("no profiles are attached")

@@ -1,4 +1,4 @@
-"""asrpt-profile list, show, diff, validate and convert: profile files."""
+"""asrpt-profile list, show, diff, validate and convert: manage profile files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from slurm_asrpt_cli._app.tables import Column, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.profile.common import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, safe, show_table
+from slurm_asrpt_cli.profile.output import ProfileArgument, amount, folders, print_head, seconds, show_chart, write_text
 
 from slurm_asrpt.core.job import Pipeline
 from slurm_asrpt.errors import EXIT_BAD_INPUT, EXIT_FAILURE, AsrptError, InputError, one_line
@@ -32,22 +32,22 @@ class Form(StrEnum):
 
 FAR_APART = 0.2
 DOUBT = (
-    f"the two times differ by more than {FAR_APART:.0%}: something else ran meanwhile, or the blocks are so short that "
-    "it takes longer to call them; measure again on a machine that does nothing else, or with a larger --batch"
+    f"the two times differ by more than {FAR_APART:.0%}: the machine was busy, or the blocks are so short that calling "
+    "them takes longer; measure again on an idle machine, or with a larger --batch"
 )
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put list, show, diff, validate and convert into asrpt-profile."""
-    app.command("list", short_help="List the profiles that can be named.")(list_command)
-    app.command("show", short_help="Show a profile, and where the time goes.")(show_command)
+    """Add list, show, diff, validate and convert to asrpt-profile."""
+    app.command("list", short_help="List the available profiles.")(list_command)
+    app.command("show", short_help="Show a profile and where the time goes.")(show_command)
     app.command("diff")(diff_command)
     app.command("validate")(validate_command)
     app.command("convert")(convert_command)
 
 
 def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List the profiles that can be named: this site's, then those shipped.
+    """List the available profiles: this site's, then the shipped ones.
 
     \b
     Example:
@@ -59,14 +59,14 @@ def list_command(config: ConfigOption = None, as_json: JsonOption = False) -> No
     if as_json:
         print(json.dumps(found))
         return
-    titles = {"site": "this site's", "models": "models, not cut yet", "cut": "cut into stages"}
+    titles = {"site": "this site's", "models": "models without stages", "cut": "models cut into stages"}
     for kind, names in found.items():
         print(f"{titles[kind]}:" if names else f"{titles[kind]}: none")
         _print_names([safe(name) for name in names])
 
 
 def _print_names(names: list[str]) -> None:
-    """As ls does: side by side on a terminal, one a line into a pipe."""
+    """Print names as ls does: side by side on a terminal, one per line in a pipe."""
     if sys.stdout.isatty():
         names = textwrap.wrap("  ".join(names), shutil.get_terminal_size().columns - 2, break_on_hyphens=False)
     for line in names:
@@ -85,7 +85,7 @@ def show_command(profile: ProfileArgument, config: ConfigOption = None, as_json:
 
 
 def show(document: Document, as_json: bool) -> None:
-    """A profile as the commands print it."""
+    """Print a profile."""
     if as_json:
         print(json.dumps(to_values(document)))
     elif isinstance(document, UncutFile):
@@ -96,9 +96,9 @@ def show(document: Document, as_json: bool) -> None:
 
 def _show_blocks(document: UncutFile) -> None:
     together = document.seconds
-    total = f"{seconds(together)} an iteration, the blocks together"
+    total = f"{seconds(together)} per iteration, sum of the blocks"
     if document.iteration_s:
-        total += f"; measured at one go: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
+        total += f"; measured as a whole: {seconds(document.iteration_s)} ({together / document.iteration_s:.0%})"
     facts = {"time": total, "memory": _memory(document.blocks)}
     if document.iteration_s and abs(together / document.iteration_s - 1) > FAR_APART:
         facts["doubt"] = DOUBT
@@ -158,14 +158,14 @@ def _show_stages(document: ProfileFile) -> None:
 
 def diff_command(
     one: Annotated[str, typer.Argument(metavar="PROFILE", help="A file or a name.")],
-    two: Annotated[str, typer.Argument(metavar="PROFILE", help="Another.")],
+    two: Annotated[str, typer.Argument(metavar="PROFILE", help="The other profile.")],
     tolerance: Annotated[
-        float, typer.Option(min=0, metavar="SHARE", help="Numbers closer than this share are the same.")
+        float, typer.Option(min=0, metavar="SHARE", help="Ignore relative differences up to this share.")
     ] = 0.0,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show in what two profiles differ. Exit status 1 if in anything.
+    """Show how two profiles differ; exit status 1 if they do.
 
     \b
     Examples:
@@ -213,7 +213,7 @@ def validate_command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check profile files. Of a wrong one: line, field and remedy.
+    """Check profile files; print line, field and fix of errors.
 
     \b
     Example:
@@ -225,7 +225,7 @@ def validate_command(
         print(json.dumps(found))
     else:
         for name, problem in found.items():
-            print(problem or f"{safe(name)}: good")
+            print(problem or f"{safe(name)}: valid")
     if any(found.values()):
         raise typer.Exit(EXIT_BAD_INPUT)
 
@@ -241,17 +241,16 @@ def _problem(name: str, where: list[Path]) -> str:
 def convert_command(
     profile: ProfileArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; else standard output.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file; default: standard output.")
     ] = None,
-    to: Annotated[Form | None, typer.Option(help="Else as the output's name ends, else toml.")] = None,
-    tensor: Annotated[
-        int, typer.Option("--tp", min=1, max=1024, metavar="T", help="Cut it: tensor slices of each replica.")
-    ] = 1,
+    to: Annotated[Form | None, typer.Option(help="Default: by the output's suffix, else toml.")] = None,
+    tensor: Annotated[int, typer.Option("--tp", min=1, max=1024, metavar="T", help="Tensor-parallel degree.")] = 1,
     stages: Annotated[int, typer.Option("--pp", min=1, max=1024, metavar="S", help="Pipeline stages.")] = 1,
     replicas: Annotated[
-        int, typer.Option("--dp", min=0, max=10000, metavar="K", help="Data-parallel replicas; 0: no cut.")
+        int,
+        typer.Option("--dp", min=0, max=10000, metavar="K", help="Data-parallel replicas; 0: do not cut into stages."),
     ] = 0,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Its name in the new file; else the old one.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the new profile; default: the old one.")] = "",
     config: ConfigOption = None,
 ) -> None:
     """Write a profile as TOML or JSON, or a model cut into stages.
@@ -265,14 +264,14 @@ def convert_command(
     if replicas or tensor > 1 or stages > 1:
         document = _cut(document, tensor, stages, max(replicas, 1), name)
     elif name:
-        raise InputError("--name: names what --tp, --pp and --dp have cut; edit the file to rename it")
+        raise InputError("--name requires --tp, --pp or --dp; to rename a profile, edit the file")
     form = to or (Form.JSON if output is not None and output.suffix == ".json" else Form.TOML)
     write_text(output, to_json(document) if form is Form.JSON else format_document(document))
 
 
 def _cut(document: Document, tensor: int, stages: int, replicas: int, name: str) -> ProfileFile:
     if isinstance(document, ProfileFile):
-        raise InputError(f"{document.head.name}: is cut into stages already; leave out --tp, --pp and --dp")
+        raise InputError(f"{document.head.name}: already has stages; leave out --tp, --pp and --dp")
     try:
         return cut_file(document, even_cut(document, tensor, stages, replicas), name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""asrpt-profile plan: how GPUs best share a model."""
+"""asrpt-profile plan: the fastest ways to distribute a model over GPUs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
-from slurm_asrpt_cli._app.tables import Column, print_prose, safe
-from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, show_table
-from slurm_asrpt_cli.profile.common import LEAST_CELLS, ProfileArgument, amount, fitting, folders, seconds, write_text
+from slurm_asrpt_cli._app.options import ConfigOption, JsonOption
+from slurm_asrpt_cli._app.tables import Column, print_prose, safe, show_table
+from slurm_asrpt_cli.profile.output import LEAST_CELLS, ProfileArgument, amount, fitting, folders, seconds, write_text
 
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import Pipeline
@@ -22,6 +22,7 @@ from slurm_asrpt.profile.documents import load_uncut
 from slurm_asrpt.profile.plan_costs import Machines
 from slurm_asrpt.profile.planner import Plan, plans
 from slurm_asrpt.profile.schema import format_profile
+from slurm_asrpt.text import counted
 
 MOST_GPUS = 1024
 DEFAULT_PER_NODE = 8
@@ -36,33 +37,37 @@ class PlanError(AsrptError):
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put plan into asrpt-profile."""
+    """Add plan to asrpt-profile."""
     app.command("plan")(plan_command)
 
 
 def plan_command(
     profile: ProfileArgument,
-    gpus: Annotated[int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, metavar="N", help="Use at most so many.")],
-    memory: Annotated[str, typer.Option("--memory-per-gpu", metavar="BYTES", help="Such as 80G.")] = "80G",
-    nodes: Annotated[str, typer.Option(metavar="MxG", help="M servers of G GPUs; else as few of 8 as hold them.")] = "",
+    gpus: Annotated[
+        int, typer.Option("--gpus", "-g", min=1, max=MOST_GPUS, metavar="N", help="Maximum number of GPUs.")
+    ],
+    memory: Annotated[
+        str, typer.Option("--memory-per-gpu", metavar="BYTES", help="Memory of a GPU, e.g. 80G.")
+    ] = "80G",
+    nodes: Annotated[str, typer.Option(metavar="MxG", help="M servers with G GPUs; default: as few as needed.")] = "",
     inter: Annotated[
-        str, seldom(metavar="RATE", help="A server's network, 10Gb (bits) or 1.25GB a second; else asrpt.toml's.")
+        str, seldom(metavar="RATE", help="Network bandwidth per second: 10Gb (bits) or 1.25GB; default: asrpt.toml's.")
     ] = "",
     intra: Annotated[
-        str, seldom(metavar="RATE", help="GPU to GPU in a server, such as 300GB; else asrpt.toml's.")
+        str, seldom(metavar="RATE", help="Bandwidth between GPUs of a server, e.g. 300GB; default: asrpt.toml's.")
     ] = "",
-    pipeline: Annotated[Pipeline, seldom(help="How a pipeline runs.")] = Pipeline.SYNCHRONOUS,
-    best: Annotated[int, typer.Option("--best", "-n", min=1, max=40, metavar="N", help="List so many plans.")] = 5,
+    pipeline: Annotated[Pipeline, seldom(help="Pipeline schedule.")] = Pipeline.SYNCHRONOUS,
+    best: Annotated[int, typer.Option("--best", "-n", min=1, max=40, metavar="N", help="Number of plans to list.")] = 5,
     write: Annotated[
-        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write the best plan's profile here.")
+        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write the profile of the best plan.")
     ] = None,
-    name: Annotated[str, seldom(metavar="NAME", help="With --write: its name; else model and shape.")] = "",
+    name: Annotated[str, seldom(metavar="NAME", help="With --write: its name; default: model and shape.")] = "",
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the fastest ways to share GPUs for a model.
+    """List the fastest ways to distribute a model over GPUs.
 
-    Data, pipeline and tensor parallel, within memory.
+    Combines data, pipeline and tensor parallelism.
 
     \b
     Examples:
@@ -82,7 +87,7 @@ def plan_command(
         _show(found, document)
         if write is not None:
             print()
-            print_prose(f"the first is written to {write}: asrptd knows it in a folder of paths.profiles")
+            print_prose(f"wrote the first plan to {write}; asrptd finds it in a directory of paths.profiles")
 
 
 def _fabric(inter: str, intra: str, config: Path | None) -> Fabric:
@@ -101,14 +106,14 @@ def _machines(gpus: int, memory: str, nodes: str, fabric: Fabric) -> Machines:
         found = _NODES.fullmatch(nodes)
         servers, per_node = (int(found[1]), int(found[2])) if found else (0, 0)
         if not servers * per_node:
-            raise InputError(f"--nodes {safe(nodes)}: write servers x GPUs of each, such as 8x8")
+            raise InputError(f"--nodes {safe(nodes)}: write servers x GPUs per server, such as 8x8")
         if servers * per_node < gpus:
             raise InputError(f"--nodes {nodes}: has {servers * per_node} GPUs, fewer than --gpus {gpus}")
     return Machines(gpus, per_node, read_amount("--memory-per-gpu", memory), fabric)
 
 
 def read_amount(option: str, text: str) -> float:
-    """Bytes, or bytes a second: 80G, 300GB, 1.25GB/s; bits with a small b: 10Gb, 10Gbit/s. Raises InputError."""
+    """Bytes, or bytes per second: 80G, 300GB, 1.25GB/s; bits with a lowercase b: 10Gb, 10Gbit/s. Raises InputError."""
     found = _AMOUNT.fullmatch(text)
     value = float(found[1]) * _FACTORS[found[2]] if found else 0.0
     if not found or not value > 0:
@@ -119,8 +124,9 @@ def read_amount(option: str, text: str) -> float:
 def _too_large(document: UncutFile, machines: Machines) -> str:
     least = sum(b.param_bytes + b.grad_bytes + b.optimiser_bytes for b in document.blocks)
     return (
-        f"{document.head.name}: no plan fits; its parameters, gradients and optimiser take {amount(least)}, "
-        f"{machines.gpus} GPU(s) have {amount(machines.gpus * machines.memory)}; give more --gpus or --memory-per-gpu"
+        f"{document.head.name}: no plan fits; parameters, gradients and optimizer need {amount(least)}, "
+        f"{counted(machines.gpus, 'GPU')} have {amount(machines.gpus * machines.memory)}; "
+        "raise --gpus or --memory-per-gpu"
     )
 
 
@@ -143,7 +149,7 @@ def _values(plan: Plan) -> dict[str, object]:
 
 
 def _show(found: list[Plan], document: UncutFile) -> None:
-    assumed = "" if document.head.provenance.kind == "measured" else "; its figures are computed, not measured"
+    assumed = "" if document.head.provenance.kind == "measured" else "; computed, not measured"
     print_prose(f"{safe(document.head.name)}, mini-batch of {document.head.batch}{assumed}")
     shown = fitting(
         [
@@ -163,7 +169,7 @@ def _show(found: list[Plan], document: UncutFile) -> None:
 
 
 def _stage(plan: Plan, document: UncutFile) -> str:
-    """Number and blocks of the slowest stage."""
+    """Number and first and last block of the slowest stage."""
     ends = (0, *plan.cut.ends)
     first, last = document.blocks[ends[plan.bottleneck]], document.blocks[ends[plan.bottleneck + 1] - 1]
     return safe(f"{plan.bottleneck + 1}: {first.name}..{last.name}")[:30]

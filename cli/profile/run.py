@@ -1,4 +1,4 @@
-"""asrpt-profile run: measure a model's blocks."""
+"""asrpt-profile run: measure the blocks of a model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.help import seldom
+from slurm_asrpt_cli._app.options import JsonOption
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli.admin.common import JsonOption
-from slurm_asrpt_cli.profile.common import write_text
 from slurm_asrpt_cli.profile.files import show
+from slurm_asrpt_cli.profile.output import write_text
 
 from slurm_asrpt.errors import AsrptError, InputError, MachineError
 from slurm_asrpt.profile.blocks import UncutFile, format_uncut
@@ -46,31 +46,33 @@ class Optimiser(StrEnum):
 
 
 class FactoryError(AsrptError):
-    """The user's own code has failed."""
+    """The user's code failed."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put run into asrpt-profile."""
+    """Add run to asrpt-profile."""
     app.command("run")(run_command)
 
 
 def run_command(
-    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Function that returns it.")],
+    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="Function that returns the model.")],
     batch: Annotated[int, typer.Option(min=0, metavar="N", help="Call the factory with batch=N.")] = 0,
     device: Annotated[Device, typer.Option(help="Where to measure.")] = Device.CPU,
-    dtype: Annotated[Dtype, seldom(help="Of parameters and activations.")] = Dtype.FLOAT32,
-    optimiser: Annotated[Optimiser, seldom(help="Whose step is measured.")] = Optimiser.ADAMW,
-    layers: Annotated[str, typer.Option(metavar="K/N", help="Measure K of N like layers only.")] = "",
-    repeats: Annotated[int, seldom(min=2, max=10000, metavar="N", help="Rounds whose medians count.")] = 10,
-    warm_up: Annotated[int, seldom(min=0, max=1000, metavar="N", help="Rounds before them.")] = 3,
+    dtype: Annotated[Dtype, seldom(help="Type of parameters and activations.")] = Dtype.FLOAT32,
+    optimiser: Annotated[Optimiser, seldom(help="Optimizer whose step is measured.")] = Optimiser.ADAMW,
+    layers: Annotated[str, typer.Option(metavar="K/N", help="Measure only K of N equal layers.")] = "",
+    repeats: Annotated[
+        int, seldom(min=2, max=10000, metavar="N", help="Measured rounds, of which the median is taken.")
+    ] = 10,
+    warm_up: Annotated[int, seldom(min=0, max=1000, metavar="N", help="Warm-up rounds.")] = 3,
     processes: Annotated[
         int,
-        seldom("--torchrun", min=0, max=1024, metavar="N", help="Measure all-reduce, too, with N processes a node."),
+        seldom("--torchrun", min=0, max=1024, metavar="N", help="Also measure all-reduce, with N processes per node."),
     ] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile to this file.")
     ] = None,
-    name: Annotated[str, seldom(metavar="NAME", help="Its name; else the factory's.")] = "",
+    name: Annotated[str, seldom(metavar="NAME", help="Name of the profile; default: the factory's.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Measure the time and bytes of each block of a model.
@@ -120,7 +122,7 @@ def _no_torch(error: ImportError) -> MachineError:
 
 
 def _factory(text: str) -> Callable[..., Any]:
-    """The function named MODULE:FACTORY, of this folder or of an installed module. Raises InputError."""
+    """The function MODULE:FACTORY, from the current directory or an installed module. Raises InputError."""
     module, _, name = text.partition(":")
     if not module or not name.isidentifier():
         raise InputError(f"{text[:80]}: write MODULE:FACTORY, such as train:make_model")
@@ -133,25 +135,25 @@ def _factory(text: str) -> Callable[..., Any]:
 
 
 def _module(name: str) -> ModuleType:
-    """Raises InputError if it is not there; what it imports itself and misses is its own affair."""
+    """Import a module. Raises InputError if it is missing; errors of its own imports pass."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise InputError(f"{name[:80]}: no such module; start in its folder, or name that in PYTHONPATH") from None
+        raise InputError(f"{name[:80]}: no such module; run in its directory, or set PYTHONPATH") from None
 
 
 def _calling(factory: Callable[..., Any], batch: int) -> Callable[[], Any]:
     if not batch:
         return factory
     if "batch" not in inspect.signature(factory).parameters:
-        raise InputError("--batch: the factory has no parameter batch; add one, or leave the option out")
+        raise InputError("--batch: the factory has no parameter batch; add one, or leave out --batch")
     return lambda: factory(batch=batch)
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """What the user's own code raises is told in a line."""
+    """Run the user's code; its errors become a FactoryError of one line."""
     try:
         return work()
     except AsrptError:
@@ -160,7 +162,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise _no_torch(error) from None
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise FactoryError(f"the model's own code has failed ({text[:300]}); try it in python") from None
+        raise FactoryError(f"the model's code failed ({text[:300]}); run it in Python") from None
 
 
 def _layers(text: str) -> tuple[int, int] | None:
@@ -168,12 +170,12 @@ def _layers(text: str) -> tuple[int, int] | None:
         return None
     found = _LAYERS.fullmatch(text)
     if not found or int(found[1]) > int(found[2]):
-        raise InputError(f"--layers {text[:20]}: write K/N, such as 3/80 for three of eighty like layers")
+        raise InputError(f"--layers {text[:20]}: write K/N, such as 3/80 for three of eighty equal layers")
     return int(found[1]), int(found[2])
 
 
 def _collective(processes: int, device: str) -> Callable[[UncutFile], dict[str, float]]:
-    """What measures at which rates a model's gradients are exchanged. Raises InputError if there is nothing to."""
+    """A function that measures the all-reduce rates for a model's gradients. Raises InputError."""
     measuring = importlib.import_module("slurm_asrpt.profile.collective")
     measuring.check(processes, device)
 

@@ -1,12 +1,9 @@
-"""asrpt-sim: replay traces through the policies that asrptd runs, compare them, and draw what comes out."""
+"""asrpt-sim: replay traces with the policies that asrptd runs, compare the policies, and plot the results."""
 
 from __future__ import annotations
 
-import io
-import sys
-
-from slurm_asrpt_cli._app.loading import Tools
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
+from slurm_asrpt_cli._app.help import Tools
 
 MODULES = {
     "run": "sim.runs",
@@ -23,7 +20,7 @@ MODULES = {
 
 app = Tools(
     MODULES,
-    help="Replay traces of jobs through asrptd's very policies, and compare them.",
+    help="Replay traces of jobs with the policies of asrptd, and compare them.",
     epilog="""\b
 Examples:
   asrpt-sim run pai-like:2000 --policy asrpt -o out
@@ -33,7 +30,4 @@ Examples:
 
 def main() -> None:
     """Entry point of asrpt-sim."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
     run_app(app)

@@ -1,4 +1,4 @@
-"""What the simulating commands share: the options that make a workload, tables of figures."""
+"""What the commands of asrpt-sim share: the options that describe a workload, and the table of results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from slurm_asrpt_cli._app.help import seldom
 from slurm_asrpt_cli._app.options import with_options
 from slurm_asrpt_cli._app.tables import GAP, Column, print_table, safe, terminal_width
@@ -27,14 +25,14 @@ DEFAULTS = Options()
 RETRAIN = "1h"
 
 _TRACE: Any = typer.Argument(
-    metavar="TRACE", help="A file, a folder, pai-like[:jobs[:days]], philly, itp or helios.", show_default=False
+    metavar="TRACE", help="A file, a directory, pai-like[:jobs[:days]], philly, itp or helios.", show_default=False
 )
 Trace = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 _READING = (
-    {"metavar": "KIND", "help": f"Kind of trace: {', '.join((AUTO, *formats()))}."},
-    {"metavar": "NAME=TITLE", "help": "Where a CSV file has what, e.g. submit_s=Submitted."},
-    {"help": "Take a CPU log's processors as GPUs."},
+    {"metavar": "KIND", "help": f"Format of the trace: {', '.join((AUTO, *formats()))}."},
+    {"metavar": "NAME=TITLE", "help": "Name of a CSV column, e.g. submit_s=Submitted."},
+    {"help": "Count the processors of a CPU trace as GPUs."},
 )
 Format = Annotated[str, typer.Option("--format", "-f", **_READING[0])]
 SeldomFormat = Annotated[str, seldom("--format", "-f", **_READING[0])]
@@ -43,10 +41,12 @@ SeldomColumns = Annotated[list[str] | None, seldom("--column", **_READING[1])]
 Processors = Annotated[bool, typer.Option("--processors-as-gpus", **_READING[2])]
 SeldomProcessors = Annotated[bool, seldom("--processors-as-gpus", **_READING[2])]
 Retrain = Annotated[
-    str, seldom("--retrain", metavar="TIME", help="Learn again this often: seconds, or 30min, 1h, 1d; 0: never.")
+    str, seldom("--retrain", metavar="TIME", help="Retraining interval: seconds, or 30min, 1h, 1d; 0: never.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Processes = Annotated[int, seldom("--processes", "-j", min=-1, metavar="N", help="Processes; -1: one per core.")]
+Processes = Annotated[
+    int, seldom("--processes", "-j", min=-1, metavar="N", help="Number of processes; -1: one per core.")
+]
 
 
 def _scenario(
@@ -55,29 +55,33 @@ def _scenario(
     column: SeldomColumns = None,
     processors_as_gpus: SeldomProcessors = False,
     load: Annotated[
-        float | None, typer.Option(metavar="LOAD", help="GPU-seconds that arrive over those there are.")
+        float | None, typer.Option(metavar="LOAD", help="GPU-seconds that arrive per available one.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate so many, those after the history.")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Simulate the first N jobs after the history.")] = None,
     single_gpu: Annotated[float | None, seldom(metavar="SHARE", help="Share of single-GPU jobs.")] = None,
-    nic: Annotated[float, seldom(metavar="GBITS", help="Each server's NIC, Gbit/s.")] = Cluster.nic_gbit,
-    intra: Annotated[float, seldom(metavar="GBYTES", help="GPU to GPU in a server, GB/s.")] = Cluster.intra_gbyte,
+    nic: Annotated[float, seldom(metavar="GBITS", help="Network bandwidth of each server, Gbit/s.")] = Cluster.nic_gbit,
+    intra: Annotated[
+        float, seldom(metavar="GBYTES", help="Bandwidth between GPUs of a server, GB/s.")
+    ] = Cluster.intra_gbyte,
     contention: Annotated[
-        float | None, seldom(metavar="A", help="Jobs share NICs: each of k has 1/(k+A(k-1)).")
+        float | None, seldom(metavar="A", help="Jobs share NICs: each of k gets 1/(k+A(k-1)).")
     ] = None,
-    servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = Cluster.servers,
-    gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs of each server.")] = Cluster.gpus,
+    servers: Annotated[int, typer.Option(metavar="N", help="Number of servers.")] = Cluster.servers,
+    gpus: Annotated[int, seldom("--gpus-per-server", metavar="N", help="GPUs per server.")] = Cluster.gpus,
     gpu_types: Annotated[
-        str, seldom("--gpu-types", metavar="SPEC", help="Mixed GPUs: SERVERS:TYPE:SPEED,..., not --servers.")
+        str, seldom("--gpu-types", metavar="SPEC", help="Mixed GPU types: SERVERS:TYPE:SPEED,...; replaces --servers.")
     ] = "",
-    predictor: Annotated[str, seldom(metavar="PREDICTOR", help=f"{', '.join(PREDICTORS)}.")] = DEFAULTS.predictor,
+    predictor: Annotated[
+        str, seldom(metavar="PREDICTOR", help=f"Predictor: {', '.join(PREDICTORS)}.")
+    ] = DEFAULTS.predictor,
     retrain: Retrain = RETRAIN,
     models: Annotated[
-        str, seldom(metavar="NAME", help=f"Models of the jobs: {' or '.join(MODELS)}.")
+        str, seldom(metavar="NAME", help=f"Models that the jobs train: {' or '.join(MODELS)}.")
     ] = DEFAULTS.models,
     history: Annotated[float, seldom(metavar="SHARE", help="Share of the trace to learn from.")] = DEFAULTS.history,
-    seed: Annotated[int, seldom(min=0, metavar="N", help="For all that is random.")] = DEFAULTS.seed,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed.")] = DEFAULTS.seed,
 ) -> Scenario:
-    """The workload of these options; the policy is still to be named. Raises InputError."""
+    """The scenario that these options describe, without a policy. Raises InputError."""
     types = parse_types(gpu_types) if gpu_types else ()
     servers = sum(count for count, _, _ in types) or servers
     cluster = {
@@ -123,13 +127,13 @@ def _without_trace() -> inspect.Signature:
 _perhaps.__signature__ = _without_trace()  # type: ignore[attr-defined]
 
 with_scenario = with_options(_scenario)
-"""Give a command the trace and the workload's options in place of its first parameter, the scenario."""
+"""Decorator: replaces a command's first parameter, the scenario, by a trace and workload options."""
 with_perhaps_a_scenario = with_options(_perhaps)
-"""The same where TRACE may be left out: the command then gets None."""
+"""The same with an optional TRACE; without one the command gets None."""
 
 
 def say(text: str) -> None:
-    """A remark, on standard error."""
+    """Print a remark on standard error."""
     print(f"asrpt-sim: {text}", file=sys.stderr)
 
 
@@ -158,20 +162,20 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("USED", lambda row: f"{100 * row['utilisation']:.0f}%"),
     ("ENDED", lambda row: f"{row['ended']}/{row['jobs']}" if row["ended"] != row["jobs"] else "all"),
 )
-"""Columns of the tables, by title: what they show of a summary. Least needed first in GIVES_WAY."""
+"""The columns of the results table: title, and its cell for a summary."""
 
 GIVES_WAY = ("USED", "WAIT_P90", "SLOW_P90", "WAIT_P50", "SLOW_P50", "ENDED", "WAIT_P99", "/DESIGN")
 
 
 def ratio(value: float | None) -> str:
-    """A factor with three digits or more; ``-`` where there is none."""
+    """A factor with at least three digits; ``-`` for None."""
     if value is None:
         return UNKNOWN
     return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> None:
-    """A line per row: columns that say which it is, then its figures; on a terminal, what does not fit is left out."""
+    """Print a line per row: identifying columns, then figures; a narrow terminal shows fewer figures."""
     columns = [Column(title, [safe(cell) for cell in cells]) for title, cells in names.items()]
     columns += [Column(title, [cell(row) for row in rows], right=True) for title, cell in FIGURES]
     width = terminal_width()
@@ -181,9 +185,9 @@ def print_figures(names: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> No
 
 
 def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[str]) -> list[Column]:
-    """Leave figures out, those of ``gives_way`` in its order, then narrow the first column: what is shown is whole.
+    """Drop the columns of ``gives_way``, in its order, then narrow the first column, until all fit.
 
-    names: so many columns, the first ones, stay.
+    names: number of leading columns that always stay.
     """
     kept = list(columns)
     for title in gives_way:
@@ -198,10 +202,3 @@ def fit(columns: Sequence[Column], width: int, names: int, gives_way: Sequence[s
 
 def _width(columns: Sequence[Column]) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
-
-
-def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """A fact a line."""
-    console = Console(highlight=False)
-    for label, text in facts:
-        console.print(Text(f"{label:<18} {text}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""asrpt-sim run and compare: one policy, or several on the same workload."""
+"""asrpt-sim run and compare: simulate one policy, or several on the same workload."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from slurm_asrpt_cli._app.progress import progress
-from slurm_asrpt_cli._app.tables import safe
+from slurm_asrpt_cli._app.tables import print_facts, safe
 from slurm_asrpt_cli.sim.options import (
     Json,
     Processes,
-    print_facts,
     print_figures,
     print_json,
     ratio,
@@ -33,14 +32,16 @@ from slurm_asrpt.text import counted, slurm_time
 
 Policies = Annotated[
     str,
-    typer.Option("--policies", "-p", metavar="POLICIES", help="Separated by commas, or all."),
+    typer.Option("--policies", "-p", metavar="POLICIES", help="Comma-separated, or all."),
 ]
 COMPARED = f"{DEFAULT_POLICY},asrpt,easy-backfill,fifo,wcs-workload"
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write results to this folder.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the results to this directory.")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put run and compare into asrpt-sim."""
+    """Add run and compare to asrpt-sim."""
     app.command()(with_scenario(run))
     app.command()(with_scenario(compare))
 
@@ -51,7 +52,7 @@ def run(
         str, typer.Option("--policy", "-p", metavar="POLICY", help="Policy: NAME[:KEY=VALUE,...].")
     ] = DEFAULT_POLICY,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="KEY=VALUE for the policy; may repeat.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy; may be repeated.")
     ] = None,
     output: Output = None,
     as_json: Json = False,
@@ -68,7 +69,7 @@ def run(
     chosen = scenario.with_policy(parse_policy(policy, settings or []))
     if output:
         check_target(output)
-    with progress("making the workload", None) as bar:
+    with progress("preparing the workload", None) as bar:
         total = len(chosen.workload().table)
         bar(0, f"of {counted(total, 'job')}")
     with progress("simulating", total) as bar:
@@ -78,14 +79,14 @@ def run(
     if as_json:
         print_json(record.meta)
     else:
-        print_facts(_facts(record, output))
+        print_facts(_facts(record, output), 18)
     if record.interrupted:
-        say("interrupted; these are the jobs that had ended")
+        say("interrupted; the result covers the jobs that had ended")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
-    """The result in words."""
+    """The result as labeled facts."""
     found: Mapping[str, Any] = record.meta["summary"]
     bounds = record.meta["bounds"]
     notes, cluster = record.meta["notes"], record.scenario.cluster
@@ -101,13 +102,13 @@ def _facts(record: Record, output: Path | None) -> list[tuple[str, str]]:
         ("Longest wait", slurm_time(found["max_wait_s"])),
         ("Slowdown 50/90/99", " / ".join(ratio(found[f"{name}_slowdown"]) for name in ("median", "p90", "p99"))),
         ("GPUs used", f"{100 * found['utilisation']:.1f}%"),
-        ("GPU time", f"{ratio(1 + found['placement_loss'])} times that of the best placements"),
+        ("GPU time", f"{ratio(1 + found['placement_loss'])} times that in the best placements"),
     ]
     return [*facts, *([("Written to", safe(str(output)))] if output else [])]
 
 
 def _over(times: float | None, bound: float, name: str) -> str:
-    """How far the mean is above a bound; no ratio where jobs have not ended."""
+    """The mean JCT relative to a lower bound; without a ratio if jobs have not ended."""
     return f"{ratio(times)}{' times' if times else ', the bound is'} {slurm_time(bound)} ({name})"
 
 
@@ -118,7 +119,7 @@ def compare(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate several policies on the same jobs, and rank them.
+    """Simulate several policies on the same jobs and rank them.
 
     \b
     Examples:
@@ -144,7 +145,7 @@ def compare(
 
 @contextmanager
 def _workplace(output: Path | None) -> Iterator[Path]:
-    """The folder for the results: the one that was asked for, else one that goes again."""
+    """The directory for the results: the requested one, or a temporary one."""
     if output:
         yield output
         return
@@ -153,13 +154,13 @@ def _workplace(output: Path | None) -> Iterator[Path]:
 
 
 def run_cells(folder: Path, sweep: Sweep, backend: Callable[..., None]) -> bool:
-    """Run the cells that have no result yet, with a bar; whether Ctrl-C cut it short.
+    """Run the cells that have no result yet, with a progress bar; returns whether Ctrl-C interrupted them.
 
-    backend: called with the cells, what to call as each ends, and what to call within one.
+    backend: called with the cells, a callback for each ended cell, and one for progress within a cell.
     """
     cells = to_run(folder, sweep)
     if len(cells) < len(sweep.cells):
-        say(f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} were there already")
+        say(f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells already have results")
     ended: list[str] = []
     with progress("simulating", len(cells)) as bar:
 
@@ -179,7 +180,7 @@ def run_cells(folder: Path, sweep: Sweep, backend: Callable[..., None]) -> bool:
 
 
 def bounds_of(folder: Path, sweep: Sweep) -> dict[str, float] | None:
-    """The lower bounds of a comparison: the same for all its policies."""
+    """The lower bounds of a comparison, which are the same for all its policies."""
     for cell in sweep.cells:
         if finished(folder, cell):
             return dict(read_meta(folder / CELLS / cell.name)["bounds"])
@@ -187,7 +188,7 @@ def bounds_of(folder: Path, sweep: Sweep) -> dict[str, float] | None:
 
 
 def leave(found: Collected, interrupted: bool, wanted: int) -> None:
-    """Name what failed, and end with the exit code that it all comes to."""
+    """Print the failed cells and exit with the matching code."""
     for name, error in found.failed.items():
         say(f"{safe(name)}: {safe(error)}")
     if interrupted:

@@ -1,4 +1,4 @@
-"""asrpt-sim sweep and report: policies over a grid of workloads, and pictures of results."""
+"""asrpt-sim sweep and report: simulate policies over a grid of workloads, and plot results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BACKENDS = ("local", "dask", "slurm")
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put sweep and report into asrpt-sim."""
+    """Add sweep and report to asrpt-sim."""
     app.command()(with_perhaps_a_scenario(sweep))
     app.command()(report)
 
@@ -45,16 +45,20 @@ def sweep(
     policies: Policies = DEFAULT_POLICY,
     grid: Annotated[
         list[str] | None,
-        typer.Option("--grid", metavar="KEY=VALUES", help="load=0.8,1.1 or seed=0..4; may repeat."),
+        typer.Option("--grid", metavar="KEY=VALUES", help="load=0.8,1.1 or seed=0..4; may be repeated."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the sweep.")
+    ] = None,
     processes: Processes = -1,
-    backend: Annotated[str, seldom(metavar="NAME", help="local, dask or slurm.")] = "local",
-    scheduler: Annotated[str, seldom(metavar="ADDRESS", help="Address of the Dask scheduler, tcp://HOST:PORT.")] = "",
+    backend: Annotated[str, seldom(metavar="NAME", help="Where to run: local, dask or slurm.")] = "local",
+    scheduler: Annotated[str, seldom(metavar="ADDRESS", help="Dask scheduler: tcp://HOST:PORT.")] = "",
     sbatch: Annotated[
-        list[str] | None, seldom("--sbatch", metavar="OPTION", help="An option for sbatch; may repeat.")
+        list[str] | None, seldom("--sbatch", metavar="OPTION", help="An option for sbatch; may be repeated.")
     ] = None,
-    gather: Annotated[Path | None, typer.Option("--collect", metavar="DIR", help="Only gather what is there.")] = None,
+    gather: Annotated[
+        Path | None, typer.Option("--collect", metavar="DIR", help="Only collect the results of this sweep.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate policies over a grid of workloads.
@@ -69,9 +73,9 @@ def sweep(
         _gather(gather.resolve(), as_json)
         return
     if scenario is None or output is None:
-        raise InputError("sweep: name a TRACE and a folder with -o, or a folder with --collect")
+        raise InputError("sweep: give a TRACE and a directory with -o, or a directory with --collect")
     if backend not in BACKENDS or bool(scheduler) != (backend == "dask"):
-        raise InputError("--backend is local, slurm, or dask with --scheduler tcp://HOST:PORT")
+        raise InputError("--backend: use local, slurm, or dask with --scheduler tcp://HOST:PORT")
     warn_of_plugins()
     place, made = output.resolve(), make_sweep(scenario, parse_policies(policies), parse_grid(grid or []))
     write_sweep(place, made)
@@ -85,7 +89,7 @@ def sweep(
 
 
 def _runner(place: Path, processes: int, scheduler: str) -> Callable[..., None]:
-    """What runs cells: Dask where a scheduler is named, else this machine."""
+    """The backend that runs the cells: Dask if a scheduler is given, else this machine."""
     if scheduler:
         return lambda cells, done, within: run_dask(place, cells, scheduler, done)
     return lambda cells, *told: run_local(place, cells, processes, *told)
@@ -98,34 +102,32 @@ def _submit(place: Path, made: Sweep, options: Sequence[str], as_json: bool) -> 
         print_json({"job": job, "tasks": len(cells), "cells": len(made.cells), "folder": str(place)})
     elif job:
         print(
-            f"Job array {safe(job)} is submitted: {counted(len(cells), 'task')} for {counted(len(made.cells), 'cell')}."
-            " When it is done:"
+            f"Submitted job array {safe(job)}: {counted(len(cells), 'task')} for {counted(len(made.cells), 'cell')}."
+            " When it has ended, run:"
         )
         print(f"asrpt-sim sweep --collect {safe(str(place))}")
     else:
-        print(
-            f"Nothing is left to do of {counted(len(made.cells), 'cell')}: asrpt-sim sweep --collect {safe(str(place))}"
-        )
+        print(f"All {counted(len(made.cells), 'cell')} have results; run: asrpt-sim sweep --collect {safe(str(place))}")
 
 
 def _gather(place: Path, as_json: bool) -> None:
-    """What a sweep has come to; exit code 1 while cells are missing."""
+    """Show the results of a sweep; exit code 1 while cells are missing."""
     made = read_sweep(place)
     found = collect(place, made)
     _show(place, made, found, as_json)
     if found.missing:
         missing = f"{len(found.missing)} of {counted(len(made.cells), 'cell')}"
-        say(f"no result yet of {missing}, the first is {safe(found.missing[0])}")
+        say(f"no results yet for {missing}; the first is {safe(found.missing[0])}")
     leave(found, False, len(made.cells))
     if found.missing:
         raise typer.Exit(EXIT_FAILURE)
 
 
 def _show(place: Path, made: Sweep, found: Collected, as_json: bool) -> None:
-    """The table, also as sweep.csv."""
+    """Print the table and write it to sweep.csv."""
     replace_file(place / "sweep.csv", pd.DataFrame(found.rows).to_csv(index=False).encode(), mode=None)
     if len(found.versions) > 1:
-        say(f"cells were run by several releases: {safe(', '.join(sorted(found.versions)))}")
+        say(f"the cells were run by different releases: {safe(', '.join(sorted(found.versions)))}")
     if as_json:
         print_json({"keys": made.keys, "cells": found.rows, "failed": found.failed, "missing": found.missing})
     elif found.rows:
@@ -138,21 +140,22 @@ def _text(value: Any) -> str:
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Results of run, compare or sweep.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")] = Path(
         "report.html"
     ),
     as_json: Json = False,
 ) -> None:
-    """Draw results: one HTML file, and its pictures as PNG beside it.
+    """Plot results into an HTML file, with PNG files beside it.
 
-    Nothing is simulated again. The file needs no network and no other file.
+    Simulates nothing. The HTML file needs no network and no
+    other file.
 
     \b
     Examples:
       asrpt-sim report out -o report.html
       asrpt-sim report out/fifo out/asrpt
     """
-    from slurm_asrpt.reporting.simulation import write_report  # matplotlib takes a second to come
+    from slurm_asrpt.reporting.simulation import write_report  # matplotlib takes a second to import
 
     found = list(dict.fromkeys(result for folder in folders for result in find_results(folder)))
     with progress("reading", len(found)) as bar:

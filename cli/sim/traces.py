@@ -1,17 +1,15 @@
-"""The commands of asrpt-sim that read, describe and make traces."""
+"""asrpt-sim import, describe, generate and formats: convert, summarize and create traces."""
 
 from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from slurm_asrpt_cli._app.tables import Column, print_table, safe, terminal_width
+from slurm_asrpt_cli._app.tables import Column, print_facts, print_table, safe, terminal_width
 from slurm_asrpt_cli.sim.options import Columns, Format, Json, Processors
 from slurm_asrpt_cli.sim.options import Trace as TraceName
 
@@ -23,14 +21,18 @@ from slurm_asrpt.traces.sources import GENERATED_JOBS, column_titles, load_trace
 from slurm_asrpt.traces.statistics import size_label, statistics
 from slurm_asrpt.traces.synthetic import DAYS, pai_like
 
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="What to write; .gz packs it.")]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Output file; .gz compresses it.")]
+
+
+LABEL = 11
+"""Width of the labels."""
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add import, describe, generate and formats."""
-    app.command("import", short_help="Write a trace of any known kind as one CSV file.")(import_)
-    app.command(short_help="Tell what a trace is like, and draw it.")(describe)
-    app.command(short_help="Make a trace like Alibaba's PAI.")(generate)
+    """Add import, describe, generate and formats to asrpt-sim."""
+    app.command("import", short_help="Convert a trace to the CSV format that is read fastest.")(import_)
+    app.command(short_help="Summarize a trace, and plot it.")(describe)
+    app.command(short_help="Generate a trace like that of Alibaba's PAI.")(generate)
     app.command()(formats)
 
 
@@ -42,7 +44,7 @@ def import_(
     processors_as_gpus: Processors = False,
     as_json: Json = False,
 ) -> None:
-    """Write a trace of any known kind as the CSV file that is read fastest.
+    """Convert a trace to the CSV format that is read fastest.
 
     \b
     Examples:
@@ -52,14 +54,14 @@ def import_(
     """
     source = path_of(trace)
     if output.exists() and source.exists() and output.samefile(source):
-        raise InputError(f"--output {output}: that is the trace itself; name another file")
+        raise InputError(f"--output {output}: this is the trace itself; name another file")
     found = _read(trace, fmt, column, processors_as_gpus)
     write_trace(found, output)
     counts = _counts(found)
     if as_json:
         print(json.dumps({"output": str(output), **counts}))
         return
-    _print_facts(_rows_in_words(counts))
+    print_facts(_rows_in_words(counts), LABEL)
     print(f"wrote {safe(str(output))}")
 
 
@@ -69,9 +71,9 @@ def describe(
     column: Columns = None,
     processors_as_gpus: Processors = False,
     as_json: Json = False,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Plot it: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Tell what a trace is like: arrivals, sizes, run times, recurrence, tails, and what was left out.
+    """Summarize a trace: arrivals, sizes, runtimes, recurrence, tails, and the rows that were left out.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def describe(
       asrpt-sim describe jobs.txt --format sacct --json
     """
     if plot:
-        from slurm_asrpt.reporting import trace_plot  # matplotlib takes a second to come
+        from slurm_asrpt.reporting import trace_plot  # matplotlib takes a second to import
 
         trace_plot.check_path(plot)
     read = _read(trace, fmt, column, processors_as_gpus)
@@ -89,7 +91,7 @@ def describe(
     if as_json:
         print(json.dumps(found))
         return
-    _print_facts([("Trace", safe(found["name"])), *_rows_in_words(found), *_facts(found)])
+    print_facts([("Trace", safe(found["name"])), *_rows_in_words(found), *_facts(found)], LABEL)
     print()
     _print_sizes(found)
     if plot:
@@ -98,12 +100,12 @@ def describe(
 
 def generate(
     output: Output,
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="N", help="How many.")] = GENERATED_JOBS,
-    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="DAYS", help="In how many days.")] = DAYS,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, another trace.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, metavar="N", help="Number of jobs.")] = GENERATED_JOBS,
+    days: Annotated[float, typer.Option(min=0.01, max=3650, metavar="DAYS", help="Length of the trace.")] = DAYS,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Make a trace with the sizes, run times, recurrence and arrivals published of Alibaba's PAI cluster.
+    """Generate a trace with the published sizes, runtimes, recurrence and arrivals of Alibaba's PAI cluster.
 
     \b
     Examples:
@@ -118,7 +120,7 @@ def generate(
 
 
 def formats(as_json: Json = False) -> None:
-    """List the kinds of trace that can be read.
+    """List the trace formats that can be read.
 
     \b
     Example:
@@ -127,11 +129,11 @@ def formats(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(known()))
     else:
-        _print_facts(list(known().items()))
+        print_facts(known().items(), max(map(len, known())) + 1)
 
 
 def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: bool) -> Trace:
-    """Raises InputError for what is no trace, and for one without a single usable job."""
+    """Raises InputError if it is not a trace, or has no usable job."""
     titles = column_titles(columns or [])
     found = load_trace(trace, fmt=fmt, processors_as_gpus=processors_as_gpus, columns=titles)
     if not len(found):
@@ -140,7 +142,7 @@ def _read(trace: str, fmt: str, columns: list[str] | None, processors_as_gpus: b
 
 
 def _counts(trace: Trace) -> dict[str, Any]:
-    """What became of the rows; the part of the statistics that an empty trace has too."""
+    """How many rows became jobs, were left out, merged or changed."""
     return {
         "name": trace.name,
         "rows": trace.rows,
@@ -160,7 +162,7 @@ def _rows_in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The largest count first."""
+    """Counts in descending order."""
     return sorted(counts.items(), key=lambda pair: -pair[1])
 
 
@@ -170,12 +172,12 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Span", _span(found)),
         ("GPU time", f"{found['gpu_hours']:,.0f} GPU hours, {_number(found['busy_gpus'])} GPUs busy on average"),
         ("One GPU", f"{found['single_gpu_share']:.1%} of the jobs"),
-        ("Run time", _spread(found["duration_s"])),
-        ("Wait", _spread(found["wait_s"]) if found["wait_s"] else "not told"),
+        ("Runtime", _spread(found["duration_s"])),
+        ("Wait", _spread(found["wait_s"]) if found["wait_s"] else "unknown"),
         ("Time limit", f"{found['with_time_limit']:.1%} of the jobs have one"),
-        ("Recurrence", f"{recurrence['recurrent_share']:.1%} of the jobs in groups of 5 and more runs"),
-        ("", f"{recurrence['seen_before']:.1%} after another of their group; {recurrence['groups']:,} groups"),
-        ("", f"by {recurrence['key']}"),
+        ("Recurrence", f"{recurrence['recurrent_share']:.1%} of the jobs are in groups of 5 or more runs"),
+        ("", f"{recurrence['seen_before']:.1%} follow another run of their group; {recurrence['groups']:,} groups"),
+        ("", f"grouped by {recurrence['key']}"),
     ]
     if users:
         facts.append(
@@ -186,8 +188,8 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     else:
-        facts.append(("Users", "not told"))
-    hill = f"; tail index of run times {tail['hill_index']:.2f}" if tail["hill_index"] else ""
+        facts.append(("Users", "unknown"))
+    hill = f"; tail index of runtimes {tail['hill_index']:.2f}" if tail["hill_index"] else ""
     facts.append(
         (
             "Tail",
@@ -215,7 +217,7 @@ def _spread(found: Mapping[str, float]) -> str:
 
 
 def _bars(shares: list[float]) -> str:
-    """A share an eighth-block; digits where the terminal's encoding has no blocks."""
+    """A bar chart of one character per share; digits if the terminal's encoding has no blocks."""
     signs = "▁▂▃▄▅▆▇█"
     try:
         signs.encode(sys.stdout.encoding or "ascii")
@@ -223,20 +225,6 @@ def _bars(shares: list[float]) -> str:
         signs = "01234567"
     top = max(shares) or 1.0
     return "".join(signs[min(7, int(8 * share / top))] for share in shares)
-
-
-def _print_facts(facts: list[tuple[str, str]]) -> None:
-    """Label and text, a line each, folded under the text on a terminal."""
-    width = max(len(label) for label, _ in facts)
-    console = Console(highlight=False)
-    for label, text in facts:
-        room = console.width - width - 2 if sys.stdout.isatty() else None
-        for number, line in enumerate(_folded(text, room)):
-            print(f"{label if number == 0 else '':<{width}}  {line}")
-
-
-def _folded(text: str, room: int | None) -> list[str]:
-    return textwrap.wrap(text, max(20, room), drop_whitespace=False) or [""] if room else [text]
 
 
 def _print_sizes(found: Mapping[str, Any]) -> None:

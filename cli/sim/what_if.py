@@ -1,4 +1,4 @@
-"""asrpt-sim what-if: the jobs that Slurm has run, under other policies."""
+"""asrpt-sim what-if: replay the jobs that Slurm has run with other policies."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ GIVES_WAY = (
     *("never_started", "mean_slowdown", "p90_wait_s", "max_wait_s"),
     *("later_than_real", "p50_wait_s", "mean_jct_s", "p99_wait_s"),
 )
-"""Figures that a narrow terminal does without, the least needed first."""
-
-
+"""Figures that a narrow terminal drops, the least important first."""
 SINCE = "30days"
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Put what-if into asrpt-sim."""
-    app.command("what-if", short_help="Replay what Slurm has run under other policies.")(what_if)
+    """Add what-if to asrpt-sim."""
+    app.command("what-if", short_help="Replay past jobs of Slurm with other policies.")(what_if)
 
 
 def what_if(
-    sacct: Annotated[bool, typer.Option("--sacct", help="Ask sacct and sinfo on this machine.")] = False,
+    sacct: Annotated[bool, typer.Option("--sacct", help="Query sacct and sinfo on this machine.")] = False,
     since: Annotated[
-        str, typer.Option(metavar="WHEN", help="30days, 2weeks or a date.  [default: 30days]", show_default=False)
+        str,
+        typer.Option(metavar="WHEN", help="Start: 30days, 2weeks or a date.  [default: 30days]", show_default=False),
     ] = "",
-    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Or what it printed.")] = None,
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the output of sacct.")] = None,
     partition: Annotated[str, typer.Option(metavar="PARTITIONS", help="Only these partitions.")] = "",
-    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="What sinfo printed.")] = None,
-    servers: Annotated[int, typer.Option(min=0, metavar="N", help="Or so many servers.")] = 0,
-    gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs of each of --servers.")] = 8,
+    nodes: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the output of sinfo.")] = None,
+    servers: Annotated[int, typer.Option(min=0, metavar="N", help="Number of servers, instead of --nodes.")] = 0,
+    gpus: Annotated[int, seldom("--gpus-per-server", min=1, metavar="N", help="GPUs per server, with --servers.")] = 8,
     policies: Annotated[
-        str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies, separated by commas.")
+        str, typer.Option("--policies", "-p", metavar="POLICIES", help="Policies (comma-separated).")
     ] = "",
     history: Annotated[
         float,
-        seldom(min=0, max=0.95, metavar="SHARE", help="Share of the jobs that only a forest learns from; 0: medians."),
+        seldom(min=0, max=0.95, metavar="SHARE", help="Share of the jobs to learn a forest from; 0: medians."),
     ] = 0.0,
     retrain: Retrain = RETRAIN,
-    seed: Annotated[int, seldom(min=0, metavar="N", help="For the forest.")] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write a report.")] = None,
+    seed: Annotated[int, seldom(min=0, metavar="N", help="Random seed of the forest.")] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="HTML", help="Write an HTML report.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what other policies would have done to the jobs that Slurm has run.
+    """Show what other policies would have done with Slurm's jobs.
 
-    Nothing is changed. Alone it prints how to make the files.
+    Changes nothing. Without options, prints how to create the
+    input files.
 
     \b
     Examples:
@@ -86,12 +86,12 @@ def what_if(
     else:
         _print(past, outcomes, output)
     if interrupted:
-        say("interrupted; policies are missing")
+        say("interrupted; some policies are missing")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _user() -> str:
-    """Who asks; a number where the machine knows no name."""
+    """The name of the user who runs the command; the user ID if there is no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -100,19 +100,17 @@ def _user() -> str:
 
 def _check_output(output: Path | None) -> None:
     if output and (output.is_dir() or not output.resolve().parent.is_dir()):
-        raise InputError(f"--output {output}: name a file in a folder that is there")
+        raise InputError(f"--output {output}: no such directory; name a file in an existing one")
 
 
 def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
-    """The jobs, from sacct or from its dump."""
+    """The jobs, from sacct or from a dump of its output."""
     if sacct == (dump is not None):
         fields = ",".join(accounting.sacct_fields())
         command = f"sacct --allusers --allocations --parsable2 --starttime=now-30days --format={fields}"
-        raise InputError(
-            f"name one of --sacct and --dump FILE; the file is what this prints: SLURM_TIME_FORMAT=%s {command}"
-        )
+        raise InputError(f"give --sacct or --dump FILE; create the file with: SLURM_TIME_FORMAT=%s {command}")
     if dump is not None and since:
-        raise InputError("--since is for --sacct: of a file all jobs count")
+        raise InputError("--since requires --sacct; of a file, all jobs are used")
     if partition:
         accounting.partition_argument(partition)
     if dump is None:
@@ -124,33 +122,33 @@ def _jobs(sacct: bool, dump: Path | None, since: str, partition: str) -> Trace:
 
 
 def _of_partitions(trace: Trace, partition: str) -> Trace:
-    """A dump may hold other partitions, too."""
+    """The jobs of these partitions; a dump may contain others."""
     if not partition:
         return trace
     kept = trace.jobs[trace.jobs["queue"].isin(partition.split(","))].reset_index(drop=True)
     if not len(kept):
-        raise InputError(f"--partition {partition}: no job of {trace.name} was in it")
+        raise InputError(f"--partition {partition}: {trace.name} has no job in it")
     kept["submit_s"] -= kept["submit_s"].iloc[0]
     return replace(trace, jobs=kept, left_out={**trace.left_out, "in other partitions": len(trace) - len(kept)})
 
 
 def _node_gpus(nodes: Path | None, servers: int, gpus: int, partition: str, live: bool) -> list[int]:
-    """GPUs of each server: as told, else from a file, else from sinfo."""
+    """GPUs of each server: from --servers, a file, or sinfo."""
     if servers and nodes:
-        raise InputError("name one of --nodes and --servers")
+        raise InputError("give only one of --nodes and --servers")
     if servers:
         return [gpus] * servers
     if nodes:
         return [node.gpus for node in accounting.parse_sinfo(accounting.read_text(nodes), str(nodes))]
     if not live:
         raise InputError(
-            f"--dump needs nodes: --servers N, or --nodes FILE with what this prints: {shlex.join(accounting.SINFO)}"
+            f"--dump needs --servers N, or --nodes FILE; create the file with: {shlex.join(accounting.SINFO)}"
         )
     return [node.gpus for node in accounting.parse_sinfo(accounting.ask_sinfo(partition))]
 
 
 def _counted(bar: Told) -> Callable[[str, int, int], None]:
-    """Tell a bar over all policies of the jobs that have ended in one of them."""
+    """A callback that advances a bar over all policies by the jobs that have ended in one."""
     names: list[str] = []
 
     def told(name: str, done: int, jobs: int) -> None:

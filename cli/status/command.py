@@ -1,59 +1,76 @@
-"""The options of asrpt-status."""
+"""asrpt-status: its options, and which of its displays they ask for."""
 
 from __future__ import annotations
 
+import gc
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tool, seldom
-from slurm_asrpt_cli._app.options import run_app
-from slurm_asrpt_cli.status.answers import own_name, show_explanation, show_json, show_overview, show_table
-from slurm_asrpt_cli.status.read import status_folder
-from slurm_asrpt_cli.status.select import Selection, read_jobs, read_sort, read_states, words
+from slurm_asrpt_cli.status.selection import (
+    Selection,
+    ordered,
+    own_name,
+    read_jobs,
+    read_sort,
+    read_states,
+    select,
+    words,
+)
+from slurm_asrpt_cli.status.status_file import of_jobs, of_users, published, status_folder, warn_if_stale
 
 from slurm_asrpt.errors import InputError
+from slurm_asrpt.status.document import Status, to_json
 
 app = Tool()
 
 EPILOG = """\b
 Examples:
   asrpt-status                       your jobs, then the queue
-  asrpt-status --explain 1234        why does it not start?
+  asrpt-status --explain 1234        why is this job waiting?
   asrpt-status --what-if train.sh -- --gpus=8
   asrpt-status --state waiting '123_[1-4]' 130"""
 
 
 @app.command(epilog=EPILOG)
 def status(
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Only these: 12, 12_3, '12_[1-4]'.")] = None,
-    me: Annotated[bool, seldom("--me", help="Only your own jobs.")] = False,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB", help="Show only these jobs: 12, 12_3, '12_[1-4]'.")
+    ] = None,
+    me: Annotated[bool, seldom("--me", help="Show only your jobs.")] = False,
     user: Annotated[
-        str, typer.Option("--user", "-u", metavar="USERS", help="Only of these users (comma-separated).")
+        str, typer.Option("--user", "-u", metavar="USERS", help="Only jobs of these users (comma-separated).")
     ] = "",
-    partition: Annotated[str, seldom("--partition", "-p", metavar="PARTITIONS", help="Only in these partitions.")] = "",
+    partition: Annotated[
+        str, seldom("--partition", "-p", metavar="PARTITIONS", help="Only jobs in these partitions.")
+    ] = "",
     state: Annotated[
-        str, typer.Option("--state", "-t", metavar="STATES", help="Only in these states: waiting,delayed.")
+        str, typer.Option("--state", "-t", metavar="STATES", help="Only jobs in these states: waiting,delayed.")
     ] = "",
-    job: Annotated[str, seldom("--job", "-j", metavar="JOBS", help="As JOB.")] = "",
-    everybody: Annotated[bool, seldom("--all", "-a", help="All jobs, not just a screenful.")] = False,
+    job: Annotated[str, seldom("--job", "-j", metavar="JOBS", help="Same as JOB.")] = "",
+    everybody: Annotated[bool, seldom("--all", "-a", help="Show all jobs, not just a screenful.")] = False,
     sort: Annotated[
-        str, seldom("--sort", "-S", metavar="COLUMNS", help="By these columns, -COLUMN turned round.")
+        str, seldom("--sort", "-S", metavar="COLUMNS", help="Sort by these columns; -COLUMN reverses the order.")
     ] = "",
-    long: Annotated[bool, typer.Option("--long", "-l", help="All columns, nothing cut.")] = False,
-    parsable: Annotated[bool, seldom("--parsable", "-P", help="All columns, separated by |.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON (docs/status.schema.json).")] = False,
-    no_header: Annotated[bool, seldom("--no-header", "-n", help="No line of titles.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Live, until q is pressed.")] = False,
-    explain: Annotated[str, typer.Option("--explain", metavar="JOB", help="Why one job stands where it does.")] = "",
+    long: Annotated[bool, typer.Option("--long", "-l", help="Show all columns in full.")] = False,
+    parsable: Annotated[bool, seldom("--parsable", "-P", help="Print all columns, separated by |.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (docs/status.schema.json).")] = False,
+    no_header: Annotated[bool, seldom("--no-header", "-n", help="Omit the column titles.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update the display until you press q.")] = False,
+    explain: Annotated[str, typer.Option("--explain", metavar="JOB", help="Explain why this job waits.")] = "",
     what_if: Annotated[
         Path | None,
-        typer.Option("--what-if", metavar="JOBSCRIPT", help="What would come of it, submitted now."),
+        typer.Option("--what-if", metavar="JOBSCRIPT", help="Show where and when this script would start."),
     ] = None,
     config: Annotated[Path | None, seldom("--config", metavar="FILE", help="Settings file.")] = None,
 ) -> None:
-    """Show where the jobs that asrptd schedules stand, and why they wait."""
+    """Show the jobs that asrptd schedules: their order, state and expected start."""
     _check_together(what_if, explain, watch, as_json or parsable or long)
     if what_if is not None:
         from slurm_asrpt_cli.status.what_if import what_if_command
@@ -69,24 +86,42 @@ def status(
 
         watch_command(folder, chosen, keys, own_name())
     elif explain:
+        from slurm_asrpt_cli.status.explain import show_explanation
+
         show_explanation(folder, explain, as_json)
     elif not (formatted or chosen or keys):
+        from slurm_asrpt_cli.status.overview import show_overview
+
         show_overview(folder)
     elif as_json:
-        show_json(folder, chosen, keys)
+        print(to_json(_selected(folder, chosen, keys)))
     else:
-        show_table(folder, chosen, keys, long=long, parsable=parsable, header=not no_header)
+        from slurm_asrpt_cli.status.table import print_jobs
+
+        print_jobs(_selected(folder, chosen, keys), long=long, parsable=parsable, header=not no_header)
 
 
 def _check_together(what_if: Path | None, explain: str, watch: bool, formatted: bool) -> None:
-    """Raises InputError for options that say different things."""
+    """Raises InputError for options that contradict each other."""
     asked = [name for name, given in (("--what-if", what_if), ("--explain", explain), ("--watch", watch)) if given]
     if len(asked) > 1:
-        raise InputError(f"{' and '.join(asked)} do not go together; give one of them")
+        raise InputError(f"{' and '.join(asked)} cannot be combined; give one of them")
     if watch and formatted:
-        raise InputError("--watch shows a screen: leave out --json, --parsable and --long")
+        raise InputError("--watch cannot be combined with --json, --parsable or --long")
+
+
+def _selected(folder: Path, chosen: Selection, keys: Sequence[tuple[str, bool]]) -> Status:
+    """The status with only the selected jobs, sorted. Raises AsrptError if a named job is missing."""
+    now = time.time()
+    if chosen.jobs:
+        found = of_jobs(folder, now, {wanted.job_id.partition("_")[0] for wanted in chosen.jobs})
+    else:
+        found = of_users(folder, now, chosen.users) if chosen.users else published(folder, now)
+    warn_if_stale(found, now)
+    return replace(found, jobs=ordered(select(found.jobs, chosen), keys))
 
 
 def main() -> None:
-    """asrpt-status with whatever options."""
+    """Entry point of asrpt-status."""
+    gc.disable()  # the process is short-lived, and 10,000 jobs are many objects
     run_app(app)

@@ -1,88 +1,103 @@
-"""asrpt-status --explain: one reason in plain words, the evidence, what would change it, and all that is known."""
+"""asrpt-status --explain: why a job or array waits, the evidence, what would change it, and the job's record."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from slurm_asrpt_cli._app.tables import fold_nodes, print_facts, safe
-from slurm_asrpt_cli.status.columns import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
+from slurm_asrpt_cli.status.selection import one, tasks_of
+from slurm_asrpt_cli.status.status_file import around, warn_if_stale
+from slurm_asrpt_cli.status.table import attained, date, durations, gpu_hours, gpus_in_words, learned_from, share
 
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
+from slurm_asrpt.status.document import NEAREST, UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import Ahead, Ending, Explanation, explain
 from slurm_asrpt.text import UNKNOWN, counted, slurm_time
 
 Facts = list[tuple[str, str]]
 
 
+def show_explanation(folder: Path, job_id: str, as_json: bool = False) -> None:
+    """Explain the job, or the array, with that ID. Raises AsrptError if there is none."""
+    found = around(folder, time.time(), job_id)
+    warn_if_stale(found, time.time())
+    tasks = tasks_of(found.jobs, job_id)
+    if tasks:
+        explain_array(found, tasks, as_json)
+    else:
+        explain_command(found, one(found.jobs, job_id), as_json)
+
+
 def explain_command(found: Status, job: JobStatus, as_json: bool) -> None:
-    """Print it: a fact a line, or as JSON with the job's own record."""
+    """Print the explanation of one job: a fact per line, or JSON with the job's record."""
     if as_json:
         print(json.dumps(document(found, job), indent=2))
         return
-    rank = f", number {job.rank} in line" if job.rank is not None else ""
-    lines = [
-        ("Job", f"{safe(job.job_id)} ({safe(job.name)}) of {safe(job.user)}, partition {safe(job.partition)}"),
-        ("State", safe(job.state) + rank),
-    ]
+    lines = [("Job", _identity(job.job_id, job)), ("State", _state(job))]
     print_facts([*lines, *why_it_waits(explain(found, job), job), *_record(job)])
 
 
+def _identity(job_id: str, job: JobStatus) -> str:
+    return f"{safe(job_id)} ({safe(job.name)}), user {safe(job.user)}, partition {safe(job.partition)}"
+
+
+def _state(job: JobStatus) -> str:
+    return safe(job.state) + (f", position {job.rank} in the queue" if job.rank is not None else "")
+
+
 def document(found: Status, job: JobStatus) -> dict[str, Any]:
-    """The same as JSON has it, with the job's own record."""
+    """The explanation as a JSON object, with the job's record."""
     return {"schema": found.schema, **asdict(explain(found, job)), "job": asdict(job)}
 
 
 def why_it_waits(said: Explanation, job: JobStatus) -> Facts:
-    """The reason, the rule and what would change it, and the evidence."""
+    """The reason, the rule behind it, what would change it, and the evidence."""
     lines = [("Why", safe(said.why))]
     lines += [("Rule", safe(said.rule))] if said.rule else []
-    lines += [("What changes it" if not number else "", safe(text)) for number, text in enumerate(said.changes)]
+    lines += [("What would help" if not number else "", safe(text)) for number, text in enumerate(said.changes)]
     return lines + _evidence(said, job)
 
 
 def _evidence(said: Explanation, job: JobStatus) -> Facts:
     lines: Facts = []
     if said.ahead is not None:
-        lines.append(("Ahead of it", _ahead(said.ahead)))
+        lines.append(("Ahead", _ahead(said.ahead)))
     if said.own_gpu_s is not None and job.state != Phase.RUNNING:
-        lines.append(("Its own work", _work(said.own_gpu_s)))
+        lines.append(("Predicted work", f"{gpu_hours(said.own_gpu_s)} GPU-hours"))
     if job.rank is not None:
         lines.append(("Free GPUs", fold_nodes(said.free) if said.free else "none"))
     if said.ends:
-        lines.append(("Free next", _ends(said.ends)))
+        lines.append(("Next free GPUs", _ends(said.ends)))
     return lines
 
 
 def _ahead(ahead: Ahead) -> str:
     if not ahead.jobs:
-        return "nobody"
+        return "no jobs"
     more = ", ..." if ahead.jobs > len(ahead.nearest) else ""
-    unseen = f", {ahead.unseen} of them unseen" if ahead.unseen else ""
-    work = f" with {_work(ahead.gpu_s)}" if ahead.gpu_s else ""
-    follow = f", and {ahead.tasks} more of their arrays" if ahead.tasks else ""
-    jobs = f"{counted(ahead.jobs, 'job')} for {counted(ahead.gpus, 'GPU')}"
+    unseen = f", {ahead.unseen} without a prediction" if ahead.unseen else ""
+    work = f", {gpu_hours(ahead.gpu_s)} GPU-hours of predicted work" if ahead.gpu_s else ""
+    follow = f", and {counted(ahead.tasks, 'more task')} of their arrays" if ahead.tasks else ""
+    jobs = f"{counted(ahead.jobs, 'job')}, {counted(ahead.gpus, 'GPU')}"
     return f"{jobs}{work}{unseen} ({', '.join(map(safe, ahead.nearest))}{more}){follow}"
 
 
-def _work(gpu_s: float) -> str:
-    return f"{gpu_hours(gpu_s)} GPU-hours of predicted work"
-
-
 def _ends(ends: Sequence[Ending]) -> str:
-    """When enough GPUs will be free, by the predictions of what runs."""
+    """When enough GPUs become free, according to the predictions of the running jobs."""
     named = ", ".join(safe(each.job_id) for each in ends[:3]) + (", ..." if len(ends) > 3 else "")
     last = ends[-1].remaining_s
-    when = f"in about {slurm_time(last)}" if last is not None else "nobody knows when"
-    verb = "ends" if len(ends) == 1 else "end"
-    return f"enough GPUs once {named} {verb}, {when}"
+    when = f"in about {slurm_time(last)}" if last is not None else "at an unknown time"
+    return f"enough after job{'s' * (len(ends) > 1)} {named} {'end' if len(ends) > 1 else 'ends'}, {when}"
 
 
 def _record(job: JobStatus) -> Facts:
-    """All else that is known of the job."""
+    """The rest of what is known about the job."""
     lines = [
         ("GPUs", gpus_in_words(job.gpus, job.profile, str(job.facts.get(UNUSED_PROFILE, "")))),
         (_nodes_label(job), fold_nodes(job.nodes)),
@@ -91,37 +106,37 @@ def _record(job: JobStatus) -> Facts:
         *expected_start(job),
         ("Prediction", _prediction(job)),
         ("Iteration", _iteration(job)),
-        ("By type of GPU", _by_type(job)),
+        ("By GPU type", _by_type(job)),
     ]
     if job.band is not None:
-        lines.append(("Fair-share", f"band {job.band} (1 goes first)"))
+        lines.append(("Fair-share", f"band {job.band} (band 1 runs first)"))
     if job.queue is not None:
         lines.append(("Service", _service(job)))
     if job.never_interrupted is not None:
-        lines.append(("Interruption", _interruption(job.never_interrupted)))
+        lines.append(("Preemption", _preemption(job.never_interrupted)))
     if job.iterations_done is not None:
         lines.append(("Progress", _progress(job)))
     if job.remaining_s is not None:
         lines.append(("Time left", f"{slurm_time(job.remaining_s)}{_within(job)}, {_basis(job)}"))
     elif job.remaining_low_s is not None:
-        lines.append(("Time left", f"longer than predicted already{_within(job)}"))
+        lines.append(("Time left", f"unknown: running longer than predicted{_within(job)}"))
     return [line for line in lines if line[1] != UNKNOWN] + _facts(job)
 
 
 def _service(job: JobStatus) -> str:
-    """What goes before what with policy hlas."""
+    """The job's attained service, which decides its order under policy hlas."""
     times = "never" if not job.interruptions else "once" if job.interruptions == 1 else f"{job.interruptions} times"
-    return f"{attained(job)} GPU-hours so far: queue {job.queue} (1 goes first); interrupted {times}"
+    return f"{attained(job)} GPU-hours so far; queue {job.queue} (queue 1 runs first); preempted {times}"
 
 
-def _interruption(never: str) -> str:
+def _preemption(never: str) -> str:
     if never:
         return f"never: {safe(never)}"
-    return "may be interrupted (policy.min_run_s, policy.max_interruptions): its owner has agreed"
+    return "allowed: the owner has agreed (policy.min_run_s and policy.max_interruptions limit it)"
 
 
 def _facts(job: JobStatus) -> Facts:
-    """What the reason rests on, as far as the words above do not say it."""
+    """The facts behind the reason that the lines above do not mention."""
     said = {
         "need",
         "free",
@@ -143,40 +158,44 @@ def _facts(job: JobStatus) -> Facts:
 
 
 def _nodes_label(job: JobStatus) -> str:
-    return "Nodes" if job.state in (Phase.RUNNING, Phase.STARTING) else "Nodes on offer"
+    return "Nodes" if job.state in (Phase.RUNNING, Phase.STARTING) else "Offered nodes"
 
 
 def _prediction(job: JobStatus) -> str:
     if not job.group:
-        return "none: the hook has not tagged it"
+        return "none: the hook did not tag this job"
     if job.predicted_iterations <= 0:
-        return f"none: no finished job of its group ({safe(job.group)}) is known"
+        return f"none: no completed run of its group ({safe(job.group)})"
     run = slurm_time(job.predicted_run_s)
     within = f" (10-90%: {durations(job.predicted_run_low_s, job.predicted_run_high_s)})"
     likely = within if job.predicted_run_low_s is not None else ""
-    mean = f" (mean {job.predicted_mean}, for the order)" if job.predicted_mean else ""
+    mean = f" (mean {job.predicted_mean}, used for the order)" if job.predicted_mean else ""
     iterations = counted(job.predicted_iterations, "iteration")
-    return f"{iterations}{mean}, run time {run}{likely}, {learned_from(job.predicted_by)}"
+    return f"{iterations}{mean}, runtime {run}{likely}, {learned_from(job.predicted_by)}"
 
 
 def expected_start(job: JobStatus) -> Facts:
-    """When a waiting job will start, or why nobody can say."""
+    """When a waiting job is expected to start, or why that is unknown."""
     if job.state == Phase.LEFT:
         return []
     if job.start_earliest is None:
-        told = job.start_unknown not in ("", job.text)  # what is said above already is no news
+        told = job.start_unknown not in ("", job.text)  # not what "Why" has said already
         return [("Expected start", f"unknown: {safe(job.start_unknown)}")] if told else []
-    asof = f"(10-90%), as of {date(job.start_made)}; no promise"
+    asof = f"(10-90%), as of {date(job.start_made)}; an estimate, not a promise"
     if job.reason != "array":
         return [("Expected start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
     lines = [("Next start", f"{_between(job.start_earliest, job.start_latest)} {asof}")]
     if job.last_start_earliest is None:
-        return [*lines, ("Last start", "later than can be foreseen")]
+        return [*lines, ("Last start", "no upper bound yet")]
     return [*lines, ("Last start", f"{_between(job.last_start_earliest, job.last_start_latest)} (10-90%)")]
 
 
 def _between(earliest: float, latest: float | None) -> str:
-    return f"{date(earliest)} to {date(latest) if latest is not None else 'later than can be foreseen'}"
+    return (
+        f"{date(earliest)} to {date(latest)}"
+        if latest is not None
+        else f"{date(earliest)} or later, no upper bound yet"
+    )
 
 
 def _within(job: JobStatus) -> str:
@@ -191,30 +210,73 @@ def _progress(job: JobStatus) -> str:
 
 
 def _basis(job: JobStatus) -> str:
-    """What the remaining time rests on."""
+    """What the remaining time is computed from."""
     if job.iterations_done is None or not job.iterations_total:
-        return "by the predicted run time"
-    return "at its present speed" if job.alpha_observed else "at the speed computed for these nodes"
+        return "from the predicted runtime"
+    return "at its current speed" if job.alpha_observed else "at the speed computed for these nodes"
 
 
 def _iteration(job: JobStatus) -> str:
-    """alpha, the seconds per iteration on ``nodes``, against alpha~min, those in the best placement.
+    """alpha, the seconds per iteration on ``nodes``, compared with alpha~min, those in the best placement.
 
-    Without a profile an iteration is a second, wherever it runs.
+    Without a profile, an iteration takes a second everywhere.
     """
     if job.alpha is None or not job.alpha_min or (job.alpha == job.alpha_min and not job.profile):
         return UNKNOWN
     times = job.alpha / job.alpha_min
-    return f"alpha {job.alpha:.4g} s on these nodes, {job.alpha_min:.4g} s at best (alpha~min): {times:.2f} times"
+    return f"alpha {job.alpha:.4g} s on these nodes: {times:.2f} times alpha~min ({job.alpha_min:.4g} s, the best)"
 
 
 def _by_type(job: JobStatus) -> str:
-    """alpha on each type that could hold the job alone, the fastest first; nothing where all are alike."""
+    """alpha on each GPU type that could hold the whole job, the fastest first; ``-`` if all are equal."""
     if not job.alpha_by_type or len(set(job.alpha_by_type.values())) == 1:
         return UNKNOWN
     found = sorted(job.alpha_by_type.items(), key=lambda item: item[1])
-    return ", ".join(f"{safe(name)} {alpha:.4g} s" for name, alpha in found) + " an iteration"
+    return ", ".join(f"{safe(name)} {alpha:.4g} s" for name, alpha in found) + " per iteration"
 
 
 def _value(value: Any) -> str:
     return safe(value if isinstance(value, str) else json.dumps(value))
+
+
+BEGUN = (Phase.RUNNING, Phase.STARTING)
+
+
+def explain_array(found: Status, tasks: Sequence[JobStatus], as_json: bool) -> None:
+    """Print what the tasks of an array do, and why the next one waits. tasks: in the order in which they start."""
+    array, waiting = tasks[0].job_id.partition("_")[0], [task for task in tasks if task.state not in BEGUN]
+    if as_json:
+        following = document(found, waiting[0]) if waiting else None
+        print(json.dumps({"schema": found.schema, "array": array, "tasks": _count(tasks), "next": following}, indent=2))
+        return
+    lines: Facts = [("Array", _identity(array, tasks[0])), ("Tasks", _tasks(tasks))]
+    print_facts([*lines, *(_next(found, waiting) if waiting else [])])
+
+
+def _count(tasks: Sequence[JobStatus]) -> dict[str, int]:
+    """Tasks per state, including the remaining tasks that share the array's record."""
+    count = Counter[str]()
+    for task in tasks:
+        count[task.state] += int(task.facts.get("more", 1)) if task.reason == "array" else 1
+    return dict(count)
+
+
+def _tasks(tasks: Sequence[JobStatus]) -> str:
+    said = []
+    for state, number in _count(tasks).items():
+        names = [task.job_id for task in tasks if task.state == state and "_" in task.job_id]
+        more = ", ..." if number > len(names[:NEAREST]) else ""
+        said.append(f"{number} {safe(state)}" + (f" ({', '.join(map(safe, names[:NEAREST]))}{more})" if names else ""))
+    return ", ".join(said)
+
+
+def _next(found: Status, waiting: Sequence[JobStatus]) -> Facts:
+    """The explanation of the task that starts next, and when the last task starts."""
+    job, last = waiting[0], waiting[-1]
+    name = safe(job.job_id) if "_" in job.job_id else counted(int(job.facts.get("more", 1)), "task")
+    lines: Facts = [("Next", f"{name}, {_state(job)}"), *why_it_waits(explain(found, job), job)]
+    lines += expected_start(job)
+    if last is job or last.start_earliest is None:
+        return lines
+    label = "Last start" if last.reason == "array" else "Expected start"
+    return lines + [("Last start", text) for known, text in expected_start(last) if known == label]

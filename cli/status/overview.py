@@ -1,12 +1,17 @@
-"""What asrpt-status shows by itself: one's own jobs, then the queue, on one screen."""
+"""The overview, which asrpt-status shows without options: the user's jobs, then the queue, on one screen."""
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from slurm_asrpt_cli._app.tables import Line, clip, safe, table_lines
-from slurm_asrpt_cli.status.columns import SHORT, Field, columns, fit
+from slurm_asrpt_cli._app.tables import Line, clip, print_lines, safe, table_lines
+from slurm_asrpt_cli.status.selection import own_name
+from slurm_asrpt_cli.status.status_file import screenful, warn_if_stale
+from slurm_asrpt_cli.status.table import SHORT, Field, columns, fit
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import JobStatus, Status
@@ -16,31 +21,40 @@ OWN = tuple(field for field in SHORT if field.title != "USER")
 LEAST_ROWS = 3
 
 
+def show_overview(folder: Path) -> None:
+    """Print the overview for the user who runs the command. Raises AsrptError."""
+    width, height = shutil.get_terminal_size()
+    now, user = time.time(), own_name()
+    found = screenful(folder, now, user, height)
+    warn_if_stale(found, now)
+    print_lines(overview(found, user, width, height - 1))  # the last line is for the shell prompt
+
+
 def overview(found: Status, user: str, width: int, height: int) -> list[Line]:
-    """At most ``height`` lines of ``width`` cells, or a few more on a terminal too small for anything."""
+    """At most ``height`` lines of ``width`` cells; a few more on a terminal too small for a table."""
     own = [job for job in found.jobs if job.user == user]
     queue = _queue(found.jobs)
     head = [*summary(found, width), ()]
     room = height - len(head) - 1
     below = min(len(queue), LEAST_ROWS) + 3
     mine = _block(f"Your jobs: {by_state(own)}", own, OWN, width, room - below) if own else [_none(user, width)]
-    title = f"The queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
+    title = f"Queue: {_in_words((state, jobs, gpus) for state, (jobs, gpus) in found.counts.items())}"
     total = sum(jobs for jobs, _ in found.counts.values())
     return [*head, *mine, (), *_block(title, queue, SHORT, width, room - len(mine), total)]
 
 
 def summary(found: Status, width: int) -> list[Line]:
-    """What the cluster and asrptd are about, in two lines."""
+    """The free GPUs, and the mode, policy and leader of asrptd, in two lines."""
     free = f"{found.gpus_free} of {counted(found.gpus_total, 'GPU')} free"
-    idle = found.mode in ("shadow", "disabled")
-    note = "  Nothing is written to Slurm: this is what asrptd would do." if idle else ""
+    passive = found.mode in ("shadow", "disabled")
+    note = " Nothing is written to Slurm; this is what asrptd would do." if passive else ""
     second = _with(found.leader, f"Mode {safe(found.mode)}, policy {safe(found.policy)}", width)
     lines: list[Line] = [((clip(f"{free}.{note}", width), "bold"),), ((clip(second, width), "dim"),)]
     return lines
 
 
 def _with(leader: str, text: str, width: int) -> str:
-    """``text`` and as much of the leader (host, pid, since when) as has room; the pid goes first, the host last."""
+    """``text`` and as much of the leader (host, PID, start time) as fits; the PID is dropped first, the host last."""
     host, _, rest = safe(leader).partition(" pid ")
     said = [safe(leader), f"{host} since {rest.rpartition(' since ')[2]}", host] if leader else []
     return next((whole for on in said if len(whole := f"{text}, asrptd on {on}") <= width), text)
@@ -55,7 +69,7 @@ def by_state(jobs: Sequence[JobStatus]) -> str:
 
 
 def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
-    """counts: state, jobs, GPUs; a state may come again."""
+    """counts: state, jobs, GPUs; a state may occur more than once."""
     count, gpus = Counter[str](), Counter[str]()
     for state, jobs, some in counts:
         word = _WORDS.get(state, "waiting")  # type: ignore[call-overload]  # a phase is its text
@@ -67,21 +81,21 @@ def _in_words(counts: Iterable[tuple[str, int, int]]) -> str:
 
 
 def _queue(jobs: Sequence[JobStatus]) -> list[JobStatus]:
-    """Who starts next comes first; those that run already last."""
+    """The job that starts next comes first, running jobs come last."""
     running = [job for job in jobs if job.state == Phase.RUNNING]
     return [job for job in jobs if job.state != Phase.RUNNING] + running
 
 
 def _none(user: str, width: int) -> Line:
-    return ((clip(f"No jobs of yours ({safe(user)}) in the partitions of asrptd.", width), ""),)
+    return ((clip(f"You ({safe(user)}) have no jobs in the partitions that asrptd manages.", width), ""),)
 
 
 def _block(
     title: str, jobs: Sequence[JobStatus], fields: Sequence[Field], width: int, room: int, total: int = 0
 ) -> list[Line]:
-    """A title and a table of at most ``room`` lines together; what it has no room for is counted.
+    """A title and a table, at most ``room`` lines together; a last line counts the jobs that do not fit.
 
-    total: how many there are, if more than ``jobs``.
+    total: the number of jobs, if more than ``jobs`` has.
     """
     rows, total = max(room - 2, LEAST_ROWS), max(total, len(jobs))
     if total > rows:

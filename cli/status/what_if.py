@@ -1,4 +1,4 @@
-"""asrpt-status --what-if: what would become of a job script that was submitted now. Asks Slurm nothing."""
+"""asrpt-status --what-if: where and when a job script would start if it were submitted now. Does not query Slurm."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli._app.submission import AsSbatch, Submission, as_submitted
 from slurm_asrpt_cli._app.tables import clock_interval, fold_nodes, print_facts, safe
-from slurm_asrpt_cli.admin.common import read_file
-from slurm_asrpt_cli.status.columns import date, gpus_in_words, learned_from
-from slurm_asrpt_cli.status.read import staleness
+from slurm_asrpt_cli.admin.access import read_file
+from slurm_asrpt_cli.status.status_file import staleness
+from slurm_asrpt_cli.status.table import date, gpus_in_words, learned_from
 
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.job import Job
@@ -39,17 +39,17 @@ from slurm_asrpt.status.reason_texts import text_of
 from slurm_asrpt.text import counted, slurm_time
 
 BUDGET_S = 20.0
-"""CPU time for the simulation; what is not done by then gives no interval."""
-PROMISE = "no promise: jobs that come later may go first, predictions and nodes may fail"
+"""CPU seconds for the simulation; without a result by then, there is no start interval."""
+PROMISE = "an estimate, not a promise: later jobs may go first, predictions may be wrong, nodes may fail"
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What is known; None and "" where it is not. start_...: seconds since the epoch.
+    """The answer; None and "" for what is unknown. start_...: seconds since the epoch.
 
-    predicted_low, predicted_high: as asrptd moves the table's; the table's own where asrptd has published nothing.
-    trouble: why there is no placement or start. note: what is wrong with the prediction.
-    unused_profile: why the profile does not count, where it does not. array: its tasks, of which this is the first.
+    predicted_low, predicted_high: the table's, adjusted as asrptd does; unadjusted if asrptd has published nothing.
+    trouble: why there is no placement or start. note: a problem with the prediction.
+    unused_profile: why asrptd ignores the profile. array: the task IDs of a job array, of which this is the first task.
     """
 
     script: str
@@ -78,11 +78,11 @@ class WhatIf:
 
 
 def what_if_command(script: Path, words: Sequence[str], config: Path | None, as_json: bool) -> None:
-    """Print it. words: sbatch's options and the script's arguments. Raises InputError, AsrptError."""
+    """Print the answer. words: sbatch's options and the script's arguments. Raises InputError, AsrptError."""
     settings = load_settings(config)
     text = read_file(script)
     if not text.startswith(b"#!"):
-        raise InputError(f"{script}: sbatch takes no file whose first line does not begin with #!, as in #!/bin/bash")
+        raise InputError(f"{script}: not a job script; its first line must begin with #!, as in #!/bin/bash")
     asked = read_submission(text, words)
     given = AsSbatch(asked.args, asked.options.get("job-name"), None, asked.options.get("comment"))
     submission = as_submitted(settings, script, given)
@@ -140,10 +140,10 @@ def _told(snapshot: Snapshot, uid: int, found: table.Answer) -> tuple[int, int]:
 
 
 def _note(settings: Settings, trouble: str) -> str:
-    """What is wrong with the predictions: for the hook, too, such a job is unseen."""
+    """A problem with the prediction table; the hook treats such a job as unseen, too."""
     if trouble and not (settings.paths.hook / table.FILE_NAME).exists():
-        return f"no predictions in {settings.paths.hook} here (asrpt-admin retrain makes them), so it counts as unseen"
-    return f"{trouble}, so it counts as unseen" if trouble else ""
+        return f"no prediction table in {settings.paths.hook} (asrpt-admin retrain creates it), so it counts as unseen"
+    return f"{trouble}, so the job counts as unseen" if trouble else ""
 
 
 def _span(tag: Tag, alpha: float, unknown: Quantiles) -> Quantiles:
@@ -151,28 +151,28 @@ def _span(tag: Tag, alpha: float, unknown: Quantiles) -> Quantiles:
 
 
 def _published(settings: Settings) -> tuple[Status, Snapshot]:
-    """Raises AsrptError where there is nothing, or it is too old to say anything."""
+    """The published status and snapshot. Raises AsrptError if there is none, or it is too old."""
     status = read_status(settings.paths.run)
     if not status.forecast_s:
-        raise AsrptError("daemon.forecast_s is 0, so asrptd publishes nothing that could be simulated")
+        raise AsrptError("daemon.forecast_s is 0, so asrptd publishes no snapshot to simulate")
     path = settings.paths.run / PUBLISHED
     try:
         snapshot = from_json(read_published(settings.paths.run, PUBLISHED))
     except ValueError as error:
-        raise AsrptError(f"{path} is damaged, or of another release") from error
+        raise AsrptError(f"{path} is damaged or from another release") from error
     if time.time() > snapshot.now + withdrawn_after(status.forecast_s):
-        raise AsrptError(f"{path} is of {date(snapshot.now)}: asrptd may be down (systemctl status asrptd)")
+        raise AsrptError(f"{path} is from {date(snapshot.now)}: asrptd may be down (systemctl status asrptd)")
     if old := staleness(status, time.time()):
         raise AsrptError(old)
     if status.written > snapshot.now and not _same_queue(status, snapshot):
         raise AsrptError(
-            f"the queue has changed since {path} was written ({date(snapshot.now)}); ask again in a moment"
+            f"the queue has changed since {path} was written ({date(snapshot.now)}); try again in a moment"
         )
     return status, snapshot
 
 
 def _same_queue(status: Status, snapshot: Snapshot) -> bool:
-    """Whether the same jobs hold GPUs and wait in both; a snapshot has the first in line only."""
+    """Whether the same jobs hold GPUs and wait in both; a snapshot has only the head of the queue."""
     holding = {job.job_id for job in status.jobs if job.state in (Phase.RUNNING, Phase.STARTING)}
     first = {job.job_id for job in status.jobs if job.rank is not None and job.rank <= MAX_JOBS}
     return holding == {str(run.job_id) for run in snapshot.running} and first == {
@@ -181,7 +181,7 @@ def _same_queue(status: Status, snapshot: Snapshot) -> bool:
 
 
 def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -> tuple[Job, str]:
-    """As asrptd would take it, and why its profile does not count. Raises LeftToSlurm."""
+    """The job as asrptd would admit it, and why asrptd would ignore its profile. Raises LeftToSlurm."""
     nodes = [
         NodeRecord(n.name, i, n.gpus, 0, n.gpu_type, 0, 0, 0, 0, n.state, frozenset(n.partitions), n.other_gres)
         for i, n in enumerate(status.nodes)
@@ -192,11 +192,11 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
 
 
 def _waits_for_slurm(record: JobRecord) -> str:
-    return "it waits for its dependency first (--dependency)" if record.dependency else ""
+    return "the job waits for its dependency first (--dependency)" if record.dependency else ""
 
 
 def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
-    """Both together."""
+    """``known``, completed with the simulated start."""
     start, facts = found.start, vars(known) | {"alpha_min": found.alpha_min, "rank": found.rank}
     if found.placement is not None:
         facts |= {"placement": dict(found.placement.gpus), "alpha": found.placement.alpha}
@@ -209,52 +209,53 @@ def _with(known: WhatIf, found: WhatIfResult) -> WhatIf:
 
 
 def _show(found: WhatIf) -> None:
-    whole = "; of its tasks this is the first" if found.array else ""
+    first = " (for job arrays, only the first task is shown)" if found.array else ""
     lines = [
-        ("Job script", f"{safe(found.script)}, as if it were submitted now{whole}"),
+        ("Job script", f"{safe(found.script)}, if submitted now{first}"),
         ("Group", safe(found.group)),
         ("Prediction", _prediction(found)),
         ("GPUs", gpus_in_words(found.gpus, found.profile, found.unused_profile)),
         ("Start", _start(found)),
         ("Why not now", safe(found.why) if found.why else ""),
-        ("Line", f"number {found.rank}" if found.rank else ""),
+        ("Position", f"{found.rank} in the queue" if found.rank else ""),
         ("Placement", _placement(found)),
         ("Note", safe(found.note) if found.note else ""),
-        ("As of", f"{_age(found.as_of)}; {PROMISE}" if found.as_of else ""),
+        ("As of", _age(found.as_of) if found.as_of else ""),
+        ("Reliability", PROMISE if found.as_of else ""),
     ]
     print_facts([line for line in lines if line[1]])
 
 
 def _age(as_of: float) -> str:
-    """asrptd looks every few seconds: of what somebody has submitted in between it does not know yet."""
-    return f"{date(as_of)}, {max(0.0, time.time() - as_of):.0f} s ago, so without what was submitted since"
+    """asrptd reads the queue every few seconds; it does not know of jobs submitted in between."""
+    return f"{date(as_of)}, {max(0.0, time.time() - as_of):.0f} s ago; jobs submitted since then are not included"
 
 
 def _prediction(found: WhatIf) -> str:
     if not found.predicted_iterations:
-        return "none: no finished job like it is known"
+        return "none: no similar completed run"
     run = found.predicted_iterations * (found.alpha or found.alpha_min or 0)
     within = f" (10-90%: {found.predicted_low}-{found.predicted_high})" if found.predicted_high else ""
-    lasts = f", run time {slurm_time(run)}" if run else ""
+    lasts = f", runtime {slurm_time(run)}" if run else ""
     return f"{counted(found.predicted_iterations, 'iteration')}{within}{lasts}, {learned_from(found.predicted_by)}"
 
 
 def _start(found: WhatIf) -> str:
     if found.placement is not None:
-        return "at once, as the queue was then"
+        return "immediately, unless the queue has changed"
     if found.start_earliest is not None and found.as_of is not None:
         return f"{clock_interval(found.start_earliest, found.start_latest, found.as_of)} (10-90%)"
     if found.reason == "left":
-        return "as Slurm decides"
+        return "Slurm decides"
     if found.reason == "capacity":
-        return "not on the present nodes"
-    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: hardly within a day"
+        return "never on the current nodes"
+    return f"unknown: {safe(found.trouble)}" if found.trouble else "unknown: probably not within a day"
 
 
 def _placement(found: WhatIf) -> str:
     if found.placement is None:
-        return "chosen when it starts" if found.alpha_min else ""
+        return "decided when it starts" if found.alpha_min else ""
     if found.profile and not found.unused_profile and found.alpha and found.alpha_min:
         times = found.alpha / found.alpha_min
-        return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s an iteration, {times:.2f} times the best"
+        return f"{fold_nodes(found.placement)}, alpha {found.alpha:.4g} s per iteration, {times:.2f} times alpha~min"
     return fold_nodes(found.placement)

@@ -84,4 +84,4 @@ def test_tasks_that_still_wait_with_their_array_are_told(foreseeing: Cluster) ->
     assert "Next start" in explained
     assert "Last start" in explained
     behind = foreseeing.lab.run([COMMANDS / "asrpt-status", "--explain", long]).stdout
-    assert "and 20 more of their arrays" in " ".join(behind.split())
+    assert "and 20 more tasks of their arrays" in " ".join(behind.split())

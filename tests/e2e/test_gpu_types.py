@@ -49,7 +49,7 @@ def test_a_job_on_slower_gpus_is_told_so_and_learned_from_by_their_speed(lab: Cl
     by_type = lab.status()[job_id]["alpha_by_type"]
     assert by_type["h100"] < by_type["a100"]
     said = lab.lab.run([COMMANDS / "asrpt-status", "--explain", job_id]).stdout
-    assert f"h100 {by_type['h100']:.4g} s, a100 {by_type['a100']:.4g} s an iteration" in " ".join(said.split())
+    assert f"h100 {by_type['h100']:.4g} s, a100 {by_type['a100']:.4g} s per iteration" in " ".join(said.split())
     lab.cancel(*blockers)
     ended = lab.wait(job_id, "COMPLETED")
     wait_for(lambda: lab.audit(job_id, "ended"), "the run is in the history", SOON_S)

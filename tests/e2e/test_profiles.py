@@ -93,8 +93,8 @@ def test_an_admin_attaches_a_model_and_each_job_is_cut_to_what_it_says(lab: Clus
 def test_a_user_cannot_attach_for_others(lab: Cluster) -> None:
     answer = profile(lab, "attach", "vgg19-dp4", "--job-name", "*", user="asrpt1", check=False)
     assert answer.returncode == 2
-    assert "attaching is for admins, as root" in answer.stderr
-    assert "no profile is attached" in profile(lab, "attach").stdout
+    assert "run asrpt-profile attach as root" in answer.stderr
+    assert "no profiles are attached" in profile(lab, "attach").stdout
 
 
 def trained(cluster: Cluster, name: str, gpus: int, size: float, nodes: int) -> str:

@@ -69,16 +69,16 @@ def test_users_and_times_choose(site: Bench) -> None:
     assert {row[1] for row in everything} == {"-", "1", "2", "3"}
     assert "cycle" not in {row[3] for row in everything}
     assert "cycle" in {row[3] for row in lines(run(site, "audit", "--since", "yesterday", "--cycles"))}
-    assert "nothing was recorded" in run(site, "audit", "--since", "now-5seconds")
+    assert "no entries" in run(site, "audit", "--since", "now-5seconds")
 
 
 def test_of_a_job_everything_is_told_though_it_began_days_ago(site: Bench) -> None:
     trail = site.settings.paths.state / "audit.jsonl"
     entries_ = [json.loads(line) for line in trail.read_text().splitlines()]
     trail.write_text("".join(json.dumps({**each, "time": each["time"] - 3 * 86400}) + "\n" for each in entries_))
-    assert "nothing was recorded in that time" in run(site, "audit")
+    assert "no entries in that time" in run(site, "audit")
     assert [row[3] for row in lines(run(site, "audit", "--job", "2"))] == ["queued", "start", "running"]
-    assert "such a job" in run(site, "audit", "--job", "77")
+    assert "no entries for that job" in run(site, "audit", "--job", "77")
     run(site, "audit", "--job", "2", "--html", str(site.folder / "two.html"))
     assert "1970" not in (site.folder / "two.html").read_text()
 
@@ -89,7 +89,7 @@ def test_who_may_not_see_asrptds_files_is_told_so_in_the_same_words(
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode, **_: Path(path) != site.settings.paths.state)
     done = CliRunner().invoke(app, [*words, "--config", str(site.folder / "asrpt.toml")])
-    assert f"{site.folder}/state is for root and asrptd's user alone; use sudo" in str(done.exception)
+    assert f"{site.folder}/state is readable only by root and asrptd's user; use sudo" in str(done.exception)
 
 
 def test_sentences_are_wrapped_on_a_terminal_only(
@@ -142,19 +142,19 @@ def test_a_snapshot_is_taken_when_asked_for_and_replayed(site: Bench, tmp_path: 
     finally:
         stopping.set()
         thread.join()
-    assert "jobs waiting: 1, starts: 0" in said
+    assert "1 waiting job, 0 starts" in said
     assert (tmp_path / "now.json").stat().st_mode & 0o777 == 0o600
     assert not (site.settings.paths.state / WANTED).exists()
     done = CliRunner().invoke(app, ["replay", str(tmp_path / "now.json")])
     assert done.exit_code == 0
-    assert "the same decisions as then" in done.stdout
+    assert "the same decisions" in done.stdout
     assert "needs 4 GPUs" in done.stdout
 
 
 def test_without_asrptd_there_is_no_snapshot(site: Bench) -> None:
     site.lead.close()
     done = CliRunner().invoke(app, ["snapshot", "--config", str(site.folder / "asrpt.toml")])
-    assert "asrptd does not run" in str(done.exception)
+    assert "asrptd is not running" in str(done.exception)
     site.lead.take()
 
 
@@ -197,7 +197,7 @@ def test_without_a_job_for_the_policy_a_replay_says_who_is_not_in_it(tmp_path: P
     moment = moment_of([], "asrpt-gated")
     inputs = {field.name: getattr(moment, field.name) for field in fields(PolicySnapshot)}
     (tmp_path / "it.json").write_bytes(to_bytes(to_document(Inputs(**inputs, jobs=())), []))
-    assert "no job waits for the policy; those that Slurm holds" in (
+    assert "no job waits for the policy; a snapshot does not include" in (
         CliRunner().invoke(app, ["replay", str(tmp_path / "it.json")]).stdout
     )
 

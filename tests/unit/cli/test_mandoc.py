@@ -14,7 +14,7 @@ import typer.main
 from slurm_asrpt_cli import report
 from slurm_asrpt_cli._app import mandoc
 from slurm_asrpt_cli._app.completion import TOOLS
-from slurm_asrpt_cli._app.mandoc_entries import Described, Entry
+from slurm_asrpt_cli._app.mandoc import Described, Entry
 
 from slurm_asrpt.config.reference import tidy
 from slurm_asrpt.errors import InputError

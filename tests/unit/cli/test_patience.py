@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli._app import progress
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.admin import app
 
 from slurm_asrpt.history.store import FILE_NAME, History

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from slurm_asrpt_cli.status.select import Selection, one, read_jobs, select
+from slurm_asrpt_cli.status.selection import Selection, one, read_jobs, select
 
 from slurm_asrpt.daemon import arrays
 from slurm_asrpt.daemon.statusview import build_status

@@ -120,7 +120,7 @@ def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
     assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
     assert row(hlas, short).reason == "gpus"
     explain_command(build_status(hlas.scheduler, hlas.slurm.now), row(hlas, long), as_json=False)
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Interruption")]
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Preemption")]
     assert "never" in said
     assert why in said
     assert row(hlas, short).never_interrupted is None
@@ -390,8 +390,8 @@ def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None
     assert f"preempting {long} to free 4 GPUs" in explain(found, row(hlas, short)).why
     explain_command(found, row(hlas, long), as_json=False)
     said = capsys.readouterr().out
-    assert "0.0233 GPU-hours so far: queue 2 (1 goes first); interrupted once" in said
-    assert "may be interrupted" in said
+    assert "0.0233 GPU-hours so far; queue 2 (queue 1 runs first); preempted once" in said
+    assert "Preemption       allowed" in said
     assert "makes room for job" in what(hlas.audit("interrupt", long)[0])
     hlas.cycle(12)
     events = [event for event in hlas.audit(job_id=long) if event["event"] in ("signalled", "requeued")]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.status import command
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
@@ -253,7 +253,7 @@ def test_no_start_is_told_from_a_queue_that_is_no_more(site, tmp_path, monkeypat
     assert (found["placement"], found["start_earliest"]) == (None, None)
     assert "the queue has changed since" in found["trouble"]
     monkeypatch.setattr("time.time", lambda: site.slurm.now + 100)  # not so old that an estimate is withdrawn
-    assert "it may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
+    assert "asrptd may be down" in ask(SCRIPT, [], tmp_path, monkeypatch, capsys)["trouble"]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_one_that_would_be_left_to_slurm_says_so(words, why, site, tmp_path, mon
 
 def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys):
     said = " ".join(shown([], SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys).split())
-    assert "as if it were submitted now; of its tasks this is the first" in said
-    assert "Start at once" in said
+    assert "if submitted now (for job arrays, only the first task is shown)" in said
+    assert "Start immediately" in said
     assert ask(SCRIPT, ["--array=0-99%4"], tmp_path, monkeypatch, capsys)["array"] == "0-99%4"
     assert "tasks" not in shown([], SCRIPT, [], tmp_path, monkeypatch, capsys)
     status = json.loads((site.settings.paths.run / "status.json").read_text())
@@ -284,7 +284,7 @@ def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_p
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
     assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
     said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
-    assert f"GPUs 4; not used: {why}" in said
+    assert f"GPUs 4; profile ignored: {why}" in said
     assert "alpha" not in said  # the stand-in's, which means nothing
 
 

@@ -165,7 +165,7 @@ def test_nobodys_runs_are_not_asked_about(state: Path) -> None:
     fill(state, RUN)
     done = history(state, "forget", "nobody")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "asrpt-admin: nobody: the history has no run of that user\n"
+    assert done.stderr == "asrpt-admin: nobody: the history has no runs of this user\n"
 
 
 def test_a_shipped_trace_goes_by_its_name_as_elsewhere(state: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_shipped_trace_goes_by_its_name_as_elsewhere(state: Path) -> None:
 
 def test_check(state: Path) -> None:
     fill(state, *(Run(str(i), 1) for i in range(2000)))
-    assert "sound, 2,000 runs" in history(state, "check").stdout
+    assert "no damage, 2,000 runs" in history(state, "check").stdout
     path = state / "history.sqlite"
     raw = bytearray(path.read_bytes())
     raw[8 * 4096 : 20 * 4096] = b"\xff" * 12 * 4096

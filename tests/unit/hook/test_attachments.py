@@ -138,7 +138,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
-    assert "no profile is attached" in run().output
+    assert "no profiles are attached" in run().output
     first = json.loads(run("vgg19-dp4", "--job-name", "vgg-*", "--json").output)
     assert first == {"kind": "job-name", "what": "vgg-*", "profile": "vgg19-dp4", "changed": True}
     assert json.loads(run("vgg19-dp4", "-J", "vgg-*", "--json").output)["changed"] is False
@@ -156,11 +156,11 @@ def test_attach_list_and_remove_again(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["vgg19-dp4"], "say to what"),
-        (["--remove"], "say to what"),
-        (["--group", ID], "name a profile"),
-        (["vgg19-dp4", "--remove", "--group", ID], "--remove takes none"),
-        (["vgg19-dp4", "--group", ID, "--job-name", "x"], "give one of them"),
+        (["vgg19-dp4"], "give --group"),
+        (["--remove"], "give --group"),
+        (["--group", ID], "give a profile"),
+        (["vgg19-dp4", "--remove", "--group", ID], "--remove takes no profile"),
+        (["vgg19-dp4", "--group", ID, "--job-name", "x"], "give only one of"),
         (["vgg19-dpx", "--group", ID], "did you mean"),
         (["/etc/passwd", "--group", ID], "not a valid profile name"),
         (["llama-3-8b-tp3pp99", "--group", ID], "cannot be cut into 99 stages"),
@@ -179,4 +179,4 @@ def test_wrong_words_are_told_and_nothing_is_written(
 
 def test_where_nothing_can_be_written_the_remedy_is_told(run: Any, tmp_path: Path) -> None:
     (tmp_path / "asrpt.toml").write_text('[paths]\nattachments = "/proc/attachments.toml"\nprofiles = []\n')
-    assert "for admins, as root" in str(run("vgg19-dp4", "--group", ID).exception)
+    assert "as root" in str(run("vgg19-dp4", "--group", ID).exception)

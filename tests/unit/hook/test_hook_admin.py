@@ -166,7 +166,7 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "predicted iterations: 501" in done.stdout
     assert re.search(r"(?m)^group +[0-9a-f]+ +2 +501", done.stdout)  # 500.5 is rounded as the hook does
-    assert "2 past runs of this " in done.stdout
+    assert "2 past runs with this " in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads(admin("explain-prediction", "--config", config, "--json", "42").stdout)
     assert told["answer"]["iterations"] == 501
@@ -190,11 +190,11 @@ def test_explain_prediction_of_a_script_and_of_its_past_run(config: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("4 --json --gpus 5", "--json: options go before the job id"),
-        ("4 5", "5: options go before the job id"),
-        ("--user bob --gpus 7 4", "go with a script only"),
-        ("--job-name '' 4", "go with a script only"),
-        ("--comment asrpt:off 4_1", "go with a script only"),
+        ("4 --json --gpus 5", "--json: put options before the job ID"),
+        ("4 5", "5: put options before the job ID"),
+        ("--user bob --gpus 7 4", "need a job script"),
+        ("--job-name '' 4", "need a job script"),
+        ("--comment asrpt:off 4_1", "need a job script"),
     ],
 )
 def test_what_a_job_id_would_ignore_is_refused(config: Path, line: str, words: str) -> None:
@@ -213,7 +213,7 @@ def test_an_option_of_ours_behind_a_script_is_the_scripts_and_a_note_says_so(con
     explain = ["explain-prediction", "--config", config]
     before, behind = admin(*explain, "--json", script), admin(*explain, script, "--json", "--epochs=3")
     assert (before.returncode, before.stderr, json.loads(before.stdout)["answer"]["iterations"]) == (0, "", 5)
-    assert behind.stderr == "note: --json follows the script, so it is the script's; put it before\n"
+    assert behind.stderr == "note: --json follows the script, so the script gets it; put it before\n"
     assert (behind.returncode, behind.stdout.splitlines()[0]) == (0, "predicted iterations: 5")
 
 
@@ -229,7 +229,7 @@ def test_without_a_table_or_a_history_the_remedy_is_told(config: Path) -> None:
 
 
 def test_models_and_doctor_as_typed(config: Path) -> None:
-    assert "no model is stored yet" in admin("models", "list", "--config", config).stdout
+    assert "no models yet" in admin("models", "list", "--config", config).stdout
     for _ in range(2):
         assert admin("retrain", "--config", config).returncode == 0
     listed = json.loads(admin("models", "list", "--config", config, "--json").stdout)

@@ -207,4 +207,4 @@ def test_too_few_runs_are_refused_with_what_is_missing(command: Any) -> None:
 def test_settings_that_are_right_already_are_left_alone(command: Any) -> None:
     answer = command([run_of(n, PLACES[n % 4], fabric=ASSUMED) for n in range(24)])
     assert answer.exit_code == 0
-    assert "leave them as they are" in answer.output
+    assert "keep them" in answer.output

@@ -93,7 +93,7 @@ def test_a_state_that_no_run_of_the_history_has(config: str, tmp_path: Path) -> 
         history.record(Run(str(i), i, state=state) for i, state in enumerate(("COMPLETED", "FAILED"), start=1))
     code, text = run("--learn-from", "failed", "--learn-from", "foo", "--config", config)
     assert code == 2
-    assert text == "--learn-from FOO: no run ended so; states that are there: COMPLETED, FAILED"
+    assert text == "--learn-from FOO: no run has this state; states found: COMPLETED, FAILED"
 
 
 def test_every_predictor_is_compared_with_the_forest(config: str) -> None:
@@ -147,15 +147,15 @@ def test_the_history_is_what_is_judged_unless_told_otherwise(config: str, tmp_pa
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--data", "pai-like:200", "--predictor", "oracle"], "known: expected"),
+        (["--data", "pai-like:200", "--predictor", "oracle"], "valid names: expected"),
         (["--data", "pai-like:200", "--train", "1"], "between 0 and 1"),
         (["--data", "pai-like:20"], "too few"),
         (["--data", "pai-like:200", "--judge", "0"], "above 0"),
-        (["--data", "pai-like:200", "--judge", "0.01"], "2 to judge"),
+        (["--data", "pai-like:200", "--judge", "0.01"], "2 to test on"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "soon"], "--retrain"),
         (["--data", "pai-like:200", "--rolling", "--retrain", "0"], "above 0"),
-        (["--data", "pai-like:200", "--learn-from", "foo"], "states that are there: none"),
+        (["--data", "pai-like:200", "--learn-from", "foo"], "states found: none"),
     ],
 )
 def test_bad_input_is_one_line_with_the_remedy(args: list[str], words: str, config: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from slurm_asrpt_cli.profile import main
-from slurm_asrpt_cli.profile.common import amount, seconds
+from slurm_asrpt_cli.profile.output import amount, seconds
 from slurm_asrpt_cli.profile.plan import read_amount
 
 from slurm_asrpt.errors import InputError
@@ -103,7 +103,7 @@ def test_convert_cuts(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no
     assert isinstance(found, ProfileFile)
     assert (found.profile.gpus, found.profile.name) == (16, "llama-3-8b-tp2pp4dp2")
     code, _, err = asrpt_profile("convert", "vgg19-dp4", "--dp", "2")
-    assert (code, "is cut into stages already" in err) == (2, True)
+    assert (code, "already has stages" in err) == (2, True)
 
 
 def test_validate_names_file_line_and_field(asrpt_profile, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -114,7 +114,7 @@ def test_validate_names_file_line_and_field(asrpt_profile, tmp_path: Path) -> No
     assert code == 2
     line = text.splitlines().index("batch = 0") + 1
     wrong = f"bad.toml: line {line}: batch: must be a whole number of at least 1, found 0"
-    assert out.splitlines() == ["good.toml: good", wrong]
+    assert out.splitlines() == ["good.toml: valid", wrong]
     assert json.loads(asrpt_profile("validate", "vgg19", "--json")[1]) == {"vgg19": ""}
 
 
@@ -133,17 +133,17 @@ def test_plan_lists_and_writes_what_a_job_can_name(asrpt_profile, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["plan", "gpt-175b", "-g", "8"], 1, "no plan fits; its parameters, gradients and optimiser take 2.79 TB"),
+        (["plan", "gpt-175b", "-g", "8"], 1, "no plan fits; parameters, gradients and optimizer need 2.79 TB"),
         (["plan", "vgg19-dp4", "-g", "8"], 2, "is already cut into stages"),
-        (["plan", "vgg19", "-g", "8", "--nodes", "two"], 2, "write servers x GPUs of each"),
-        (["plan", "vgg19", "-g", "8", "--nodes", "0x8"], 2, "write servers x GPUs of each"),
+        (["plan", "vgg19", "-g", "8", "--nodes", "two"], 2, "write servers x GPUs per server"),
+        (["plan", "vgg19", "-g", "8", "--nodes", "0x8"], 2, "write servers x GPUs per server"),
         (["plan", "vgg19", "-g", "8", "--nodes", "1x4"], 2, "has 4 GPUs, fewer than --gpus 8"),
         (["plan", "vgg19", "-g", "8", "--inter", "fast"], 2, "--inter fast: write an amount"),
         (["show", "vgg20"], 2, "did you mean vgg19"),
         (["show", "./\x1b[31m.toml"], 2, "\\x1b[31m.toml: no such file"),
-        (["convert", "vgg19", "--name", "x"], 2, "--name: names what"),
+        (["convert", "vgg19", "--name", "x"], 2, "--name requires"),
         (["convert", "vgg19", "--dp", "64"], 2, "cannot be split over 64 replicas"),
-        (["convert", "vgg19", "-o", "nowhere/x.toml"], 2, "cannot be written"),
+        (["convert", "vgg19", "-o", "nowhere/x.toml"], 2, "cannot write"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(asrpt_profile, arguments: list[str], status: int, said: str) -> None:  # type: ignore[no-untyped-def]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.sim import app
 
 BODY = "from slurm_asrpt_cli._app.start import sim as main; import sys; sys.argv[0] = 'asrpt-sim'; main()"
@@ -104,7 +104,7 @@ def test_a_sweep_goes_on_where_it_was_and_is_collected(sim: Sim, tmp_path: Path)
     first = json.loads(sim(*arguments, "seed=0..1").stdout)
     assert len(first["cells"]) == 4
     again = sim(*arguments, "seed=0..2")
-    assert "4 of 6 were there already" in again.stderr
+    assert "4 of 6 cells already have results" in again.stderr
     gathered = json.loads(sim("sweep", "--collect", tmp_path / "s", "--json").stdout)
     assert gathered["cells"] == json.loads(again.stdout)["cells"]
     with (tmp_path / "s" / "sweep.csv").open() as file:
@@ -116,7 +116,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
     from slurm_asrpt.sim.sweep import make_sweep, write_sweep
 
     write_sweep(tmp_path / "s", make_sweep(make_scenario("pai-like:500"), parse_policies("fifo"), {"seed": [0, 1]}))
-    assert "no result yet of 2 of 2 cells" in sim("sweep", "--collect", tmp_path / "s", code=1).stderr
+    assert "no results yet for 2 of 2 cells" in sim("sweep", "--collect", tmp_path / "s", code=1).stderr
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def test_of_a_dump_all_jobs_count(ask, tmp_path):
     (tmp_path / "jobs.txt").write_text("0|2|50|100\n")
     done = ask("--dump", str(tmp_path / "jobs.txt"), "--since", "2weeks")
     assert isinstance(done.exception, InputError)
-    assert str(done.exception) == "--since is for --sacct: of a file all jobs count"
+    assert str(done.exception) == "--since requires --sacct; of a file, all jobs are used"
 
 
 @pytest.mark.parametrize(
@@ -354,14 +354,14 @@ def test_live(ask, tmp_path, monkeypatch):
     ("words", "says"),
     [
         ((), "--format=JobID,User"),
-        (("--sacct", "--dump", "x"), "one of"),
+        (("--sacct", "--dump", "x"), "give --sacct or --dump"),
         (("--dump", "JOBS"), "--servers"),
         (("--dump", "JOBS", "--servers", "1", "--nodes", "x"), "one of"),
         (("--dump", "missing.txt", "--servers", "1"), "cannot be read"),
         (("--dump", "JOBS", "--servers", "1", "-p", "magic"), "known: "),
         (("--dump", "JOBS", "--servers", "1", "--partition", "$(x)"), "partitions"),
         (("--dump", "JOBS", "--servers", "1", "--partition", "other"), "no job"),
-        (("--dump", "JOBS", "--servers", "1", "-o", "no/such/place.html"), "folder"),
+        (("--dump", "JOBS", "--servers", "1", "-o", "no/such/place.html"), "no such directory"),
         (("--sacct", "--since", "yesterday"), "30days"),
         (("--dump", "JOBS", "--servers", "1", "--retrain", "often"), "--retrain"),
     ],

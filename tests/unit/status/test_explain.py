@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from slurm_asrpt_cli.status.columns import gpu_hours
 from slurm_asrpt_cli.status.explain import explain_command
+from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.core.reasons import KINDS, Phase
 from slurm_asrpt.daemon.statusview import build_status
@@ -128,7 +128,7 @@ def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys:
         assert row(found, job_id).facts[UNUSED_PROFILE].endswith(why)
         explain_command(found, row(found, job_id), as_json=False)
         said = capsys.readouterr().out
-        assert f"not used: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
+        assert f"profile ignored: {row(found, job_id).facts[UNUSED_PROFILE]}" in " ".join(said.split())
         assert UNUSED_PROFILE not in said  # once, and not as a bare fact
     assert UNUSED_PROFILE not in row(found, fits).facts | row(found, plain).facts
     explain_command(found, row(found, plain), as_json=False)
@@ -183,7 +183,7 @@ def test_tasks_that_are_no_jobs_yet_go_before_who_waits_behind_their_array(
         assert before is not None
         assert before.tasks == 0
     explain_command(found, row(found, long), as_json=False)
-    assert "...), and 50 more of their arrays" in " ".join(capsys.readouterr().out.split())
+    assert "...), and 50 more tasks of their arrays" in " ".join(capsys.readouterr().out.split())
 
 
 def test_who_is_ahead_is_summed_up_over_the_whole_line() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from slurm_asrpt_cli.status.answers import show_explanation
+from slurm_asrpt_cli.status.explain import show_explanation
 
 from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.status.document import write_status
@@ -29,9 +29,9 @@ def test_an_array_is_told_by_its_own_number(
     bench.cycle(5)
     waiting = {"0-9": 7, "0-149": 147}[tasks]
     said = " ".join(told(bench, array, capsys).split())
-    assert f"Array {array} (train) of asrpt1, partition gpu" in said
+    assert f"Array {array} (train), user asrpt1, partition gpu" in said
     assert f"Tasks 3 running ({array}_0, {array}_1, {array}_2), {waiting} waiting ({array}_3, {array}_4" in said
-    assert f"Next {array}_3, waiting, number 1 in line Why" in said
+    assert f"Next {array}_3, waiting, position 1 in the queue Why" in said
     raw = json.loads(told(bench, array, capsys, as_json=True))
     assert (raw["array"], raw["tasks"]) == (array, {"running": 3, "waiting": waiting})
     assert raw["next"] == json.loads(told(bench, f"{array}_3", capsys, as_json=True))

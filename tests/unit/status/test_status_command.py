@@ -10,10 +10,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.tables import Column, Line, clock_interval, fold_nodes, safe, table_lines
 from slurm_asrpt_cli.status import command
-from slurm_asrpt_cli.status.columns import SHORT, columns, fit
+from slurm_asrpt_cli.status.table import SHORT, columns, fit
 
 from slurm_asrpt.core.policies.base import Phase
 from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, write_status
@@ -165,14 +165,14 @@ def test_an_expected_start_is_shown_everywhere(settings: Path) -> None:
     assert row["RUN_10-90"] == "01:00:00-02:00:00"
     said = run(settings, "--explain", job.job_id).stdout
     assert "Expected start   20" in said
-    assert "no promise" in said
+    assert "an estimate, not a promise" in said
     assert "(10-90%: 01:00:00-02:00:00)" in said
 
 
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        ({}, "Last start       later than can be foreseen"),
+        ({}, "Last start       no upper bound yet"),
         ({"last_start_earliest": 1e9, "last_start_latest": 2e9}, "to 2033-05-18"),
     ],
 )
@@ -196,7 +196,7 @@ def test_an_old_estimate_is_not_shown_whoever_wrote_it(settings: Path) -> None:
     write_status(settings.parent, replace(STATUS, written=now, jobs=[job], forecast_s=60.0))
     (row,) = json.loads(run(settings, "--json").stdout)["jobs"]
     assert (row["start_earliest"], row["start_latest"], row["start_made"]) == (None, None, None)
-    assert "Expected start   unknown: the last estimate is too old" in run(settings, "--explain", job.job_id).stdout
+    assert "Expected start   unknown: the last estimate has expired" in run(settings, "--explain", job.job_id).stdout
 
 
 def test_an_expected_start_stays_at_80_columns() -> None:
@@ -299,18 +299,18 @@ def test_filters(settings: Path, arguments: list[str], expected: list[str]) -> N
 def test_explain_tells_all_facts(settings: Path) -> None:
     output = run(settings, "--explain", "17").stdout
     for text in (
-        "delayed for placement, number 1 in line",
-        "alpha 1 s on these nodes, 0.25 s at best (alpha~min): 4.00 times",
+        "delayed for placement, position 1 in the queue",
+        "alpha 1 s on these nodes: 4.00 times alpha~min (0.25 s, the best)",
         "1200 iterations",
-        "Nodes on offer   n1:4 n[2-3]:1",
-        "Ahead of it      nobody",
-        "Its own work     1.33 GPU-hours of predicted work",
+        "Offered nodes    n1:4 n[2-3]:1",
+        "Ahead            no jobs",
+        "Predicted work   1.33 GPU-hours",
     ):
         assert text in output
     assert "Why              it runs" in run(settings, "--explain", "9").stdout
     assert "40 of 1600 iterations done (2%), 0.75 s each" in run(settings, "--explain", "9").stdout
-    assert "00:19:30, at its present speed" in run(settings, "--explain", "9").stdout
-    assert "no finished job of its group" in run(settings, "--explain", "8").stdout
+    assert "00:19:30, at its current speed" in run(settings, "--explain", "9").stdout
+    assert "no completed run of its group" in run(settings, "--explain", "8").stdout
 
 
 def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
@@ -318,11 +318,11 @@ def test_what_is_alike_everywhere_is_not_told(settings: Path) -> None:
     for jobs, told in (([job], False), ([replace(job, alpha=2.0, alpha_by_type={"a": 1.0, "b": 2.0})], True)):
         write_status(settings.parent, replace(STATUS, written=time.time(), jobs=jobs))
         output = run(settings, "--explain", job.job_id).stdout
-        assert ("By type of GPU" in output, "Iteration " in output) == (told, told)
+        assert ("By GPU type" in output, "Iteration " in output) == (told, told)
 
 
 @pytest.mark.parametrize(
-    ("level", "said"), [("group", "runs of its group"), ("cluster", "everybody's jobs"), ("", "past runs")]
+    ("level", "said"), [("group", "runs of its group"), ("cluster", "runs of all users (new user)"), ("", "past runs")]
 )
 def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
     tmp_path: Path, settings: Path, level: str, said: str
@@ -330,22 +330,22 @@ def test_whose_runs_a_prediction_rests_on_is_said_and_the_mean_where_it_differs(
     job = replace(WAITING, predicted_by=level, predicted_mean=1300)
     write_status(tmp_path, replace(STATUS, written=time.time(), jobs=[job]))
     output = " ".join(run(settings, "--explain", job.job_id).stdout.split())
-    assert f"1200 iterations (mean 1300, for the order), run time 1-02:03:04, learned from {said}" in output
+    assert f"1200 iterations (mean 1300, used for the order), runtime 1-02:03:04, learned from {said}" in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--explain", "77"], 1, "does not know a job '77'"),
-        (["--job", "77\x1b[0m"], 1, "does not know a job '77\\x1b[0m'"),
-        (["18_[4-9]"], 1, "does not know a job '18_[4-9]'"),
-        (["18_[x]"], 2, "write for example 123_[1-4,7]"),
-        (["--sort", "size"], 2, "no key is called 'size'; known: rank,"),
+        (["--explain", "77"], 1, "does not know job '77'"),
+        (["--job", "77\x1b[0m"], 1, "does not know job '77\\x1b[0m'"),
+        (["18_[4-9]"], 1, "does not know job '18_[4-9]'"),
+        (["18_[x]"], 2, "write, for example, 123_[1-4,7]"),
+        (["--sort", "size"], 2, "unknown column 'size'; valid columns: rank,"),
         (["--watch"], 2, "needs a terminal"),
-        (["--what-if", "/bin/true"], 2, "does not begin with #!"),
-        (["--watch", "--json"], 2, "leave out --json"),
-        (["--explain", "9", "--what-if", "x.sh"], 2, "do not go together"),
-        (["--state", "asleep"], 2, "no state is called 'asleep'; known: virtual, waiting,"),
+        (["--what-if", "/bin/true"], 2, "must begin with #!"),
+        (["--watch", "--json"], 2, "cannot be combined with --json"),
+        (["--explain", "9", "--what-if", "x.sh"], 2, "cannot be combined"),
+        (["--state", "asleep"], 2, "unknown state 'asleep'; valid states: virtual, waiting,"),
         (["--colour"], 2, "No such option"),
     ],
 )
@@ -373,7 +373,7 @@ def test_an_old_word_is_called_old(settings: Path, age: float, interval: float, 
     write_status(settings.parent, replace(STATUS, written=time.time() - age, interval_s=interval))
     answer = run(settings)
     assert answer.returncode == 0
-    assert ("it may be down" in answer.stderr) == stale
+    assert ("asrptd may be down" in answer.stderr) == stale
 
 
 def test_a_closed_pipe_is_quiet(settings: Path) -> None:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import typer
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 
 from slurm_asrpt.errors import InputError, MachineError
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from slurm_asrpt_cli._app.tables import Line
 from slurm_asrpt_cli.status.overview import overview, summary
-from slurm_asrpt_cli.status.screen import SORTS, View, pressed, screen, shown_jobs
+from slurm_asrpt_cli.status.watch import SORTS, View, pressed, screen, shown_jobs
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.status.document import (
@@ -95,24 +95,13 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     assert read_around(tmp_path, "15").jobs == read_around(tmp_path, "no such").jobs == first
 
 
-@pytest.mark.parametrize("words", [["--me"], ["--json"], ["--explain", "150"], ["--explain", "no"], []])
-def test_what_is_known_at_sight_is_answered_as_typer_would_have_it(words: list[str], site: dict[str, str]) -> None:
-    config = ["--config", site["ASRPT_CONFIG"]]
-    first, second = (
-        subprocess.run([COMMAND, *asked], env=site, capture_output=True, text=True, check=False)
-        for asked in (words, [*words, *config])
-    )
-    assert (first.returncode, first.stdout, first.stderr) == (second.returncode, second.stdout, second.stderr)
-    assert first.stdout or first.stderr
-
-
 @pytest.mark.parametrize("words", [["--me"], ["--json"], ["--explain", "150"], []])
-def test_what_is_known_at_sight_loads_no_typer_and_no_rich(words: list[str], site: dict[str, str]) -> None:
-    """They would take longer to import than the answer takes."""
+def test_start_up_imports_neither_rich_nor_numpy(words: list[str], site: dict[str, str]) -> None:
+    """The command has 0.2 s to answer; these would take up most of it."""
     told = "atexit.register(lambda: print(*sys.modules))"
-    code = f"import atexit, sys; {told}; from slurm_asrpt_cli.status.sight import main; main()"
+    code = f"import atexit, sys; {told}; from slurm_asrpt_cli._app.start import status; status()"
     done = subprocess.run([sys.executable, "-c", code, *words], env=site, capture_output=True, text=True, check=True)
-    assert not {"typer", "rich", "pydantic", "traceback"} & set(done.stdout.splitlines()[-1].split())
+    assert not {"rich", "numpy", "slurm_asrpt.config.settings"} & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("jobs", [EVERY, WAITING[:30], RUNNING[:2], [], [j for j in EVERY if j.user != ME]])
@@ -124,7 +113,7 @@ def test_the_overview_fits_and_has_ones_own_jobs_first(
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     own = [each for each in jobs if each.user == ME]
-    titles = [number for number, line in enumerate(lines) if line.startswith(("Your jobs:", "The queue:"))]
+    titles = [number for number, line in enumerate(lines) if line.startswith(("Your jobs:", "Queue:"))]
     assert len(titles) == 1 + bool(own)
     if own:
         assert f"{len(own)} waiting" in lines[titles[0]]
@@ -146,7 +135,7 @@ def test_the_line_about_asrptd_is_never_cut(tmp_path: Path) -> None:
     assert texts(summary(read(tmp_path, []), 80))[1] == policy
 
 
-def test_a_view_is_sorted_turned_and_filtered() -> None:
+def test_a_view_is_sorted_reversed_and_filtered() -> None:
     view = View(ME)
     assert shown_jobs(EVERY, view) == EVERY
     for key in SORTS[1:]:
@@ -193,10 +182,10 @@ def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: P
         terminal.until(lambda text: "/ bert" in text and "of 61" in text)
         terminal.press("\x1b")
         terminal.until(lambda text: "of 241" in text)
-        for keys, word in (("s", "sort: gpus "), ("r", "sort: gpus turned"), ("sr", "sort: user turned")):
+        for keys, word in (("s", "sort: gpus "), ("r", "sort: gpus reversed"), ("sr", "sort: user reversed")):
             terminal.press(keys)
             text = terminal.until(partial(contains, word))
-            wanted = shown_jobs(EVERY, View(ME, sort=word.split()[1], turned="turned" in word))
+            wanted = shown_jobs(EVERY, View(ME, sort=word.split()[1], descending="reversed" in word))
             ids = [line.split()[1] for line in text.splitlines()[4:-1] if line]
             assert ids == [each.job_id for each in wanted[: len(ids)]]
         write(tmp_path, WAITING[:1])
@@ -232,20 +221,20 @@ def test_a_terminal_that_is_none_is_told(environment: dict[str, str], said: str,
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colours_are_for_those_who_want_them(environment: dict[str, str], site: dict[str, str]) -> None:
+def test_colors_are_for_terminals_that_want_them(environment: dict[str, str], site: dict[str, str]) -> None:
     with Terminal([COMMAND], {**site, **environment}) as terminal:
         assert terminal.ended() == 0
-        assert "The queue: 40 running" in terminal.text
+        assert "Queue: 40 running" in terminal.text
         assert (b"\x1b[" in terminal.sent) is (not environment)
 
 
-def test_who_looks_is_told_that_there_are_no_such_jobs_and_a_pipe_is_not(site: dict[str, str]) -> None:
+def test_no_matching_jobs_is_said_on_a_terminal_only(site: dict[str, str]) -> None:
     with Terminal([COMMAND, "-u", "nobody-at-all"], site) as terminal:
         assert terminal.ended() == 0
-        assert "no such jobs" in terminal.text
+        assert "no matching jobs" in terminal.text
     with Terminal([COMMAND, "-u", "ann"], site) as terminal:
         assert terminal.ended() == 0
-        assert "no such jobs" not in terminal.text
+        assert "no matching jobs" not in terminal.text
     piped = subprocess.run([COMMAND, "-u", "nobody-at-all"], env=site, capture_output=True, text=True, check=True)
     assert (len(piped.stdout.splitlines()), piped.stderr) == (1, "")
 
@@ -256,6 +245,6 @@ def test_one_bad_status_while_watching_is_survived(site: dict[str, str], tmp_pat
         (tmp_path / "status.json").write_text("{")
         old = Status(time.time() - 600, "enforce", "asrpt-gated", 5.0, 64, 3, [replace(WAITING[0], name="late")])
         write_status(tmp_path, old)
-        terminal.until(lambda text: "it may be down" in text and "late" in text)
+        terminal.until(lambda text: "asrptd may be down" in text and "late" in text)
         terminal.press("q")
         assert terminal.ended() == 0

@@ -33,7 +33,7 @@ def run(config: Path, *words: str, code: int = 0) -> str:
 def test_disable_tells_what_slurm_let_go(config, monkeypatch, refused, code) -> None:
     monkeypatch.setattr(admin_switch, "disable", lambda *_: HandedBack("asrptd", ["5", "6"], refused))
     text = run(config, "disable", code=code)
-    assert "asrptd has handed 2 waiting jobs back" in text
+    assert "asrptd handed 2 waiting jobs back" in text
     assert ("7 9" in text) is bool(refused)
     assert json.loads(run(config, "disable", "--json", code=code))["refused"] == refused
 

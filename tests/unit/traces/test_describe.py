@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from slurm_asrpt_cli._app.options import run_app
+from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli.sim.traces import add_commands
 
 from slurm_asrpt.errors import InputError
@@ -126,7 +126,7 @@ def test_import_reports_what_it_left_out(
     assert run(monkeypatch, "import", source, "-o", target, "--json") == 0
     assert json.loads(capsys.readouterr().out)["left_out"] == {"no GPUs": 1, "negative run time": 1}
     assert run(monkeypatch, "import", source, "-o", source) == 2
-    assert "that is the trace itself" in capsys.readouterr().err
+    assert "this is the trace itself" in capsys.readouterr().err
     assert len(source.read_text().splitlines()) == 4
 
 

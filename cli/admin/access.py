@@ -1,20 +1,15 @@
-"""What the commands of asrpt-admin share, and some of it with asrpt-profile.
-
-Settings, history and Slurm are imported where they are needed: asrpt-profile run does without, where little is there.
-"""
+"""Access to the settings, the history, Slurm, job scripts and users for the commands of asrpt-admin."""
 
 from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from slurm_asrpt_cli._app.progress import patience
-from slurm_asrpt_cli._app.tables import Column, print_table, terminal_width
 
 from slurm_asrpt.errors import AsrptError, InputError
 
@@ -22,12 +17,6 @@ if TYPE_CHECKING:
     from slurm_asrpt.config.settings import Settings
     from slurm_asrpt.history.store import History
     from slurm_asrpt.slurm.cli import CliClient
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings file; else $ASRPT_CONFIG."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def history_path(settings: Settings) -> Path:
@@ -38,30 +27,30 @@ def history_path(settings: Settings) -> Path:
 
 @contextmanager
 def read_history(settings: Settings) -> Iterator[History]:
-    """The history as it is; nothing is made or mended. Raises HistoryError."""
+    """The history, opened read-only. Raises HistoryError."""
     from slurm_asrpt.history.store import History, HistoryError
 
     path = history_path(settings)
     if not path.exists():
-        raise HistoryError(f"{path}: no history yet; asrptd makes it, or asrpt-admin history import")
+        raise HistoryError(f"{path}: no history yet; asrptd creates it, or asrpt-admin history import")
     with History(path, read_only=True) as history:
         yield history
 
 
 def of_asrptd(config: Path | None, trusted: bool = False) -> Settings:
-    """The settings, for what works with asrptd's own files. Raises AsrptError for who may not see those."""
+    """The settings, for commands that use asrptd's state directory. Raises AsrptError if the user may not read it."""
     from slurm_asrpt.config.settings import load_settings
 
     settings = load_settings(config, trusted=trusted)
     state = settings.paths.state
     if os.path.exists(state) and not os.access(state, os.R_OK | os.X_OK):
-        raise AsrptError(f"{state} is for root and asrptd's user alone; use sudo")
+        raise AsrptError(f"{state} is readable only by root and asrptd's user; use sudo")
     return settings
 
 
 @contextmanager
 def asking_slurm(settings: Settings) -> Iterator[CliClient]:
-    """Slurm's answers; a terminal hears what is waited for where they do not come at once."""
+    """A client of Slurm; on a terminal, a bar shows that the command waits for Slurm."""
     from slurm_asrpt.slurm.cli import CliClient
 
     with patience("waiting for Slurm"):
@@ -69,22 +58,22 @@ def asking_slurm(settings: Settings) -> Iterator[CliClient]:
 
 
 def read_file(path: Path) -> bytes:
-    """A job script. Raises InputError."""
+    """The contents of a job script. Raises InputError."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name the script to submit") from None
+        raise InputError(f"{path}: cannot read ({error.strerror}); give the job script to submit") from None
 
 
 def find_user(user: str | None) -> tuple[int, str]:
-    """User id and name. Raises InputError for a user that this machine does not know."""
+    """User ID and name. Raises InputError for a user unknown to this machine."""
     try:
         if user is None or (user.isascii() and user.isdigit()):
             uid = os.getuid() if user is None else int(user)
             return uid, _name_of(uid)
         return pwd.getpwnam(user).pw_uid, user
     except (KeyError, ValueError):
-        raise InputError(f"--user {user}: no such user here; give a known name or a number") from None
+        raise InputError(f"--user {user}: no such user on this machine; give a user name or ID") from None
 
 
 def _name_of(uid: int) -> str:
@@ -92,8 +81,3 @@ def _name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return str(uid)
-
-
-def show_table(columns: Sequence[Column]) -> None:
-    """A table with titles; the last column gives way on a narrow terminal."""
-    print_table(columns, True, terminal_width())

@@ -1,4 +1,4 @@
-"""What the commands of asrpt-profile share: where profiles are, how figures are written."""
+"""How asrpt-profile prints profiles: amounts, durations, charts, heads; and where profiles are."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from slurm_asrpt_cli._app.tables import GAP, Column, print_prose, safe, terminal_width
-from slurm_asrpt_cli.admin.common import show_table
+from slurm_asrpt_cli._app.tables import GAP, Column, print_prose, safe, show_table, terminal_width
 
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.profile.header import Head
 
-ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name that list shows.")]
+ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A file, or a name from asrpt-profile list.")]
 
 BAR = "█"
 BAR_CELLS, LEAST_CELLS = 30, 12
@@ -23,8 +22,8 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def folders(config: Path | None) -> list[Path]:
-    """Where this site keeps profiles."""
-    from slurm_asrpt.config.settings import load_settings  # with pydantic, which a node that measures may lack
+    """The directories of this site's profiles."""
+    from slurm_asrpt.config.settings import load_settings  # needs pydantic, which the node that measures may lack
 
     return load_settings(config).paths.profiles
 
@@ -50,7 +49,7 @@ def seconds(value: float) -> str:
 
 
 def fitting(columns: Sequence[Column], spare: Sequence[str], least: int) -> list[Column]:
-    """The columns, but of ``spare`` the first ones not, where a terminal has no ``least`` cells behind them else."""
+    """The columns without the first ones of ``spare``, until a terminal has ``least`` cells to the right of them."""
     left, found = list(spare), list(columns)
     while left and room(found) < least:
         title = left.pop(0)
@@ -59,7 +58,7 @@ def fitting(columns: Sequence[Column], spare: Sequence[str], least: int) -> list
 
 
 def room(columns: Sequence[Column]) -> int:
-    """Cells behind the columns on a terminal; many where there is none."""
+    """Cells to the right of the columns on a terminal; unlimited in a pipe."""
     width = terminal_width()
     return (width or sys.maxsize) - sum(column.width + len(GAP) for column in columns)
 
@@ -67,7 +66,7 @@ def room(columns: Sequence[Column]) -> int:
 def show_chart(
     columns: Sequence[Column], spare: Sequence[str], labels: Sequence[str], amounts: Sequence[float]
 ) -> None:
-    """A table with a bar behind each row, the largest amount's as long as there is room. spare: as in ``fitting``."""
+    """A table with a bar per row, the longest filling the room. spare: columns that may go, as in ``fitting``."""
     label = max(map(len, labels))
     texts = [f"{text:>{label}} " if label else "" for text in labels]
     shown = fitting(columns, spare, label + LEAST_CELLS)
@@ -78,7 +77,7 @@ def show_chart(
 
 
 def can_draw() -> bool:
-    """Whether the terminal's encoding has the character of the bars."""
+    """Whether the output's encoding has the character of the bars."""
     try:
         BAR.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -87,7 +86,7 @@ def can_draw() -> bool:
 
 
 def print_head(head: Head, more: Mapping[str, str]) -> None:
-    """Name and origin of a profile, then ``more``."""
+    """Print the name and origin of a profile, then ``more``."""
     rows = {"model": head.model, "batch": str(head.batch), "device": head.device}
     rows |= {"date": head.date.isoformat()} if head.date else {}
     rows |= {"software": ", ".join(f"{name} {version}" for name, version in head.software.items())}
@@ -99,11 +98,11 @@ def print_head(head: Head, more: Mapping[str, str]) -> None:
 
 
 def write_text(path: Path | None, text: str) -> None:
-    """To a file, or to standard output. Raises InputError."""
+    """Write to a file, or to standard output. Raises InputError."""
     if path is None:
         print(text, end="")
         return
     try:
         replace_file(path, text.encode(), mode=None)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        raise InputError(f"{path}: cannot write ({error.strerror}); name another file") from None

@@ -1,24 +1,37 @@
-"""The columns of asrpt-status: what is in their cells, and which of them a terminal has room for."""
+"""The table of jobs: its columns, which of them fit on a terminal, and the same jobs as JSON."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 
-from slurm_asrpt_cli._app.tables import GAP, Column, clock_interval, safe, safe_cells, slurm_clock
+from slurm_asrpt_cli._app.tables import (
+    GAP,
+    Column,
+    clock_interval,
+    print_parsable,
+    print_table,
+    safe,
+    safe_cells,
+    slurm_clock,
+    terminal_width,
+)
 
 from slurm_asrpt.core.reasons import Phase
 from slurm_asrpt.slurm.notation import fold_gpus
-from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.status.document import JobStatus, Status
 from slurm_asrpt.text import UNKNOWN, slurm_time
 
 REASON_WIDTH = 28
-"""What the last column needs on a terminal before other columns make room for it."""
+"""Cells that the last column should get on a terminal; other columns give way until it has them."""
 LEAST_REASON = 12
-"""With less than this a reason says nothing: rather no name."""
+"""A reason cut to fewer cells says nothing; then START and NAME give way, too."""
+BATCH = 500
+"""Rows that --parsable formats at a time: formatting 10,000 at once takes twice as long, as their memory is new."""
 STYLES: dict[str, str] = {
     Phase.RUNNING: "green",
     Phase.STARTING: "green",
@@ -29,9 +42,9 @@ STYLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the table. cell: may hold a user's text, ``columns`` makes it safe.
+    """A column of the table. cell: may hold text from a user, which ``columns`` escapes.
 
-    long: only with --long or --parsable; short: only without.
+    long: shown only with --long or --parsable; short: shown only without.
     """
 
     title: str
@@ -42,21 +55,21 @@ class Field:
 
 
 def _iterations(job: JobStatus) -> str:
-    """Predicted iterations, ``-`` where the group is unseen; ``done/total`` once the job reports."""
+    """Predicted iterations, ``-`` for an unseen group; ``done/total`` once the job reports its progress."""
     if job.iterations_done is None:
         return str(job.predicted_iterations) if job.predicted_iterations > 0 else UNKNOWN
     return f"{job.iterations_done}/{job.iterations_total or UNKNOWN}"
 
 
 def share(job: JobStatus) -> str:
-    """Share of the iterations that is done, in whole percent; never 100% before the end."""
+    """Percentage of iterations done, rounded down, so that 100% means all."""
     if job.iterations_done is None or not job.iterations_total:
         return UNKNOWN
     return f"{min(100, 100 * job.iterations_done // job.iterations_total)}%"
 
 
 def _where_or_why(job: JobStatus) -> str:
-    """Nodes of a job that has some, else the reason; both for one that is delayed for a better placement."""
+    """The nodes of a job that has some, else its reason; both for a job that is delayed for a better placement."""
     if not job.nodes:
         return job.text
     nodes = fold_gpus(job.nodes)
@@ -64,22 +77,22 @@ def _where_or_why(job: JobStatus) -> str:
 
 
 def gpus_in_words(gpus: int, profile: str, unused: str) -> str:
-    """unused: why the profile does not count, "" where it does."""
+    """unused: why asrptd ignores the profile, or ""."""
     named = f"profile {safe(profile)}" if profile else "no profile"
-    return f"{gpus}; not used: {safe(unused)}" if unused else f"{gpus}, {named}"
+    return f"{gpus}; profile ignored: {safe(unused)}" if unused else f"{gpus}, {named}"
 
 
 _LEARNED_FROM = {
     "exact": "runs of its group with the same size and arguments",
     "group": "runs of its group",
-    "program": "runs of the same program (its group is new)",
-    "user": "its user's other jobs (its program is new)",
-    "cluster": "everybody's jobs (its user has none yet)",
+    "program": "runs of the same program (new group)",
+    "user": "other runs of the same user (new program)",
+    "cluster": "runs of all users (new user)",
 }
 
 
 def learned_from(level: str) -> str:
-    """Whose runs a prediction rests on, by the level that answered."""
+    """Which runs a prediction is based on. level: the lookup level that had an entry."""
     return f"learned from {_LEARNED_FROM.get(level, 'past runs')}"
 
 
@@ -92,23 +105,24 @@ def date(seconds: float | None) -> str:
 
 
 def _start(job: JobStatus) -> str:
-    """When a job has started, or is expected to."""
+    """The start time, or the interval in which the job is expected to start."""
     if job.start_earliest is not None:
         return clock_interval(job.start_earliest, job.start_latest, time.time())
     return UNKNOWN if job.start_time is None else slurm_clock(job.start_time, time.time())
 
 
 def durations(low: float | None, high: float | None) -> str:
+    """An interval of durations, in seconds, as Slurm writes them."""
     return UNKNOWN if low is None else f"{slurm_time(low)}-{slurm_time(high)}"
 
 
 def attained(job: JobStatus) -> str:
-    """GPU-hours that it has had."""
+    """Attained service in GPU-hours."""
     return UNKNOWN if job.attained_gpu_s is None else gpu_hours(job.attained_gpu_s)
 
 
 def gpu_hours(gpu_s: float) -> str:
-    """Three digits, or all before the point: never 2.4e+04."""
+    """GPU-hours to three digits, without an exponent."""
     hours = gpu_s / 3600
     return f"{hours:.0f}" if hours >= 999.5 else f"{hours:.3g}"
 
@@ -144,12 +158,13 @@ COLUMNS = (
 FIELDS = tuple(field for field in COLUMNS if not field.short)
 SHORT = (*(field for field in COLUMNS if not field.long), Field("NODES/REASON", _where_or_why))
 
-# On a narrow terminal these make room, in this order, until the reason has REASON_WIDTH.
+# On a narrow terminal these columns shrink or go, in this order, until the reason has REASON_WIDTH.
 GIVES_WAY = ("STATE", "NAME", "RUN_TIME", "DONE", "TIME_LEFT", "USER")
 NARROW_NAME = 12
 
 
 def columns(fields: Iterable[Field], jobs: Sequence[JobStatus]) -> list[Column]:
+    """The columns with a cell per job, escaped; states are colored."""
     styles = [STYLES.get(job.state, "") for job in jobs]
     made = []
     for field in fields:
@@ -160,7 +175,7 @@ def columns(fields: Iterable[Field], jobs: Sequence[JobStatus]) -> list[Column]:
 
 
 def fit(every: Sequence[Column], width: int) -> list[Column]:
-    """Narrow or drop columns, least needed first, until the last one has room."""
+    """Narrow or drop columns, the least important first, until the last one has room."""
     kept = list(every)
     empty = [c.title for c in kept if c.title in ("START", "DONE", "TIME_LEFT") and set(c.cells) <= {UNKNOWN}]
     for title in (*empty, *(title for title in GIVES_WAY if title not in empty)):
@@ -169,7 +184,7 @@ def fit(every: Sequence[Column], width: int) -> list[Column]:
             continue
         if _before(kept) + min(REASON_WIDTH, kept[-1].width) <= width:
             break
-        if title == "STATE":  # "delayed" for "delayed for placement": the first words differ
+        if title == "STATE":  # the first words differ: "delayed" stands for "delayed for placement"
             kept[place] = replace(kept[place], cells=[cell.partition(" ")[0] for cell in kept[place].cells])
         elif title == "NAME":
             kept[place] = replace(kept[place], cap=NARROW_NAME)
@@ -182,5 +197,18 @@ def fit(every: Sequence[Column], width: int) -> list[Column]:
 
 
 def _before(some: Sequence[Column]) -> int:
-    """Where the last column begins."""
+    """Cells to the left of the last column."""
     return sum(column.width + len(GAP) for column in some[:-1])
+
+
+def print_jobs(shown: Status, *, long: bool = False, parsable: bool = False, header: bool = True) -> None:
+    """Print the jobs as a table: with --long all columns, with --parsable separated by ``|``."""
+    if parsable:
+        for first in range(0, len(shown.jobs) or 1, BATCH):
+            print_parsable(columns(FIELDS, shown.jobs[first : first + BATCH]), header and not first)
+        return
+    made = columns(FIELDS if long else SHORT, shown.jobs)
+    width = None if long else terminal_width()
+    print_table(fit(made, width) if width else made, header, width)
+    if not shown.jobs and sys.stdout.isatty():  # titles alone look as if something were missing
+        print("no matching jobs", file=sys.stderr)

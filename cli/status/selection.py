@@ -1,7 +1,8 @@
-"""Which jobs are shown, and in which order."""
+"""Which jobs asrpt-status shows, and in which order."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ _COMMAS = re.compile(r",(?![^\[]*\])")  # but those in brackets
 
 @dataclass(frozen=True)
 class Wanted:
-    """A job as Slurm spells it: 12 (all tasks of array 12, too), 12_3, 12_[1-4,7] or 12_[0-9:3]."""
+    """A job as Slurm writes it: 12 (also all tasks of array 12), 12_3, 12_[1-4,7] or 12_[0-9:3]."""
 
     name: str
     job_id: str
@@ -33,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Selection:
-    """Empty: all."""
+    """What the command line asks for; an empty field selects all jobs."""
 
     users: frozenset[str] = frozenset()
     partitions: frozenset[str] = frozenset()
@@ -52,23 +53,33 @@ class Selection:
         )
 
 
+def own_name() -> str:
+    """The name of the user who runs the command; the user ID where it has no name, as in some containers."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
 def words(text: str) -> list[str]:
-    """What commas part; not those in the brackets of an array."""
+    """A comma-separated list; commas in the brackets of an array do not count."""
     return [part.strip() for part in _COMMAS.split(text) if part.strip()]
 
 
 def read_states(text: str) -> frozenset[str]:
-    """States by name (``delayed``) or in full (``delayed for placement``). Raises InputError that lists them."""
+    """States by name (``delayed``) or in full (``delayed for placement``). Raises InputError, listing the states."""
     known = {key: phase.value for phase in Phase for key in (phase.value.lower(), phase.name.lower())}
     for word in words(text):
         if word.lower() not in known:
             names = ", ".join(phase.name.lower() for phase in Phase)
-            raise InputError(f"--state: no state is called {word!r}; known: {names}")
+            raise InputError(f"--state: unknown state {word!r}; valid states: {names}")
     return frozenset(known[word.lower()] for word in words(text))
 
 
 def read_jobs(texts: Sequence[str]) -> tuple[Wanted, ...]:
-    """Jobs and arrays. Raises InputError for brackets that hold no tasks."""
+    """Job IDs and array tasks. Raises InputError if brackets hold no task IDs."""
     return tuple(_wanted(word) for text in texts for word in words(text))
 
 
@@ -78,12 +89,12 @@ def _wanted(word: str) -> Wanted:
     array = _ARRAY.fullmatch(word)
     tasks = read_tasks(array[2]) if array else ()
     if array is None or not tasks:
-        raise InputError(f"{word[:40]!r}: no tasks of an array; write for example 123_[1-4,7]")
+        raise InputError(f"{word[:40]!r}: invalid array tasks; write, for example, 123_[1-4,7]")
     return Wanted(word, array[1], tasks)
 
 
 def _holds(job: JobStatus, name: str) -> bool:
-    """Whether this is the record of an array in which the task of that name still waits with others."""
+    """Whether ``job`` is the record of an array's remaining tasks and this task is one of them."""
     array, _, task = name.partition("_")
     tasks = job.facts.get("tasks")
     if job.job_id != array or not isinstance(tasks, str) or not task.isdecimal():
@@ -92,7 +103,7 @@ def _holds(job: JobStatus, name: str) -> bool:
 
 
 def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
-    """The jobs that pass, in asrptd's order. Raises AsrptError for a wanted one that is not there."""
+    """The selected jobs, in asrptd's order. Raises AsrptError if a job named on the command line is missing."""
     for wanted in chosen.jobs:
         if not any(wanted.takes(job) for job in jobs):
             raise unknown_job(wanted.name)
@@ -100,7 +111,7 @@ def select(jobs: Sequence[JobStatus], chosen: Selection) -> list[JobStatus]:
 
 
 def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
-    """The job of that id. Raises AsrptError where there is none."""
+    """The job with that ID. Raises AsrptError if there is none."""
     for job in jobs:
         if job.job_id == name or _holds(job, name):
             return job
@@ -108,14 +119,15 @@ def one(jobs: Sequence[JobStatus], name: str) -> JobStatus:
 
 
 def tasks_of(jobs: Sequence[JobStatus], name: str) -> list[JobStatus]:
-    """Of an array by its own number its tasks that are jobs, and the record of the others; nothing of a plain job."""
+    """The tasks of the array with that job ID, and the record of its remaining tasks; empty for a single job."""
     found = [job for job in jobs if job.job_id.partition("_")[0] == name]
     return found if any(job.job_id != name for job in found) else []
 
 
 def unknown_job(name: str) -> AsrptError:
     return AsrptError(
-        f"asrptd does not know a job {name[:40]!r}: it has ended, or its partition is not managed; try squeue or sacct"
+        f"asrptd does not know job {name[:40]!r}: it has ended, or asrptd does not manage its partition; "
+        "try squeue or sacct"
     )
 
 
@@ -140,19 +152,19 @@ SORTS: dict[str, Callable[[JobStatus], Any]] = {
 
 
 def read_sort(text: str) -> list[tuple[str, bool]]:
-    """Keys, and whether each is turned round (``-gpus``). Raises InputError that lists the known ones."""
+    """Sort keys, and whether each is reversed (``-gpus``). Raises InputError, listing the valid keys."""
     keys = [(word.lstrip("+-").lower(), word.startswith("-")) for word in words(text)]
     for key, _ in keys:
         if key not in SORTS:
-            raise InputError(f"--sort: no key is called {key[:40]!r}; known: {', '.join(SORTS)}")
+            raise InputError(f"--sort: unknown column {key[:40]!r}; valid columns: {', '.join(SORTS)}")
     return keys
 
 
 def ordered(jobs: Sequence[JobStatus], keys: Sequence[tuple[str, bool]]) -> list[JobStatus]:
-    """Sorted by the first key, then the second ...; jobs of which a key is not known come last."""
+    """Sorted by the first key, then the second, and so on; jobs without a value for a key come last."""
     rows = list(jobs)
-    for key, turned in reversed(keys):
+    for key, descending in reversed(keys):
         value = SORTS[key]
-        known = sorted((job for job in rows if value(job) is not None), key=value, reverse=turned)
+        known = sorted((job for job in rows if value(job) is not None), key=value, reverse=descending)
         rows = known + [job for job in rows if value(job) is None]
     return rows

@@ -1,4 +1,4 @@
-"""What asrptd has published, and how much of it still counts."""
+"""Reads the status that asrptd publishes, and tells whether it is stale."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slurm_asrpt.text import slurm_time
 
 
 def status_folder(config: Path | None) -> Path:
-    """The folder with the status. The settings are only checked where none is found. Raises InputError."""
+    """The directory of the status file. Settings are validated only if it has none. Raises InputError."""
     folder = run_folder(config)
     if folder is not None and (folder / FILE_NAME).exists():
         return folder
@@ -34,23 +34,23 @@ def status_folder(config: Path | None) -> Path:
 
 
 def published(folder: Path, now: float) -> Status:
-    """The status without estimates that are too old. Raises AsrptError."""
+    """The whole status, without expired start estimates. Raises AsrptError."""
     return _without_old_estimates(read_status(folder), now)
 
 
 def screenful(folder: Path, now: float, user: str, rows: int) -> Status:
-    """The same with no more jobs than a screen of so many rows may show. Raises AsrptError."""
+    """The same with the user's jobs and as many others as fit on a screen with ``rows`` lines. Raises AsrptError."""
     return _without_old_estimates(read_screenful(folder, user, rows), now)
 
 
 def staleness(found: Status, now: float) -> str:
-    """What is to be said of a status that is old; "" of a fresh one."""
+    """A warning if the status is old, else ""."""
     age = now - found.written
     if age <= stale_after(found.interval_s):
         return ""
     return (
-        f"this is {slurm_time(age)} old, and asrptd writes it every {found.interval_s:g} s: "
-        "it may be down (systemctl status asrptd)"
+        f"this status is {slurm_time(age)} old, but asrptd writes it every {found.interval_s:g} s: "
+        "asrptd may be down (systemctl status asrptd)"
     )
 
 
@@ -60,22 +60,22 @@ def warn_if_stale(found: Status, now: float) -> None:
 
 
 def of_users(folder: Path, now: float, users: Iterable[str]) -> Status:
-    """The same with their jobs alone. Raises AsrptError."""
+    """The status with only the jobs of these users. Raises AsrptError."""
     return _without_old_estimates(read_users(folder, users), now)
 
 
 def of_jobs(folder: Path, now: float, job_ids: Iterable[str]) -> Status:
-    """The same with these jobs and arrays alone. Raises AsrptError."""
+    """The status with only these jobs and arrays. Raises AsrptError."""
     return _without_old_estimates(read_jobs(folder, job_ids), now)
 
 
 def around(folder: Path, now: float, job_id: str) -> Status:
-    """The same with what an explanation of a job needs. Raises AsrptError."""
+    """The status with only the jobs that an explanation of ``job_id`` needs. Raises AsrptError."""
     return _without_old_estimates(read_around(folder, job_id), now)
 
 
 def _without_old_estimates(found: Status, now: float) -> Status:
-    """Estimates of starts are withdrawn by asrptd, and here where it is gone."""
+    """asrptd withdraws expired start estimates; if asrptd is down, they are withdrawn here."""
     oldest = now - withdrawn_after(found.forecast_s)
     jobs = [job if job.start_made is None or job.start_made >= oldest else _withdrawn(job) for job in found.jobs]
     return replace(found, jobs=jobs)
@@ -90,5 +90,5 @@ def _withdrawn(job: JobStatus) -> JobStatus:
         last_start_earliest=None,
         last_start_latest=None,
         start_made=None,
-        start_unknown="the last estimate is too old",
+        start_unknown="the last estimate has expired",
     )
