@@ -175,7 +175,7 @@ def test_the_command(config: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert re.search(r"^ann +2 ", done.stdout, re.MULTILINE)
     assert "not replayed" in done.stdout
-    assert "Who wins" in (tmp_path / "r.html").read_text()
+    assert "By user" in (tmp_path / "r.html").read_text()
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, PolicySettings().name]
     assert found["notes"]["jobs"] == 2  # the third came before
