@@ -2,7 +2,7 @@
 
 No bandwidth is reserved: each of k jobs that leave a server has 1/f(k) of its NIC of 10 Gbit/s, f(k) = k + a (k-1).
 Jobs as pai-like has them, on about 2,000 GPUs in servers of 8, 6 or 12: where sizes do not divide, rests of jobs meet
-on servers. Simulations whose speeds change whenever a neighbour starts or ends (``sim/contended.py``).
+on servers. Simulations whose speeds change whenever a neighbour starts or ends (``sim/contention.py``).
 
 rows: for each cell and policy ``over_bound``, the average completion time over DESIGN's lower bound with α̃_min as it is
 for a job with the NICs to itself, and ``makespan_s``; means over the seeds. asrpt: the better of tau = 1 and 1000.
@@ -32,7 +32,7 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.neighbours import Neighbours
 from slurm_asrpt.core.timing.ring import Linear
-from slurm_asrpt.sim.contended import sharing
+from slurm_asrpt.sim.contention import sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import bounds, summary

@@ -15,7 +15,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, make_policy
 from slurm_asrpt.core.policies.base import Decision, Reason, Wait
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.sim.contended import runner_of
+from slurm_asrpt.sim.contention import runner_of
 from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload

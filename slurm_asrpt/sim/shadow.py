@@ -25,7 +25,7 @@ from slurm_asrpt.history.store import Origin, Run
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import what_if
 from slurm_asrpt.sim.engine import Progress, simulate_named
-from slurm_asrpt.sim.evaluation import trace_of_runs
+from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.what_if import Outcome, Past
 
 Floats = NDArray[np.float64]

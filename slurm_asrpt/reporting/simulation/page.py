@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slurm_asrpt.reporting.html import jobs, render
-from slurm_asrpt.reporting.simulation.digest import Digest, LongWait
-from slurm_asrpt.reporting.simulation.pictures import Picture, plain
-from slurm_asrpt.reporting.style import duration
+from slurm_asrpt.reporting.plot_style import duration
+from slurm_asrpt.reporting.simulation.plots import Picture, plain
+from slurm_asrpt.reporting.simulation.result_digest import Digest, LongWait
 
 Cell = Callable[[Digest], str]
 

@@ -7,7 +7,7 @@ import pytest
 
 from slurm_asrpt.predict.evaluation import assess
 from slurm_asrpt.predict.predictors import Lesson, fit
-from slurm_asrpt.sim.evaluation import cases_of_trace
+from slurm_asrpt.sim.predictor_evaluation import cases_of_trace
 from slurm_asrpt.sim.predictors import chains_of
 from slurm_asrpt.traces.generate import pai_like
 
