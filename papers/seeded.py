@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Protocol, TypeVar
 
 from slurm_asrpt.files import replace_file
@@ -94,3 +95,22 @@ class Seeds:
 
 def _name(cell: Simulated, seed: int) -> str:
     return digest(f"{cell!r} {seed}")
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    digits = 0 if fmean(values) >= 100 else 1
+    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
+
+
+def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    """Ours over theirs, seed by seed."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
+
+
+def direction(before: Sequence[float], after: Sequence[float]) -> int:
+    """-1 if it falls, 1 if it rises, 0 if the seeds do not tell: the mean change within two standard errors."""
+    changes = [b - a for a, b in zip(before, after, strict=True)]
+    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
+    change = fmean(changes)
+    return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1

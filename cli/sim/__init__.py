@@ -18,7 +18,6 @@ MODULES = {
     "generate": "sim.traces",
     "formats": "sim.traces",
     "what-if": "sim.what_if",
-    "reproduce": "sim.reproduce",
 }
 
 app = Tools(
@@ -36,4 +35,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may not fit a terminal's encoding
+    if sys.argv[1:2] == ["reproduce"]:
+        from slurm_asrpt_cli.sim.reproduce import reproduce  # has moved: hidden for one release
+
+        reproduce()
     run_app(app)

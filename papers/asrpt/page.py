@@ -20,6 +20,7 @@ from papers.asrpt.simulations import (
     views,
 )
 from papers.asrpt.table2 import Row
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
 
 TITLES: Mapping[str, str] = {
     "fig6": "Fig. 6: different numbers of jobs",
@@ -37,53 +38,39 @@ CLAIMS: Mapping[str, str] = {
     "table2": "VGG19: 88.11 ms against 82.96 ms (6% longer), placed in 1.94 ms against 55 s; GPT-175B: 10.14 ms both, "
     "1.52 ms against 2.3 s.",
 }
-HOLDS, PARTLY, FAILS = "Holds here", "Holds in part", "Does not hold here"
 
 
 def page(asked: Sequence[str], base: Jobs, results: Results, rows: Sequence[Row] = ()) -> str:
     """The whole page, Markdown. asked: figures, and "table2" with its rows."""
-    parts = [_head(asked, base)]
-    for figure in (name for name in FIGURES if name in asked):
-        found = views(figure, base, results)
-        status, sentences = VERDICTS[figure](found)
-        parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts += [_predictors(found) if figure == "fig9" else "", _means(found), _details(found)]
+    sections = [_figure(name, views(name, base, results)) for name in FIGURES if name in asked]
     if "table2" in asked:
-        parts.append(_table2(rows))
-    return "\n".join(part for part in parts if part)
+        sections.append(_table2(rows))
+    taus = [f"{tau:g}" for tau in (0.0, *TAUS)]
+    return render(
+        "asrpt.md.j2",
+        sections,
+        command=_command(asked, base),
+        base=base,
+        trace_jobs=TRACE_JOBS,
+        history=HISTORY,
+        taus=taus,
+    )
 
 
-def _head(asked: Sequence[str], base: Jobs) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'all'} --seed {base.seed}"
-    small = ""
+def _command(asked: Sequence[str], base: Jobs) -> str:
+    command = f"python -m papers.asrpt {asked[0] if len(asked) == 1 else 'all'} --seed {base.seed}"
     if base.load is not None:
         command += f" --load {base.load:g}"
     if base.retrain_s:
         command += f" --retrain {base.retrain_s:g}"
-    if base.divide != 1:
-        command += f" --divide {base.divide}"
-        small = (
-            f"\n\n**Scaled down: 1/{base.divide} of the jobs on {base.cluster.text}, so at the same load. On a small "
-            "cluster large jobs weigh more, and fewer groups recur.**"
-        )
-    taus = ", ".join(f"{tau:g}" for tau in (0.0, *TAUS))
-    load = "at the trace's own rate" if base.load is None else f"with arrival times scaled to load {base.load:g}"
-    return f"""# The paper's simulations, run again
+    return command if base.divide == 1 else f"{command} --divide {base.divide}"
 
-Made by `{command}`; verdicts are computed from the figures.{small}
 
-250 servers of 8 GPUs, 300 GB/s inside a server, a NIC of 10 Gbit/s unless said otherwise (section V-B). Three things
-are not the paper's. *Jobs*: its trace is not available to us, so {TRACE_JOBS:,} jobs in 60 days are generated to what
-is published of it (`traces/generate.py`); the first {100 * HISTORY:.0f}% are learned from, those that follow simulated,
-{load}. *Models*: those of Table I, but with our profiles (`slurm_asrpt/profile/library`). *Settings*: the paper
-does not say its τ, nor whether a delayed job blocks the queue. "A-SRPT" is the best of τ = {taus} with
-either kind of delay, chosen by hindsight, which favours it; "A-SRPT, τ = 1" is one fixed choice (the delay blocks).
-The rate of the jobs is that of a cluster of 6,000 GPUs, and the paper's has 2,000; what load that made it does not say.
-
-Figures are mean job completion times, from submission to end. The load is the GPU-seconds that arrive, in the best
-placement, over those there are: above 1 the queue grows until the last submission. The sound bound is a mean that no
-schedule goes below.
-"""
+def _figure(name: str, found: Sequence[View]) -> Section:
+    tables = [_means(found), _details(found)]
+    if name == "fig9":
+        tables.insert(0, _predictors(found))
+    return Section(TITLES[name], CLAIMS[name], VERDICTS[name](found), tables)
 
 
 # verdicts
@@ -114,7 +101,7 @@ def _less(share: float) -> str:
     return f"{-100 * share:.0f}% higher" if share > -1 else f"{_three(1 - share)} times as high"
 
 
-def fig6(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig6(found: Sequence[View]) -> Verdict:
     worst = {view.worst for view in found}
     which = f"The worst baseline is {' or '.join(sorted(worst))}."
     status = _graded(min(view.gain for view in found), 0.31)
@@ -123,7 +110,7 @@ def fig6(found: Sequence[View]) -> tuple[str, list[str]]:
     return status, [_span(found), which, *_why(found, 0.31), *_edge(found), *_loads(found)]
 
 
-def fig7(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig7(found: Sequence[View]) -> Verdict:
     grows = found[-1].gain > found[0].gain
     trend = (
         f"From {found[0].x} to {found[-1].x} the gain over the best baseline {'grows' if grows else 'does not grow'}: "
@@ -139,7 +126,7 @@ def fig7(found: Sequence[View]) -> tuple[str, list[str]]:
     ]
 
 
-def fig8(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig8(found: Sequence[View]) -> Verdict:
     slow, fast = found[0], found[-1]
     most = gain(slow.best, slow.baselines[slow.worst])
     parts = [
@@ -152,7 +139,7 @@ def fig8(found: Sequence[View]) -> tuple[str, list[str]]:
     return status, [*parts, *_why(found, 0.12), *_edge(found), *_loads(found)]
 
 
-def fig9(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig9(found: Sequence[View]) -> Verdict:
     by_name = {view.x: view for view in found}
     ideal, forest = mean(by_name["perfect"].best), mean(by_name["forest"].best)
     more = forest / ideal - 1
@@ -178,7 +165,7 @@ def fig9(found: Sequence[View]) -> tuple[str, list[str]]:
     return HOLDS if all(good) else PARTLY if any(good) else FAILS, [*parts, *_edge(found), *_loads(found)]
 
 
-VERDICTS: Mapping[str, Callable[[Sequence[View]], tuple[str, list[str]]]] = {
+VERDICTS: Mapping[str, Callable[[Sequence[View]], Verdict]] = {
     "fig6": fig6,
     "fig7": fig7,
     "fig8": fig8,
@@ -238,7 +225,7 @@ def _loads(found: Sequence[View]) -> list[str]:
 # tables
 
 
-def _means(found: Sequence[View]) -> str:
+def _means(found: Sequence[View]) -> Table:
     """Mean completion times, a row per policy."""
     rows: list[tuple[str, list[str]]] = [
         ("A-SRPT", [_hours(mean(view.best)) for view in found]),
@@ -251,10 +238,10 @@ def _means(found: Sequence[View]) -> str:
             cells = [_hours(mean(view.others[name])) if name in view.others else "" for view in found]
             rows.append((name, cells))
     rows.append(("sound bound", [_hours(view.best["sound_s"]) for view in found]))
-    return _markdown(["mean completion time", *(view.x for view in found)], [[name, *cells] for name, cells in rows])
+    return Table(["mean completion time", *(view.x for view in found)], [[name, *cells] for name, cells in rows])
 
 
-def _details(found: Sequence[View]) -> str:
+def _details(found: Sequence[View]) -> Table:
     """What a column is, and how far apart A-SRPT and the baselines are in it."""
     rows = [
         ["load", *(f"{view.best['load']:.2f}" for view in found)],
@@ -267,7 +254,7 @@ def _details(found: Sequence[View]) -> str:
     for title, other in (("against the best baseline", "rival"), ("against the worst", "worst")):
         rows.append([title, *(_against(view, other) for view in found)])
     rows.append(["same, sums of instants", *(_instants(view) for view in found)])
-    return _markdown(["", *(view.x for view in found)], rows)
+    return Table(["", *(view.x for view in found)], rows)
 
 
 def _against(view: View, other: str) -> str:
@@ -285,7 +272,7 @@ def _instants(view: View) -> str:
     return _less(1 - float(view.best["total_completion_s"]) / least)
 
 
-def _predictors(found: Sequence[View]) -> str:
+def _predictors(found: Sequence[View]) -> Table:
     rows = [
         [
             view.x,
@@ -297,10 +284,10 @@ def _predictors(found: Sequence[View]) -> str:
         for view in found
     ]
     head = ["predictor", "mean error, iterations", "errors over work", "within 10%", "predicted 0"]
-    return _markdown(head, rows)
+    return Table(head, rows)
 
 
-def _table2(rows: Sequence[Row]) -> str:
+def _table2(rows: Sequence[Row]) -> Section:
     vgg, gpt = rows
     good = [vgg.heavy_edge / vgg.exact <= 88.11 / 82.96, gpt.heavy_edge / gpt.exact <= 1.0005]
     status = HOLDS if all(good) else PARTLY if any(good) else FAILS
@@ -336,8 +323,7 @@ def _table2(rows: Sequence[Row]) -> str:
         "exact in, ms",
         "unproven",
     ]
-    start = f"## {TITLES['table2']}\n\n**Paper.** {CLAIMS['table2']}\n\n**{status}.** {' '.join(said)}\n"
-    return f"{start}\n{_markdown(head, cells)}"
+    return Section(TITLES["table2"], CLAIMS["table2"], (status, said), [Table(head, cells)])
 
 
 def _hours(seconds: float) -> str:
@@ -352,8 +338,3 @@ def _three(number: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * float(share):.1f}%" if abs(share) < 0.1 else f"{100 * float(share):.0f}%"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] + ["---:"] * (len(head) - 1), *rows)]
-    return "\n".join(lines) + "\n"

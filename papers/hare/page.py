@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
-from papers.hare.simulations import FIGURES, KNOWN, MORE, Figure, Outcome, Outcomes, figures
+from papers.hare.simulations import KNOWN, MORE, Figure, Outcome, Outcomes, figures
 from papers.hare.workload import NAMES, TASKS, RoundOptions
-from papers.seeded import Seeds
-from papers.sjf_bco.page import table
-from papers.sjf_bco.simulations import direction, ratios, spread
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
+from papers.seeded import Seeds, direction, ratios, spread
 
 TITLES: Mapping[str, str] = {
     "hare-fig14": "Fig. 14: the testbed",
@@ -47,38 +45,25 @@ CLAIMS: Mapping[str, str] = {
     "hare-fig26": "HLAS-P is always best, by another 1.42 times against HLAS; HLAS-L gains little.",
     "hare-fig27": "HLAS-P is always best, whatever the number of jobs.",
 }
-Verdict = tuple[str, list[str]]
 
 
 def hare_page(asked: Sequence[str], outcomes: Outcomes, seeds: Seeds, divide: int = 1) -> str:
-    """The page for the figures asked for, Markdown."""
-    known = figures(divide)
-    parts = [_head(asked, seeds, divide)]
-    for name in (name for name in FIGURES if name in asked):
-        status, sentences = _VERDICTS[name](known[name], outcomes)
-        parts.append(f"## Hare, {TITLES[name]}\n\n**Paper.** {CLAIMS[name]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts.append(_figures(known[name], outcomes))
-    return "\n".join(parts)
-
-
-def _head(asked: Sequence[str], seeds: Seeds, divide: int) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'hare'} {seeds.text}"
-    scaled = f" --divide {divide}" if divide > 1 else ""
-    plain = RoundOptions()
-    return f"""# The simulations of Hare's paper, run again
-
-Made by `{command}{scaled}`; verdicts are computed from the figures, each the mean ± the standard deviation over
-{seeds.number} seeds. Seconds of completion time, from arrival to end.
-
-The paper leaves much open. *Models*: eight of Table II; `papers/hare/models.py` says where each time comes from, and
-which speeds are assumptions. *Jobs*: {", ".join(map(str, TASKS))} tasks a round; rounds log-normal (median
-{plain.median:g}, sigma {plain.sigma:g}), of {NAMES} names whose jobs are alike; they arrive evenly within
-{plain.span_s:g} s. Rounds are fewer than a real job's, so that a figure takes minutes; ratios do not depend on
-that. Offline figures have weights 1 to 5 and show total weighted completion times. *Schedulers*: what is read into
-each is said at its class (`core/rounds`). HLAS gives an idle GPU of a group work at once; "whole" waits until all of
-the group is idle, the other reading of Algorithm 1. Switching costs are those of Table III for Hare, for all
-schedulers alike.
-"""
+    """The page for the figures asked for, Markdown. divide: as in ``figures``."""
+    sections = [
+        Section(f"Hare, {TITLES[name]}", CLAIMS[name], _VERDICTS[name](figure, outcomes), [_table(figure, outcomes)])
+        for name, figure in figures(divide).items()
+        if name in asked
+    ]
+    command = f"python -m papers.hare {asked[0] if len(asked) == 1 else 'all'} {seeds.text}"
+    return render(
+        "hare.md.j2",
+        sections,
+        command=command if divide == 1 else f"{command} --divide {divide}",
+        seeds=seeds.number,
+        tasks=TASKS,
+        names=NAMES,
+        options=RoundOptions(),
+    )
 
 
 # verdicts
@@ -283,7 +268,7 @@ _VERDICTS: Mapping[str, Callable[[Figure, Outcomes], Verdict]] = {
 # tables
 
 
-def _figures(figure: Figure, outcomes: Outcomes) -> str:
+def _table(figure: Figure, outcomes: Outcomes) -> Table:
     rows = {
         policy: [spread(_values(figure, outcomes, column, policy)) for column in figure.columns]
         for policy in figure.policies
@@ -292,4 +277,5 @@ def _figures(figure: Figure, outcomes: Outcomes) -> str:
         rows[KNOWN] = [spread(_values(figure, outcomes, column, KNOWN)) for column in figure.columns]
     if figure.shows_whole:
         rows["hlas, whole"] = [spread(_values(figure, outcomes, column, "hlas", True)) for column in figure.columns]
-    return table("weighted, s" if figure.weighted else "mean, s", list(figure.columns), rows)
+    head = ["weighted, s" if figure.weighted else "mean, s", *figure.columns]
+    return Table(head, [[name, *cells] for name, cells in rows.items()])

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
-from papers.seeded import Seeds
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
+from papers.seeded import Seeds, direction, ratios, spread
 from papers.sjf_bco.simulations import (
     FIGURES,
     KAPPAS,
@@ -19,10 +19,7 @@ from papers.sjf_bco.simulations import (
     Point,
     Points,
     Setting,
-    direction,
-    ratios,
     settings,
-    spread,
 )
 from papers.sjf_bco.workload import EXTRA
 
@@ -38,35 +35,19 @@ CLAIMS: Mapping[str, str] = {
     "bco-fig6": "From 10 servers to 20 the makespans of FF, LS and SJF-BCO decrease, that of FF the most.",
     "bco-fig7": "The makespan decreases monotonically as lambda grows from 1 to 8 (kappa = 1).",
 }
+NO_PICTURES: Mapping[str, str] = {}
 WHAT: Mapping[str, str] = {"makespan": "makespan", "mean": "average completion"}
-Verdict = tuple[str, list[str]]
 
 
-def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mapping[str, str] | None = None) -> str:
+def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mapping[str, str] = NO_PICTURES) -> str:
     """The page for the figures asked for, Markdown. pictures: files by figure."""
-    parts = [_head(asked, seeds)]
-    for figure in (name for name in FIGURES if name in asked):
-        status, sentences = VERDICTS[figure](points)
-        parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts.append(_tables(figure, points))
-        if pictures:
-            parts.append(f"![{TITLES[figure]}]({pictures[figure]})\n")
-    return "\n".join(parts)
-
-
-def _head(asked: Sequence[str], seeds: Seeds) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'bco'} {seeds.text}"
-    return f"""# The simulations of the SJF-BCO paper, run again
-
-Made by `{command}`; verdicts are computed from the figures.
-
-160 jobs on 20 servers of 4, 8, 16 or 32 GPUs, times in slots as (9) counts them (section 7). {seeds.number} seeds; a
-figure is the mean ± the standard deviation over them. What makes up tau the paper does not say: here contention and
-overhead can each add half of {EXTRA:.0%} to the time of a job in the worst case (`papers/sjf_bco/workload.py`), and
-where it says so half of {MORE:.0%}.
-A plan fixes the GPUs of each job; a job starts when they are idle. All planners but RAND search
-for their theta as Algorithm 1 does. FF, LS and RAND take the jobs in random order, as they come.
-"""
+    sections = [
+        Section(TITLES[name], CLAIMS[name], VERDICTS[name](points), [_table(name, points)], pictures.get(name, ""))
+        for name in FIGURES
+        if name in asked
+    ]
+    command = f"python -m papers.sjf_bco {asked[0] if len(asked) == 1 else 'all'} {seeds.text}"
+    return render("sjf_bco.md.j2", sections, command=command, seeds=seeds.number, extra=EXTRA, more=MORE)
 
 
 # verdicts
@@ -159,27 +140,22 @@ VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
 # tables
 
 
-def _tables(figure: str, points: Points) -> str:
+def _table(figure: str, points: Points) -> Table:
     chosen = settings(figure)
     if figure == "bco-fig6":
-        return table(
-            "makespan", [f"{number} servers" for number in SERVERS],
-            {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")},
-        )  # fmt: skip
+        rows = {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")}
+        return _titled("makespan", [f"{number} servers" for number in SERVERS], rows)
     if figure == "bco-fig4":
         rows = {
             f"{words}, {extra:.0%}": [spread(getattr(points[s], what)) for s in chosen if s.extra == extra]
             for extra in (EXTRA, MORE)
             for what, words in WHAT.items()
         }
-        return table("slots", list(PLANNERS), rows)
+        return _titled("slots", list(PLANNERS), rows)
     names = [f"kappa {k}" for k in KAPPAS] if figure == "bco-fig5" else [f"lambda {f:g}" for f in LAMBDAS]
     rows = {f"{extra:.0%}": [points[s].text for s in chosen if s.extra == extra] for extra in (EXTRA, MORE)}
-    return table("makespan", names, rows)
+    return _titled("makespan", names, rows)
 
 
-def table(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A Markdown table, all but the first column to the right."""
-    lines = [f"| {corner} | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    return "\n".join(lines) + "\n"
+def _titled(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    return Table([corner, *columns], [[name, *cells] for name, cells in rows.items()])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
-from papers.seeded import Seeds
+from papers.seeded import Seeds, spread
 from papers.sjf_bco.workload import EXTRA, Batch, paper_batch
 from slurm_asrpt.core.batch import planners
 from slurm_asrpt.core.batch.planners import Found
@@ -65,12 +64,6 @@ class Point:
         return f"{spread(self.makespan)}"
 
 
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    digits = 0 if fmean(values) >= 100 else 1
-    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
-
-
 def settings(figure: str) -> list[Setting]:
     """The points of a figure. Raises KeyError for an unknown figure."""
     return {
@@ -107,16 +100,3 @@ def plan(one: Setting, batch: Batch, seed: int) -> Found:
         if found is not None:
             return found
         horizon *= 2
-
-
-def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
-    """Ours over theirs, seed by seed."""
-    return [a / b for a, b in zip(ours, theirs, strict=True)]
-
-
-def direction(before: Sequence[float], after: Sequence[float]) -> int:
-    """-1 if it falls, 1 if it rises, 0 if the seeds do not tell: the mean change within two standard errors."""
-    changes = [b - a for a, b in zip(before, after, strict=True)]
-    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
-    change = fmean(changes)
-    return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1
