@@ -1,4 +1,4 @@
-"""The page that sets what the A-SRPT paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what the A-SRPT paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TITLES: Mapping[str, str] = {
 }
 CLAIMS: Mapping[str, str] = {
     "fig6": "A-SRPT reduces the total job completion time by 31% to 91% against the baselines; SPJF is the worst.",
-    "fig7": "A-SRPT reduces it by 16% to 57%, the more the fewer jobs use one GPU.",
+    "fig7": "A-SRPT reduces it by 16% to 57%; the gain grows as fewer jobs use one GPU.",
     "fig8": "At 50 Gbit/s A-SRPT is 12% better than the best baseline, WCS-Duration; at 1 Gbit/s by up to 92%.",
     "fig9": "With the forest A-SRPT is only 14% less efficient than with perfect prediction; average errors of forest, "
     "median and mean are 369, 563 and 593, and less accurate predictions degrade it.",
@@ -84,10 +84,11 @@ def _span(found: Sequence[View]) -> str:
     least = min(found, key=lambda view: view.gain)
     most = max(found, key=lambda view: gain(view.best, view.baselines[view.worst]))
     top = _less(gain(most.best, most.baselines[most.worst]))
+    tau1 = _less(min(gain(v.tau1, v.baselines[v.rival]) for v in found))
     return (
-        f"A-SRPT against the best baseline, where that is least: {_less(least.gain)} ({least.rival}, {least.x}); "
-        f"against the worst, where that is most: {top} ({most.worst}, {most.x}). "
-        f"With τ = 1, against the best: {_less(min(gain(v.tau1, v.baselines[v.rival]) for v in found))} at the least."
+        "A-SRPT against the best baseline, in its least favorable column: "
+        f"{_less(least.gain)} ({least.rival}, {least.x}); against the worst baseline, in its most favorable column: "
+        f"{top} ({most.worst}, {most.x}). With τ = 1, against the best baseline, in its least favorable column: {tau1}."
     )
 
 
@@ -156,9 +157,9 @@ def fig9(found: Sequence[View]) -> Verdict:
     good = [more <= 0.14, least, ordered]
     if not least:
         parts.append(
-            f"The forest minimises squared errors, not absolute ones; {errors[0].x} has the least here: "
-            f"{100 * errors[0].best['relative_error']:.0f}% of all iterations, the forest "
-            f"{100 * by_name['forest'].best['relative_error']:.0f}%."
+            f"The forest minimizes squared errors, not absolute ones; here {errors[0].x} has the smallest: "
+            f"{100 * errors[0].best['relative_error']:.0f}% of all iterations, against "
+            f"{100 * by_name['forest'].best['relative_error']:.0f}% for the forest."
         )
     rivals = by_name["forest"]
     parts.append(f"Against the best baseline with the same forest, {rivals.rival}: {_less(rivals.gain)}.")
@@ -174,43 +175,43 @@ VERDICTS: Mapping[str, Callable[[Sequence[View]], Verdict]] = {
 
 
 def _why(found: Sequence[View], claimed: float) -> list[str]:
-    """Where the difference to the best baseline comes from, in the column that falls shortest of the claim."""
+    """Where the difference to the best baseline comes from, in the column farthest below the claim."""
     view = min(found, key=lambda each: each.gain)
     if view.gain >= claimed:
         return []
     ours, theirs = view.best, view.baselines[view.rival]
     wait = float(ours["mean_wait_s"]) - float(theirs["mean_wait_s"])
     running = mean(ours) - mean(theirs) - wait
-    part = "in the queue" if abs(wait) >= abs(running) else "in the placements"
+    part = "waiting time" if abs(wait) >= abs(running) else "runtime"
     return [
-        f"Less than in the paper: at {view.x} the difference to {view.rival} lies mostly {part}. Jobs wait "
-        f"{_hours(ours['mean_wait_s'])} and then run {_hours(mean(ours) - ours['mean_wait_s'])} under A-SRPT "
-        f"({view.setting}), {_hours(theirs['mean_wait_s'])} and {_hours(mean(theirs) - theirs['mean_wait_s'])} under "
-        f"{view.rival}. Placements make the work {1 + ours['placement_loss']:.3g} and "
-        f"{1 + theirs['placement_loss']:.3g} times what it is in the best ones, and the load {_load(ours):.3g} and "
-        f"{_load(theirs):.3g}{_symptom(ours, theirs)}."
+        f"The gain is smaller than in the paper. At {view.x}, most of the difference to {view.rival} is {part}: under "
+        f"A-SRPT ({view.setting}), jobs wait {_hours(ours['mean_wait_s'])} and then run for "
+        f"{_hours(mean(ours) - ours['mean_wait_s'])}; under {view.rival}, {_hours(theirs['mean_wait_s'])} and "
+        f"{_hours(mean(theirs) - theirs['mean_wait_s'])}. Compared with the best placements, the work is "
+        f"{1 + ours['placement_loss']:.3g} and {1 + theirs['placement_loss']:.3g} times as much, and the load becomes "
+        f"{_load(ours):.3g} and {_load(theirs):.3g}{_symptom(ours, theirs)}."
     ]
 
 
 def _load(figures: Figures) -> float:
-    """The load as it becomes in the placements that were made."""
+    """The load in the placements that were made."""
     return float(figures["load"]) * (1 + float(figures["placement_loss"]))
 
 
 def _symptom(ours: Figures, theirs: Figures) -> str:
-    """Who waits longer because the same jobs keep more GPUs busy."""
+    """Says so if A-SRPT's queue is longer because its placements keep more GPUs busy."""
     if _load(ours) <= 1 or _load(ours) <= 1.05 * _load(theirs):
         return ""
-    return ": the longer queue is at least in part the placements' doing"
+    return ", which explains at least part of the longer queue"
 
 
 def _edge(found: Sequence[View]) -> list[str]:
-    """A best setting at the grid's edge may not be the best there is."""
+    """A best setting at the edge of the grid may not be the best possible."""
     at_edge = sum(f"{TAUS[-1]:g}" in view.setting for view in found)
     if not at_edge:
         return []
     return [
-        f"In {at_edge} of {len(found)} columns the largest τ of the grid is A-SRPT's best: a larger one may be better."
+        f"In {at_edge} of {len(found)} columns, A-SRPT's best τ is the largest one tried; a larger τ may be better."
     ]
 
 
@@ -218,7 +219,7 @@ def _loads(found: Sequence[View]) -> list[str]:
     loads = [float(view.best["load"]) for view in found]
     text = f"{min(loads):.2f}" if max(loads) - min(loads) < 0.005 else f"{min(loads):.2f} to {max(loads):.2f}"
     over = sum(load > 1 for load in loads)
-    more = f"; above 1, where waiting outweighs all else, in {over} of {len(loads)} columns" if over else ""
+    more = f"; above 1, where waiting dominates, in {over} of {len(loads)} columns" if over else ""
     return [f"Load {text}{more}."]
 
 
@@ -242,18 +243,18 @@ def _means(found: Sequence[View]) -> Table:
 
 
 def _details(found: Sequence[View]) -> Table:
-    """What a column is, and how far apart A-SRPT and the baselines are in it."""
+    """What a column is, and how A-SRPT compares with the baselines in it."""
     rows = [
         ["load", *(f"{view.best['load']:.2f}" for view in found)],
         ["jobs on one GPU", *(_percent(view.best["single_gpu"]) for view in found)],
-        ["jobs of unseen groups", *(_percent(view.best["unseen"]) for view in found)],
+        ["jobs in unseen groups", *(_percent(view.best["unseen"]) for view in found)],
         ["A-SRPT's best settings", *(view.setting for view in found)],
         ["over the sound bound", *(_three(mean(view.best) / view.best["sound_s"]) for view in found)],
         ["GPU time lost to placement", *(_percent(view.best["placement_loss"]) for view in found)],
     ]
     for title, other in (("against the best baseline", "rival"), ("against the worst", "worst")):
         rows.append([title, *(_against(view, other) for view in found)])
-    rows.append(["same, sums of instants", *(_instants(view) for view in found)])
+    rows.append(["same, by the sum of completion instants", *(_instants(view) for view in found)])
     return Table(["", *(view.x for view in found)], rows)
 
 
@@ -265,7 +266,7 @@ def _against(view: View, other: str) -> str:
 
 
 def _instants(view: View) -> str:
-    """Against the best baseline by the sum of completion instants, problem (8), counted from the first submission."""
+    """Against the best baseline by the sum of completion instants, problem (8), from the first submission on."""
     if not view.baselines:
         return ""
     least = min(float(figures["total_completion_s"]) for figures in view.baselines.values())
@@ -283,7 +284,7 @@ def _predictors(found: Sequence[View]) -> Table:
         ]
         for view in found
     ]
-    head = ["predictor", "mean error, iterations", "errors over work", "within 10%", "predicted 0"]
+    head = ["predictor", "mean error, iterations", "error over work", "within 10%", "predicted 0"]
     return Table(head, rows)
 
 
@@ -293,15 +294,15 @@ def _table2(rows: Sequence[Row]) -> Section:
     status = HOLDS if all(good) else PARTLY if any(good) else FAILS
     said = [
         f"{row.model}: Heavy-Edge is {100 * (row.heavy_edge / row.exact - 1):.1f}% above the exact placement, "
-        f"{row.exact_took / row.heavy_edge_took:,.0f} times as fast."
+        f"{row.exact_took / row.heavy_edge_took:,.0f} times as fast to find."
         for row in rows
     ]
     said.append(
-        "Absolute times are of other profiles than the paper's (its GPT figures are of three layers): compare ratios. "
-        "The solver is HiGHS and not Gurobi, on another machine, and is told of a placement that heuristics reach."
+        "Compare ratios, not absolute times: our profiles are not the paper's, whose GPT figures are of three layers. "
+        "The solver is HiGHS instead of Gurobi, on another machine, and knows what a heuristic has reached."
     )
     if any(row.unproven for row in rows):
-        said.append("Where the solver's time ran out, the best placement that it knew counts.")
+        said.append("Where the solver ran out of time, its best placement so far counts.")
     cells = [
         [
             *(
@@ -319,8 +320,8 @@ def _table2(rows: Sequence[Row]) -> Section:
         "Heavy-Edge, ms",
         "heavy-edge+, ms",
         "exact, ms",
-        "placed in, ms",
-        "exact in, ms",
+        "Heavy-Edge took, ms",
+        "exact took, ms",
         "unproven",
     ]
     return Section(TITLES["table2"], CLAIMS["table2"], (status, said), [Table(head, cells)])
@@ -332,7 +333,7 @@ def _hours(seconds: float) -> str:
 
 
 def _three(number: float) -> str:
-    """Three digits at least, none of them a power of ten."""
+    """Three digits or more, without an exponent."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 

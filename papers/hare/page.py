@@ -1,4 +1,4 @@
-"""The page that sets what Hare's paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what Hare's paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _graded(best: bool, *more: bool) -> str:
 
 
 def _best_by(least: float) -> Callable[[Figure, Outcomes], Verdict]:
-    """Always best, and the nearest rival is this share above: below it the claim holds in part."""
+    """Always best, and ``least`` below the nearest rival; with a smaller gain the claim holds in part."""
 
     def verdict(figure: Figure, outcomes: Outcomes) -> Verdict:
         best, sentences = _always_best(figure, outcomes)
@@ -123,7 +123,7 @@ def _grows(figure: Figure, outcomes: Outcomes) -> Verdict:
 
 
 def _fig17(figure: Figure, outcomes: Outcomes) -> Verdict:
-    """That, and with most jobs as far below the nearest rival as the paper has it."""
+    """As ``_grows``, and with most jobs as far below the nearest rival as in the paper."""
     status, sentences = _grows(figure, outcomes)
     column = list(figure.columns)[-1]
     below = [1 - 1 / over for over in _rivals(figure, outcomes, column).values()]
@@ -183,7 +183,10 @@ def _fig20(figure: Figure, outcomes: Outcomes) -> Verdict:
     slow, fast = (_values(figure, outcomes, c, figure.policies[0]) for c in (columns[0], columns[-1]))
     fall = 1 - fmean(ratios(fast, slow))
     best, sentences = _always_best(figure, outcomes)
-    return _graded(best, fall > 0.2), [f"Hare's falls by {fall:.1%} from {columns[0]} to {columns[-1]}.", *sentences]
+    return _graded(best, fall > 0.2), [
+        f"Hare's weighted completion time falls by {fall:.1%} from {columns[0]} to {columns[-1]}.",
+        *sentences,
+    ]
 
 
 def _fig21(figure: Figure, outcomes: Outcomes) -> Verdict:
@@ -196,7 +199,7 @@ def _fig21(figure: Figure, outcomes: Outcomes) -> Verdict:
     change = {policy: max(over, 1 / over) for policy, over in rise.items()}
     others = [times for policy, times in change.items() if policy != "sched-homo"]
     return _graded(change["sched-homo"] > max(others), max(others) < 1.25), [
-        f"{large} over {small}, over the same data: {told}. A batch of twice the size takes twice the time here."
+        f"{large} relative to {small}, for the same data: {told}. Here a batch of twice the size takes twice the time."
     ]
 
 
@@ -218,7 +221,7 @@ def _fig25(figure: Figure, outcomes: Outcomes) -> Verdict:
     jobs = figure.columns[columns[-1]].jobs / figure.columns[columns[0]].jobs
     return _graded(last / first < jobs), [
         f"Simulating {columns[-1]} takes {last / first:.2f} times as long as {columns[0]}: {last:.1f} s and "
-        f"{first:.1f} s for all decisions of all rounds, on a machine that may do other things, too."
+        f"{first:.1f} s for all decisions of all rounds, on a machine that may have had other work."
     ]
 
 
@@ -231,8 +234,8 @@ def _hlas_p(figure: Figure, outcomes: Outcomes) -> Verdict:
     ]
     return _graded(best, min(gain) >= 1.2), [
         *sentences,
-        f"So HLAS-P gains {100 * (fmean(gain) - 1):.1f}% on HLAS, and at most {100 * (max(gain) - 1):.1f}%; with the "
-        f"true sizes in the predictor's place ({KNOWN}) it would be {100 * (fmean(known) - 1):.1f}%, and at most "
+        f"HLAS-P gains {100 * (fmean(gain) - 1):.1f}% on HLAS, and at most {100 * (max(gain) - 1):.1f}%. With the true "
+        f"sizes instead of predictions ({KNOWN}), the gain is {100 * (fmean(known) - 1):.1f}%, and at most "
         f"{100 * (max(known) - 1):.1f}%: about what any prediction could gain with these jobs and queues.",
     ]
 

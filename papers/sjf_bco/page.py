@@ -1,4 +1,4 @@
-"""The page that sets what the SJF-BCO paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what the SJF-BCO paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _least(points: Points, extra: float, what: str) -> tuple[bool, str]:
     won = sum(value <= min(rest) for value, rest in zip(mine, zip(*theirs.values(), strict=True), strict=True))
     over = _ratio(ratios(mine, theirs[best]))
     return fmean(mine) < fmean(theirs[best]), (
-        f"With {extra:.0%}: {WHAT[what]} over that of {best}, the best of the others: {over}; the least in {won} of "
+        f"With {extra:.0%}: {WHAT[what]} relative to {best}, the best of the others: {over}; the smallest in {won} of "
         f"{len(mine)} seeds."
     )
 
@@ -100,7 +100,7 @@ def fig5(points: Points) -> Verdict:
         turns.append([step for i, step in enumerate(moved) if i == 0 or moved[i - 1] != step])
         sentences.append(f"With {extra:.0%} the makespan {_told([str(kappa) for kappa in KAPPAS], steps)}.")
     status = HOLDS if turns[0] == [-1, 1, -1] else PARTLY if [-1, 1, -1] in turns or turns[0][:1] == [-1] else FAILS
-    sentences.append("Changes within two standard errors do not count. Between these values of kappa no plan differs.")
+    sentences.append("Changes within two standard errors count as none. Other values of kappa give the same plans.")
     return status, sentences
 
 
@@ -126,7 +126,7 @@ def fig7(points: Points) -> Verdict:
         ends.append(HOLDS if set(steps) == {-1} else PARTLY if 1 not in steps and whole < 0 else FAILS)
         names = [f"{factor:g}" for factor in LAMBDAS]
         sentences.append(f"With {extra:.0%} the makespan {_told(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
-    return ends[0], [*sentences, "Changes within two standard errors do not count."]
+    return ends[0], [*sentences, "Changes within two standard errors count as none."]
 
 
 VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {

@@ -1,4 +1,4 @@
-"""The figures of the SJF-BCO paper drawn again: means over the seeds, with their standard deviations."""
+"""Plots of the SJF-BCO paper's figures: means over the seeds, with standard deviations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DPI, HEIGHT, BAR = 100, 3.4, 0.38
 
 
 def write_pictures(figures: Sequence[str], points: Points, page: Path) -> dict[str, str]:
-    """A PNG beside the page for each figure: their file names. Raises InputError where one cannot be written."""
+    """Write a PNG beside the page for each figure; returns their names. Raises InputError if one cannot be written."""
     names = {figure: f"{page.stem}-{figure}.png" for figure in FIGURES if figure in figures}
     with plot_style.applied():
         for figure, name in names.items():
@@ -56,7 +56,8 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _curves(drawing: Figure, points: Points, xlabel: str, rows: Mapping[str, Mapping[float, Setting]]) -> None:
-    """Makespans along an axis. rows: the settings of each curve by their place on it; by powers of two if they are."""
+    """Makespans along an axis. rows: for each curve, its settings by their value on the axis, which is logarithmic if
+    the values double."""
     axes = drawing.subplots()
     for number, (name, row) in enumerate(rows.items()):
         found = [points[setting].makespan for setting in row.values()]

@@ -1,4 +1,4 @@
-"""The simulations of the SJF-BCO paper (section 7), run again over many seeds; reproduce_bco_page.py compares."""
+"""The simulations of the SJF-BCO paper (section 7), over many seeds. ``page`` compares the results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PLANNERS: Mapping[str, Callable[..., Found | None]] = {
 }
 SEEDS, QUICK_SEEDS = 24, 3
 KAPPAS = (1, 2, 4, 8, 16, 32)
-"""Sizes of jobs: any kappa up to 32 gives the plans of the next of these below it."""
+"""Job sizes: any other kappa up to 32 gives the plans of the next smaller one of these."""
 SERVERS = (10, 12, 14, 16, 18, 20)
 LAMBDAS = (1.0, 2.0, 4.0, 8.0)
 MORE = 0.6
-"""A share of contention and overhead at which they weigh, beside the paper's."""
+"""A larger share of contention and overhead, where they matter, beside the paper's."""
 SLOT = 1.0
 
 
@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """What a setting came to, one figure for each seed, in slots. theta: theta_u; kappa: 0 for planners without."""
+    """The results of a setting, one for each seed, in slots. theta: theta_u; kappa: 0 for planners without it."""
 
     makespan: tuple[float, ...]
     mean: tuple[float, ...]
@@ -82,13 +82,13 @@ Points = Mapping[Setting, Point]
 
 
 def run(figures: Sequence[str], seeds: Seeds) -> Points:
-    """Every setting with every seed."""
+    """Run every setting of the figures with every seed."""
     found = seeds.run(one for figure in figures for one in settings(figure))
     return {one: Point(*zip(*rows, strict=True)) for one, rows in found.items()}
 
 
 def plan(one: Setting, batch: Batch, seed: int) -> Found:
-    """The best plan; where none ends within the horizon, within twice that, and so on."""
+    """The best plan. Where none ends within the horizon, the horizon is doubled."""
     more: dict[str, Any] = {}
     if one.planner == OURS:
         more = {"factor": one.factor, "kappas": None if one.kappa is None else [one.kappa]}
