@@ -107,7 +107,7 @@ def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
     outcomes, _ = whatif.compare(past, ["fifo"])
     json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
     assert past.notes["load"] is None
-    assert "2 jobs that came within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
+    assert "2 jobs submitted within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
 
 
 def test_what_is_said_of_predictions_is_what_was_done():
@@ -120,7 +120,7 @@ def test_what_is_said_of_predictions_is_what_was_done():
     assert told == {
         (0.0, 60.0): (False, "median of the group's earlier runs"),
         (0.5, 0.0): (False, "forest on the history"),
-        (0.5, 5400.0): (True, "forest on the history, learning again every 1.5 h"),
+        (0.5, 5400.0): (True, "forest on the history, retrained every 1.5 h"),
     }
 
 
@@ -311,7 +311,7 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert done.exit_code == 0, done.output
     assert re.search(r"Slurm as it was +2.0 min", done.output)
     assert re.search(r"fifo +20 s", done.output)
-    assert "not replayed" in done.output
+    assert "not simulated" in done.output
     assert "Slurm as it was" in html.read_text()
     found = json.loads(ask("--dump", str(jobs), "--servers", "1", "--gpus-per-server", "2", "--json").stdout)
     assert [row["policy"] for row in found["rows"]] == [whatif.AS_IT_WAS, *whatif.default_policies()]
