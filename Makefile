@@ -84,7 +84,7 @@ lint: setup ## Style, types and the architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@mkdir -p build/mypy && ln -sfn ../../cli build/mypy/slurm_asrpt_cli
-	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p tests.faults
+	MYPYPATH=build/mypy $(BIN)/mypy -p slurm_asrpt_cli -p papers -p tests.faults
 	$(BIN)/lint-imports
 
 benchmarks: setup ## The figures of benchmarks/README.md: about two hours on 2 quiet cores, JSON into build/benchmarks
@@ -130,8 +130,8 @@ test-rpm: setup rpm ## Those installed, upgraded and removed by rpm in a bare De
 	@.ci/packages debootstrap
 	$(BIN)/python -m tests.trials.packages build/rpm/RPMS/*/*.rpm
 
-reproduction: setup ## The paper's simulations again, into docs/reproduction.md: about an hour; goes on where it was cut short
-	$(BIN)/asrpt-sim reproduce all --keep build/reproduction -o docs/reproduction.md
+reproduction: setup ## Run the papers' simulations again, into docs/reproduction.md: about an hour; resumes where it was interrupted
+	$(BIN)/python -m papers all --keep build/reproduction -o docs/reproduction.md
 
 man: setup ## Write the manuals, completion, etc/asrpt.toml, docs/settings.md and docs/status.schema.json anew, and check them
 	$(BIN)/python -m slurm_asrpt.config.reference

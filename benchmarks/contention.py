@@ -3,7 +3,7 @@
 No bandwidth is reserved: each of k jobs that use the NIC of a server gets 1/f(k) of its 10 Gbit/s, f(k) = k + a (k-1).
 The jobs are those of pai-like, on about 2,000 GPUs in servers of 8, 6 or 12 GPUs. Where job sizes do not divide the
 server size, parts of several jobs share servers. In these simulations, the speed of a job changes whenever a neighbor
-starts or ends (``sim/contended.py``).
+starts or ends (``sim/contention.py``).
 
 rows: for each cell and policy, ``over_bound``, the average completion time over DESIGN's lower bound, with α̃_min of a
 job that does not share NICs, and ``makespan_s``; means over the seeds. asrpt: the better of tau = 1 and 1000.
@@ -33,7 +33,7 @@ from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear
-from slurm_asrpt.sim.contended import sharing
+from slurm_asrpt.sim.contention import sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import bounds, summary

@@ -17,7 +17,7 @@ from typing import Any
 
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.predict.evaluation import evaluate_predictor
-from slurm_asrpt.sim.evaluation import cases_of_trace
+from slurm_asrpt.sim.predictor_evaluation import cases_of_trace
 from slurm_asrpt.traces.sources import column_titles, load_trace
 
 CUTS, PART = (0.4, 0.5, 0.6, 0.7, 0.8), 0.2

@@ -24,9 +24,8 @@ from joblib import Parallel, delayed
 
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.gated.policy import Gated
-from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.metrics import bounds, slowdowns, summary
+from slurm_asrpt.sim.metrics import bounds, latest_starts, slowdowns, summary
 from slurm_asrpt.sim.workload import Cluster, Options, Workload, build
 from slurm_asrpt.traces import read_trace
 from slurm_asrpt.traces.samples import PHILLY

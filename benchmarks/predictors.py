@@ -20,7 +20,7 @@ import numpy as np
 
 from slurm_asrpt.predict.predictors import predictor_names
 from slurm_asrpt.sim.engine import simulate_named
-from slurm_asrpt.sim.evaluation import GPUS, POLICIES
+from slurm_asrpt.sim.predictor_evaluation import GPUS, POLICIES
 from slurm_asrpt.sim.predictors import PERFECT
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces import Trace

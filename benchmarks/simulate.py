@@ -26,9 +26,9 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.core.policies.registry import policy_class, policy_names
 from slurm_asrpt.profile.schema import load_profile
-from slurm_asrpt.sim.bound import design_bound, sound_bound
 from slurm_asrpt.sim.engine import PERFECT, Result, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import design_bound, sound_bound
 
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 NODES = tuple(Node(f"n{i:03}", 8, i) for i in range(250))

@@ -1,1 +1,1 @@
-"""The simulations of the papers, run again: from a checkout, not installed."""
+"""The simulations of the papers, repeated: ``python -m papers`` in a checkout. This package is not installed."""

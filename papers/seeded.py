@@ -1,4 +1,4 @@
-"""Simulations that are run with several seeds each, and what a folder keeps of them between runs."""
+"""Simulations over several seeds: running them, keeping their results in a folder, and statistics over the seeds."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Protocol, TypeVar
 
 from slurm_asrpt.files import replace_file
 
 Told = Callable[[int, int, str], None]
-"""Called with simulations done, simulations in all, and the last one's name."""
+"""Called with the simulations done, all simulations, and the name of the last one."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Documents by name. folder: holds them between runs, None: nothing does."""
+    """JSON documents by name. folder: keeps them between runs; None: they are not kept."""
 
     folder: Path | None = None
 
     def load(self, name: str) -> Any:
-        """A document as it was put; None if there is none that can be read."""
+        """A document as it was stored; None if there is none, or it cannot be read."""
         if self.folder is None:
             return None
         try:
@@ -38,19 +39,19 @@ class Kept:
 
 
 def digest(what: str) -> str:
-    """A name for the document about something."""
+    """The name of the document about ``what``."""
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
 class Simulated(Hashable, Protocol):
-    """One simulation but for its seed; its ``repr`` says all of it."""
+    """One simulation without its seed; its ``repr`` identifies it."""
 
     @property
     def label(self) -> str:
-        """What users read meanwhile."""
+        """Its name in the progress bar."""
 
     def measure(self, seed: int) -> Sequence[Any]:
-        """What came out, JSON values."""
+        """Run it: the results, as JSON values."""
 
 
 Cell = TypeVar("Cell", bound=Simulated)
@@ -58,7 +59,7 @@ Cell = TypeVar("Cell", bound=Simulated)
 
 @dataclass(frozen=True)
 class Seeds:
-    """With which seeds to run, how many processes at once, and whom to tell. What is kept is not run again."""
+    """The seeds, the number of processes, and where results are kept: kept results are not computed again."""
 
     first: int
     number: int
@@ -68,12 +69,12 @@ class Seeds:
 
     @property
     def text(self) -> str:
-        """As they are asked for."""
+        """The options that ask for these seeds."""
         return f"--seed {self.first} --seeds {self.number}"
 
     def run(self, cells: Iterable[Cell]) -> Mapping[Cell, list[Sequence[Any]]]:
-        """What every cell measures, by seed. Ctrl-C raises KeyboardInterrupt."""
-        from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
+        """The results of each cell, in the order of the seeds. Ctrl-C raises KeyboardInterrupt."""
+        from joblib import Parallel, delayed  # slow to import, and only this needs it
 
         tasks = [(cell, seed) for cell in dict.fromkeys(cells) for seed in range(self.first, self.first + self.number)]
         rows = {task: self.kept.load(_name(*task)) for task in tasks}
@@ -94,3 +95,22 @@ class Seeds:
 
 def _name(cell: Simulated, seed: int) -> str:
     return digest(f"{cell!r} {seed}")
+
+
+def spread(values: Sequence[float]) -> str:
+    """``mean ± standard deviation``."""
+    digits = 0 if fmean(values) >= 100 else 1
+    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
+
+
+def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
+    """Ours over theirs, for each seed."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
+
+
+def direction(before: Sequence[float], after: Sequence[float]) -> int:
+    """-1 if it falls, 1 if it rises, 0 if the mean change over the seeds is within two standard errors."""
+    changes = [b - a for a, b in zip(before, after, strict=True)]
+    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
+    change = fmean(changes)
+    return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1

@@ -21,7 +21,7 @@ from slurm_asrpt.config.settings import Settings, load_settings
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.evaluation import EvaluationRun, Score, evaluate_predictor, evaluation_runs
 from slurm_asrpt.predict.predictors import TRAINING_STATES, predictor_names
-from slurm_asrpt.sim.evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
+from slurm_asrpt.sim.predictor_evaluation import POLICIES, cases_of_trace, completion_times, trace_of_runs
 from slurm_asrpt.text import UNKNOWN, slurm_time
 from slurm_asrpt.traces import AUTO, Trace
 from slurm_asrpt.traces.sources import KNOWN, column_titles, load_trace, no_jobs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from slurm_asrpt_cli._app.errors import run_app
 from slurm_asrpt_cli._app.help import Tools
 
@@ -15,7 +17,6 @@ MODULES = {
     "generate": "sim.traces",
     "formats": "sim.traces",
     "what-if": "sim.what_if",
-    "reproduce": "sim.reproduce",
 }
 
 app = Tools(
@@ -30,4 +31,8 @@ Examples:
 
 def main() -> None:
     """Entry point of asrpt-sim."""
+    if sys.argv[1:2] == ["reproduce"]:
+        from slurm_asrpt_cli.sim.reproduce import reproduce  # has moved: hidden for one release
+
+        reproduce()
     run_app(app)

@@ -155,7 +155,7 @@ def report(
       asrpt-sim report out -o report.html
       asrpt-sim report out/fifo out/asrpt
     """
-    from slurm_asrpt.reporting.simulation import write_report  # matplotlib takes a second to import
+    from slurm_asrpt.reporting.simulation.report import write_report  # matplotlib takes a second to import
 
     found = list(dict.fromkeys(result for folder in folders for result in find_results(folder)))
     with progress("reading", len(found)) as bar:

@@ -81,9 +81,9 @@ def describe(
       asrpt-sim describe jobs.txt --format sacct --json
     """
     if plot:
-        from slurm_asrpt.reporting import trace_plot  # matplotlib takes a second to import
+        from slurm_asrpt.reporting import plot_style, trace_plot  # matplotlib takes a second to import
 
-        trace_plot.check_path(plot)
+        plot_style.check_path(plot)
     read = _read(trace, fmt, column, processors_as_gpus)
     found = statistics(read)
     if plot:

@@ -1,4 +1,4 @@
-"""The page that sets what the A-SRPT paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what the A-SRPT paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from papers.asrpt.simulations import (
     views,
 )
 from papers.asrpt.table2 import Row
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
 
 TITLES: Mapping[str, str] = {
     "fig6": "Fig. 6: different numbers of jobs",
@@ -30,60 +31,46 @@ TITLES: Mapping[str, str] = {
 }
 CLAIMS: Mapping[str, str] = {
     "fig6": "A-SRPT reduces the total job completion time by 31% to 91% against the baselines; SPJF is the worst.",
-    "fig7": "A-SRPT reduces it by 16% to 57%, the more the fewer jobs use one GPU.",
+    "fig7": "A-SRPT reduces it by 16% to 57%; the gain grows as fewer jobs use one GPU.",
     "fig8": "At 50 Gbit/s A-SRPT is 12% better than the best baseline, WCS-Duration; at 1 Gbit/s by up to 92%.",
     "fig9": "With the forest A-SRPT is only 14% less efficient than with perfect prediction; average errors of forest, "
     "median and mean are 369, 563 and 593, and less accurate predictions degrade it.",
     "table2": "VGG19: 88.11 ms against 82.96 ms (6% longer), placed in 1.94 ms against 55 s; GPT-175B: 10.14 ms both, "
     "1.52 ms against 2.3 s.",
 }
-HOLDS, PARTLY, FAILS = "Holds here", "Holds in part", "Does not hold here"
 
 
 def page(asked: Sequence[str], base: Jobs, results: Results, rows: Sequence[Row] = ()) -> str:
     """The whole page, Markdown. asked: figures, and "table2" with its rows."""
-    parts = [_head(asked, base)]
-    for figure in (name for name in FIGURES if name in asked):
-        found = views(figure, base, results)
-        status, sentences = VERDICTS[figure](found)
-        parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts += [_predictors(found) if figure == "fig9" else "", _means(found), _details(found)]
+    sections = [_figure(name, views(name, base, results)) for name in FIGURES if name in asked]
     if "table2" in asked:
-        parts.append(_table2(rows))
-    return "\n".join(part for part in parts if part)
+        sections.append(_table2(rows))
+    taus = [f"{tau:g}" for tau in (0.0, *TAUS)]
+    return render(
+        "asrpt.md.j2",
+        sections,
+        command=_command(asked, base),
+        base=base,
+        trace_jobs=TRACE_JOBS,
+        history=HISTORY,
+        taus=taus,
+    )
 
 
-def _head(asked: Sequence[str], base: Jobs) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'all'} --seed {base.seed}"
-    small = ""
+def _command(asked: Sequence[str], base: Jobs) -> str:
+    command = f"python -m papers.asrpt {asked[0] if len(asked) == 1 else 'all'} --seed {base.seed}"
     if base.load is not None:
         command += f" --load {base.load:g}"
     if base.retrain_s:
         command += f" --retrain {base.retrain_s:g}"
-    if base.divide != 1:
-        command += f" --divide {base.divide}"
-        small = (
-            f"\n\n**Scaled down: 1/{base.divide} of the jobs on {base.cluster.text}, so at the same load. On a small "
-            "cluster large jobs weigh more, and fewer groups recur.**"
-        )
-    taus = ", ".join(f"{tau:g}" for tau in (0.0, *TAUS))
-    load = "at the trace's own rate" if base.load is None else f"with arrival times scaled to load {base.load:g}"
-    return f"""# The paper's simulations, run again
+    return command if base.divide == 1 else f"{command} --divide {base.divide}"
 
-Made by `{command}`; verdicts are computed from the figures.{small}
 
-250 servers of 8 GPUs, 300 GB/s inside a server, a NIC of 10 Gbit/s unless said otherwise (section V-B). Three things
-are not the paper's. *Jobs*: its trace is not available to us, so {TRACE_JOBS:,} jobs in 60 days are generated to what
-is published of it (`traces/synthetic.py`); the first {100 * HISTORY:.0f}% are learned from, the rest is simulated,
-{load}. *Models*: those of Table I, but with our profiles (`slurm_asrpt/profile/library`). *Settings*: the paper
-does not say its τ, nor whether a delayed job blocks the queue. "A-SRPT" is the best of τ = {taus} with
-either kind of delay, chosen by hindsight, which favours it; "A-SRPT, τ = 1" is one fixed choice (the delay blocks).
-The rate of the jobs is that of a cluster of 6,000 GPUs, and the paper's has 2,000; what load that made it does not say.
-
-Figures are mean job completion times, from submission to end. The load is the GPU-seconds that arrive, in the best
-placement, over those there are: above 1 the queue grows until the last submission. The sound bound is a mean that no
-schedule goes below.
-"""
+def _figure(name: str, found: Sequence[View]) -> Section:
+    tables = [_means(found), _details(found)]
+    if name == "fig9":
+        tables.insert(0, _predictors(found))
+    return Section(TITLES[name], CLAIMS[name], VERDICTS[name](found), tables)
 
 
 # verdicts
@@ -97,10 +84,11 @@ def _span(found: Sequence[View]) -> str:
     least = min(found, key=lambda view: view.gain)
     most = max(found, key=lambda view: gain(view.best, view.baselines[view.worst]))
     top = _less(gain(most.best, most.baselines[most.worst]))
+    tau1 = _less(min(gain(v.tau1, v.baselines[v.rival]) for v in found))
     return (
-        f"A-SRPT against the best baseline, where that is least: {_less(least.gain)} ({least.rival}, {least.x}); "
-        f"against the worst, where that is most: {top} ({most.worst}, {most.x}). "
-        f"With τ = 1, against the best: {_less(min(gain(v.tau1, v.baselines[v.rival]) for v in found))} at the least."
+        "A-SRPT against the best baseline, in its least favorable column: "
+        f"{_less(least.gain)} ({least.rival}, {least.x}); against the worst baseline, in its most favorable column: "
+        f"{top} ({most.worst}, {most.x}). With τ = 1, against the best baseline, in its least favorable column: {tau1}."
     )
 
 
@@ -114,7 +102,7 @@ def _less(share: float) -> str:
     return f"{-100 * share:.0f}% higher" if share > -1 else f"{_three(1 - share)} times as high"
 
 
-def fig6(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig6(found: Sequence[View]) -> Verdict:
     worst = {view.worst for view in found}
     which = f"The worst baseline is {' or '.join(sorted(worst))}."
     status = _graded(min(view.gain for view in found), 0.31)
@@ -123,7 +111,7 @@ def fig6(found: Sequence[View]) -> tuple[str, list[str]]:
     return status, [_span(found), which, *_why(found, 0.31), *_edge(found), *_loads(found)]
 
 
-def fig7(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig7(found: Sequence[View]) -> Verdict:
     grows = found[-1].gain > found[0].gain
     trend = (
         f"From {found[0].x} to {found[-1].x} the gain over the best baseline {'grows' if grows else 'does not grow'}: "
@@ -139,7 +127,7 @@ def fig7(found: Sequence[View]) -> tuple[str, list[str]]:
     ]
 
 
-def fig8(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig8(found: Sequence[View]) -> Verdict:
     slow, fast = found[0], found[-1]
     most = gain(slow.best, slow.baselines[slow.worst])
     parts = [
@@ -152,7 +140,7 @@ def fig8(found: Sequence[View]) -> tuple[str, list[str]]:
     return status, [*parts, *_why(found, 0.12), *_edge(found), *_loads(found)]
 
 
-def fig9(found: Sequence[View]) -> tuple[str, list[str]]:
+def fig9(found: Sequence[View]) -> Verdict:
     by_name = {view.x: view for view in found}
     ideal, forest = mean(by_name["perfect"].best), mean(by_name["forest"].best)
     more = forest / ideal - 1
@@ -169,16 +157,16 @@ def fig9(found: Sequence[View]) -> tuple[str, list[str]]:
     good = [more <= 0.14, least, ordered]
     if not least:
         parts.append(
-            f"The forest minimizes squared errors, not absolute ones; {errors[0].x} has the least here: "
-            f"{100 * errors[0].best['relative_error']:.0f}% of all iterations, the forest "
-            f"{100 * by_name['forest'].best['relative_error']:.0f}%."
+            f"The forest minimizes squared errors, not absolute ones; here {errors[0].x} has the smallest: "
+            f"{100 * errors[0].best['relative_error']:.0f}% of all iterations, against "
+            f"{100 * by_name['forest'].best['relative_error']:.0f}% for the forest."
         )
     rivals = by_name["forest"]
     parts.append(f"Against the best baseline with the same forest, {rivals.rival}: {_less(rivals.gain)}.")
     return HOLDS if all(good) else PARTLY if any(good) else FAILS, [*parts, *_edge(found), *_loads(found)]
 
 
-VERDICTS: Mapping[str, Callable[[Sequence[View]], tuple[str, list[str]]]] = {
+VERDICTS: Mapping[str, Callable[[Sequence[View]], Verdict]] = {
     "fig6": fig6,
     "fig7": fig7,
     "fig8": fig8,
@@ -187,43 +175,43 @@ VERDICTS: Mapping[str, Callable[[Sequence[View]], tuple[str, list[str]]]] = {
 
 
 def _why(found: Sequence[View], claimed: float) -> list[str]:
-    """Where the difference to the best baseline comes from, in the column that falls shortest of the claim."""
+    """Where the difference to the best baseline comes from, in the column farthest below the claim."""
     view = min(found, key=lambda each: each.gain)
     if view.gain >= claimed:
         return []
     ours, theirs = view.best, view.baselines[view.rival]
     wait = float(ours["mean_wait_s"]) - float(theirs["mean_wait_s"])
     running = mean(ours) - mean(theirs) - wait
-    part = "in the queue" if abs(wait) >= abs(running) else "in the placements"
+    part = "waiting time" if abs(wait) >= abs(running) else "runtime"
     return [
-        f"Less than in the paper: at {view.x} the difference to {view.rival} lies mostly {part}. Jobs wait "
-        f"{_hours(ours['mean_wait_s'])} and then run {_hours(mean(ours) - ours['mean_wait_s'])} under A-SRPT "
-        f"({view.setting}), {_hours(theirs['mean_wait_s'])} and {_hours(mean(theirs) - theirs['mean_wait_s'])} under "
-        f"{view.rival}. Placements make the work {1 + ours['placement_loss']:.3g} and "
-        f"{1 + theirs['placement_loss']:.3g} times what it is in the best ones, and the load {_load(ours):.3g} and "
-        f"{_load(theirs):.3g}{_symptom(ours, theirs)}."
+        f"The gain is smaller than in the paper. At {view.x}, most of the difference to {view.rival} is {part}: under "
+        f"A-SRPT ({view.setting}), jobs wait {_hours(ours['mean_wait_s'])} and then run for "
+        f"{_hours(mean(ours) - ours['mean_wait_s'])}; under {view.rival}, {_hours(theirs['mean_wait_s'])} and "
+        f"{_hours(mean(theirs) - theirs['mean_wait_s'])}. Compared with the best placements, the work is "
+        f"{1 + ours['placement_loss']:.3g} and {1 + theirs['placement_loss']:.3g} times as much, and the load becomes "
+        f"{_load(ours):.3g} and {_load(theirs):.3g}{_symptom(ours, theirs)}."
     ]
 
 
 def _load(figures: Figures) -> float:
-    """The load as it becomes in the placements that were made."""
+    """The load in the placements that were made."""
     return float(figures["load"]) * (1 + float(figures["placement_loss"]))
 
 
 def _symptom(ours: Figures, theirs: Figures) -> str:
-    """Who waits longer because the same jobs keep more GPUs busy."""
+    """Says so if A-SRPT's queue is longer because its placements keep more GPUs busy."""
     if _load(ours) <= 1 or _load(ours) <= 1.05 * _load(theirs):
         return ""
-    return ": the longer queue is at least in part the placements' doing"
+    return ", which explains at least part of the longer queue"
 
 
 def _edge(found: Sequence[View]) -> list[str]:
-    """A best setting at the grid's edge may not be the best there is."""
+    """A best setting at the edge of the grid may not be the best possible."""
     at_edge = sum(f"{TAUS[-1]:g}" in view.setting for view in found)
     if not at_edge:
         return []
     return [
-        f"In {at_edge} of {len(found)} columns the largest τ of the grid is A-SRPT's best: a larger one may be better."
+        f"In {at_edge} of {len(found)} columns, A-SRPT's best τ is the largest one tried; a larger τ may be better."
     ]
 
 
@@ -231,14 +219,14 @@ def _loads(found: Sequence[View]) -> list[str]:
     loads = [float(view.best["load"]) for view in found]
     text = f"{min(loads):.2f}" if max(loads) - min(loads) < 0.005 else f"{min(loads):.2f} to {max(loads):.2f}"
     over = sum(load > 1 for load in loads)
-    more = f"; above 1, where waiting outweighs all else, in {over} of {len(loads)} columns" if over else ""
+    more = f"; above 1, where waiting dominates, in {over} of {len(loads)} columns" if over else ""
     return [f"Load {text}{more}."]
 
 
 # tables
 
 
-def _means(found: Sequence[View]) -> str:
+def _means(found: Sequence[View]) -> Table:
     """Mean completion times, a row per policy."""
     rows: list[tuple[str, list[str]]] = [
         ("A-SRPT", [_hours(mean(view.best)) for view in found]),
@@ -251,23 +239,23 @@ def _means(found: Sequence[View]) -> str:
             cells = [_hours(mean(view.others[name])) if name in view.others else "" for view in found]
             rows.append((name, cells))
     rows.append(("sound bound", [_hours(view.best["sound_s"]) for view in found]))
-    return _markdown(["mean completion time", *(view.x for view in found)], [[name, *cells] for name, cells in rows])
+    return Table(["mean completion time", *(view.x for view in found)], [[name, *cells] for name, cells in rows])
 
 
-def _details(found: Sequence[View]) -> str:
-    """What a column is, and how far apart A-SRPT and the baselines are in it."""
+def _details(found: Sequence[View]) -> Table:
+    """What a column is, and how A-SRPT compares with the baselines in it."""
     rows = [
         ["load", *(f"{view.best['load']:.2f}" for view in found)],
         ["jobs on one GPU", *(_percent(view.best["single_gpu"]) for view in found)],
-        ["jobs of unseen groups", *(_percent(view.best["unseen"]) for view in found)],
+        ["jobs in unseen groups", *(_percent(view.best["unseen"]) for view in found)],
         ["A-SRPT's best settings", *(view.setting for view in found)],
         ["over the sound bound", *(_three(mean(view.best) / view.best["sound_s"]) for view in found)],
         ["GPU time lost to placement", *(_percent(view.best["placement_loss"]) for view in found)],
     ]
     for title, other in (("against the best baseline", "rival"), ("against the worst", "worst")):
         rows.append([title, *(_against(view, other) for view in found)])
-    rows.append(["same, sums of instants", *(_instants(view) for view in found)])
-    return _markdown(["", *(view.x for view in found)], rows)
+    rows.append(["same, by the sum of completion instants", *(_instants(view) for view in found)])
+    return Table(["", *(view.x for view in found)], rows)
 
 
 def _against(view: View, other: str) -> str:
@@ -278,14 +266,14 @@ def _against(view: View, other: str) -> str:
 
 
 def _instants(view: View) -> str:
-    """Against the best baseline by the sum of completion instants, problem (8), counted from the first submission."""
+    """Against the best baseline by the sum of completion instants, problem (8), from the first submission on."""
     if not view.baselines:
         return ""
     least = min(float(figures["total_completion_s"]) for figures in view.baselines.values())
     return _less(1 - float(view.best["total_completion_s"]) / least)
 
 
-def _predictors(found: Sequence[View]) -> str:
+def _predictors(found: Sequence[View]) -> Table:
     rows = [
         [
             view.x,
@@ -296,25 +284,25 @@ def _predictors(found: Sequence[View]) -> str:
         ]
         for view in found
     ]
-    head = ["predictor", "mean error, iterations", "errors over work", "within 10%", "predicted 0"]
-    return _markdown(head, rows)
+    head = ["predictor", "mean error, iterations", "error over work", "within 10%", "predicted 0"]
+    return Table(head, rows)
 
 
-def _table2(rows: Sequence[Row]) -> str:
+def _table2(rows: Sequence[Row]) -> Section:
     vgg, gpt = rows
     good = [vgg.heavy_edge / vgg.exact <= 88.11 / 82.96, gpt.heavy_edge / gpt.exact <= 1.0005]
     status = HOLDS if all(good) else PARTLY if any(good) else FAILS
     said = [
         f"{row.model}: Heavy-Edge is {100 * (row.heavy_edge / row.exact - 1):.1f}% above the exact placement, "
-        f"{row.exact_took / row.heavy_edge_took:,.0f} times as fast."
+        f"{row.exact_took / row.heavy_edge_took:,.0f} times as fast to find."
         for row in rows
     ]
     said.append(
-        "Absolute times are of other profiles than the paper's (its GPT figures are of three layers): compare ratios. "
-        "The solver is HiGHS and not Gurobi, on another machine, and is told of a placement that heuristics reach."
+        "Compare ratios, not absolute times: our profiles are not the paper's, whose GPT figures are of three layers. "
+        "The solver is HiGHS instead of Gurobi, on another machine, and knows what a heuristic has reached."
     )
     if any(row.unproven for row in rows):
-        said.append("Where the solver's time ran out, the best placement that it knew counts.")
+        said.append("Where the solver ran out of time, its best placement so far counts.")
     cells = [
         [
             *(
@@ -332,12 +320,11 @@ def _table2(rows: Sequence[Row]) -> str:
         "Heavy-Edge, ms",
         "heavy-edge+, ms",
         "exact, ms",
-        "placed in, ms",
-        "exact in, ms",
+        "Heavy-Edge took, ms",
+        "exact took, ms",
         "unproven",
     ]
-    start = f"## {TITLES['table2']}\n\n**Paper.** {CLAIMS['table2']}\n\n**{status}.** {' '.join(said)}\n"
-    return f"{start}\n{_markdown(head, cells)}"
+    return Section(TITLES["table2"], CLAIMS["table2"], (status, said), [Table(head, cells)])
 
 
 def _hours(seconds: float) -> str:
@@ -346,14 +333,9 @@ def _hours(seconds: float) -> str:
 
 
 def _three(number: float) -> str:
-    """Three digits at least, none of them a power of ten."""
+    """Three digits or more, without an exponent."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _percent(share: float) -> str:
     return f"{100 * float(share):.1f}%" if abs(share) < 0.1 else f"{100 * float(share):.0f}%"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] + ["---:"] * (len(head) - 1), *rows)]
-    return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""The simulations of the A-SRPT paper (section V-B), run again: which cells there are, and how they are measured.
+"""The simulations of the A-SRPT paper (section V-B): which there are, and what is measured.
 
-The paper's trace cannot be had with group ids any more, so the jobs are generated (``pai_like``): what PAI is published
-to be, at the original's rate of 758,223 jobs in 60 days. As in the paper the first 80% are learned from and the
-simulated jobs are those that follow, consecutive, with the trace's own arrival times. reproduce_page.py compares.
+The paper's trace is no longer available with group ids, so the jobs are generated (``pai_like``) from what is published
+about PAI, at the original rate of 758,223 jobs in 60 days. As in the paper, the predictors learn from the first 80%,
+and the jobs that follow are simulated, with the trace's arrival times. ``page`` compares the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from slurm_asrpt.traces.synthetic import DAYS, pai_like
 TRACE_JOBS = 758_223
 HISTORY = 0.8
 QUICK = 20
-"""--quick: 1/20 of the jobs on 1/20 of the servers, in the same time: about the same load and the same queues."""
+"""--quick: 1/20 of the jobs on 1/20 of the servers in the same time, for about the same load and queues."""
 SERVERS = 250
 BASELINES = ("spjf", "spwf", "wcs-duration", "wcs-workload", "wcs-subtime")
 GATED = "asrpt-gated"
@@ -41,15 +41,15 @@ FIG9_PREDICTORS = ("forest", "median", "mean")
 JOBS = 75_000
 
 Figures = Mapping[str, Any]
-"""What one simulation came to: JSON values by name, of ``measure``."""
+"""The results of one simulation: JSON values by name, from ``measure``."""
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """A workload. divide: the paper's numbers of jobs and of servers, over these. nic: Gbit/s.
+    """A workload. divide: divisor of the paper's numbers of jobs and servers. nic: Gbit/s.
 
-    single: share of single-GPU jobs, None as the trace has it. load: None keeps the arrival times.
-    retrain_s: seconds between the predictors' retrainings, 0 for never: the paper trained once (section V-A.1-c).
+    single: share of single-GPU jobs, None for that of the trace. load: None keeps the arrival times.
+    retrain_s: seconds between retrainings, 0 for never; the paper trains once (section V-A.1-c).
     """
 
     jobs: int = JOBS
@@ -86,7 +86,7 @@ class Sim:
 
 @dataclass(frozen=True)
 class Column:
-    """One place on a figure's x axis: A-SRPT with several settings, and what it is compared with."""
+    """One point on a figure's x axis: A-SRPT with several settings (ours), and the policies it is compared with."""
 
     x: str
     workload: Jobs
@@ -96,17 +96,17 @@ class Column:
 
 @dataclass
 class Results:
-    """Figures by simulation."""
+    """Results by simulation."""
 
     kept: Kept = field(default_factory=Kept)
     found: dict[Sim, Figures] = field(default_factory=dict)
 
     def best(self, sims: Iterable[Sim]) -> Sim:
-        """The one with the least mean completion time."""
+        """The simulation with the smallest mean completion time."""
         return min(sims, key=lambda sim: float(self.found[sim]["mean_jct_s"]))
 
     def load(self, sim: Sim) -> bool:
-        """Whether the figures are here, or in the folder."""
+        """Whether the results are in memory or in the folder."""
         if sim in self.found:
             return True
         try:
@@ -121,7 +121,7 @@ class Results:
 
 
 def columns(figure: str, base: Jobs) -> list[Column]:
-    """The columns of a figure. base: seed, scale and load of all of them. Raises KeyError for an unknown figure."""
+    """The columns of a figure. base: their seed, scale and load. Raises KeyError for an unknown figure."""
     return {
         "fig6": lambda: [_column(f"{n:,} jobs", replace(base, jobs=n)) for n in FIG6_JOBS],
         "fig7": lambda: [_column(f"{100 * s:.0f}% on one GPU", replace(base, single=s)) for s in FIG7_SINGLE],
@@ -136,7 +136,7 @@ def _column(x: str, workload: Jobs) -> Column:
 
 
 def _grid(policy: str, workload: Jobs) -> tuple[Sim, ...]:
-    """tau and the kind of delay are left open by the paper. With tau = 0 nobody waits, so both kinds are one."""
+    """The paper states neither tau nor the kind of delay. With tau = 0 nothing is delayed, so both kinds are one."""
     settings = [(("tau", 0.0),), *((("tau", tau), ("delay", delay)) for tau in TAUS for delay in DELAYS)]
     return tuple(Sim(workload, policy, pairs) for pairs in settings)
 
@@ -148,20 +148,20 @@ def _fig9(base: Jobs) -> list[Column]:
 
 
 def second(figure: str, found: Sequence[Column], results: Results) -> list[Sim]:
-    """What can only be named once A-SRPT's best settings are known: A-SRPT-Perfect with them (Fig. 9 has it anyway)."""
+    """Simulations that depend on A-SRPT's best settings: A-SRPT-Perfect with them (Fig. 9 has it as a column)."""
     return [] if figure == "fig9" else [perfect(column, results) for column in found]
 
 
 def perfect(column: Column, results: Results) -> Sim:
-    """A-SRPT-Perfect with the settings that are A-SRPT's best in this column."""
+    """A-SRPT-Perfect with A-SRPT's best settings in this column."""
     return replace(results.best(column.ours), policy="asrpt-perfect")
 
 
 @dataclass(frozen=True)
 class View:
-    """A column with its figures. best: A-SRPT's best settings; tau1: tau = 1 and a delay that blocks.
+    """A column with its results. best: with A-SRPT's best settings; tau1: with tau = 1 and a delay that blocks.
 
-    perfect: A-SRPT-Perfect, None in Fig. 9, where it is a column.
+    perfect: of A-SRPT-Perfect; None in Fig. 9, where it is a column.
     """
 
     x: str
@@ -186,7 +186,7 @@ class View:
 
     @property
     def gain(self) -> float:
-        """By which share A-SRPT is below the best baseline; negative if it is above."""
+        """Share by which A-SRPT is below the best baseline; negative if it is above."""
         return gain(self.best, self.baselines[self.rival])
 
 
@@ -199,7 +199,7 @@ def gain(ours: Figures, theirs: Figures) -> float:
 
 
 def views(figure: str, base: Jobs, results: Results) -> list[View]:
-    """The figure's columns with what was measured. Raises KeyError where something was not run."""
+    """The figure's columns with their results. Raises KeyError for simulations that were not run."""
     return [_view(column, results, figure) for column in columns(figure, base)]
 
 
@@ -213,7 +213,7 @@ def _view(column: Column, results: Results, figure: str) -> View:
 
 
 def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, told: Told | None = None) -> None:
-    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; what is done is then in its folder."""
+    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are in its folder."""
     planned = {figure: columns(figure, base) for figure in figures}
     first = [sim for found in planned.values() for column in found for sim in (*column.ours, *column.others)]
     expected = sum(len(found) for figure, found in planned.items() if figure != "fig9")
@@ -222,10 +222,10 @@ def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1
 
 
 def _run(sims: Iterable[Sim], results: Results, processes: int, told: Told | None, later: int = 0) -> None:
-    from joblib import Parallel, delayed  # an eighth of a command's start, and only this needs it
+    from joblib import Parallel, delayed  # slow to import, and only this needs it
 
     unique = list(dict.fromkeys(sims))
-    # by workload: a process keeps the last one that it made
+    # by workload: a process keeps the last one in memory
     todo = sorted((sim for sim in unique if not results.load(sim)), key=lambda sim: repr(sim.workload))
     done = len(unique) - len(todo)
     ran = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="n_jobs", batch_size=1)(
@@ -243,7 +243,7 @@ def _numbered(sim: Sim) -> tuple[Sim, Figures]:
 
 
 def measure(sim: Sim) -> dict[str, Any]:
-    """Simulate and return the figures: those of metrics.summary, the bounds, the load, the predictions' errors."""
+    """Simulate and return the results: ``metrics.summary``, the bounds, the load and the prediction errors."""
     workload = make(sim.workload)
     began = time.perf_counter()
     result = simulate_named(
@@ -252,7 +252,7 @@ def measure(sim: Sim) -> dict[str, Any]:
     if result.interrupted:
         raise KeyboardInterrupt
     took = time.perf_counter() - began
-    table = result.table  # that of A-SRPT-Perfect has other predictions
+    table = result.table  # A-SRPT-Perfect has its own predictions
     error = np.abs(table.iterations - table.predicted)
     return {
         **summary(result, workload.cluster),
@@ -270,7 +270,7 @@ def measure(sim: Sim) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def make(workload: Jobs) -> Workload:
-    """The jobs; the last ones made are kept."""
+    """The jobs; cached for one workload."""
     trace = _trace(round(TRACE_JOBS / workload.divide), workload.seed)
     options = Options(
         single_gpu=workload.single,

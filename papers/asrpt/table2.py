@@ -1,4 +1,4 @@
-"""Table II of the A-SRPT paper: Heavy-Edge against the exact placement, where the servers' free GPUs vary."""
+"""Table II of the A-SRPT paper: Heavy-Edge against the exact placement, on servers with varying free GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_asrpt.profile.schema import library_names, load_file
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 SERVER_GPUS = 8
 MOST_GPUS = 32
-"""Beyond this the exact placement takes minutes: GPT-175B over 48 and 96 GPUs is left out."""
+"""Larger jobs take minutes to place exactly, so GPT-175B on 48 and 96 GPUs is left out."""
 MODELS = {"VGG19": "vgg19", "GPT-175B": "gpt-175b"}
 CASES = 20
 
@@ -28,7 +28,7 @@ CASES = 20
 class Row:
     """One model: means over its cases. alpha: seconds per iteration; took: seconds to place.
 
-    unproven: cases of which the time limit came before the proof; ``exact`` then counts the best that was found.
+    unproven: cases that reached the time limit before the proof; ``exact`` then has the best placement found.
     """
 
     model: str
@@ -44,7 +44,7 @@ class Row:
 def table2(
     seed: int = 0, cases: int = CASES, limit_s: float = 60.0, told: Callable[[], None] | None = None
 ) -> list[Row]:
-    """Both models of the paper. limit_s: for each exact placement. told: called after each case."""
+    """Both models of the paper. limit_s: seconds for each exact placement. told: called after each case."""
     return [_row(model, prefix, seed, cases, limit_s, told) for model, prefix in MODELS.items()]
 
 
@@ -70,7 +70,7 @@ def _profiles(prefix: str) -> list[JobProfile]:
 
 
 def free_gpus(gpus: int, draw: random.Random) -> tuple[int, ...]:
-    """1 to 8 free GPUs on each server until they hold the job; on two servers or more, else there is no choice."""
+    """1 to 8 free GPUs per server until the job fits; at least two servers, so that there is a choice."""
     counts: list[int] = []
     while (left := gpus - sum(counts)) > 0:
         counts.append(min(draw.randint(1, SERVER_GPUS), left if counts else gpus - 1))
@@ -87,7 +87,7 @@ def _case(
     took = time.perf_counter() - began
     refined = iteration_time(profile, heavy_edge_plus(profile, counts, servers, FABRIC), servers, FABRIC)
     began = time.perf_counter()
-    # a placement known to be reachable cuts the search; the paper's solver had none
+    # a known placement bounds the search; the paper's solver had none
     exact = optimal_placement(profile, counts, servers, FABRIC, limit_s, at_most=refined)
     exact_took = time.perf_counter() - began
     alpha = iteration_time(profile, ranks, servers, FABRIC)

@@ -1,1 +1,1 @@
-"""Hare (Chen et al.): jobs that train in rounds on mixed GPUs, with sizes nobody may know."""
+"""Hare (Chen et al.): jobs that train in rounds on mixed GPUs, with known or unknown sizes."""

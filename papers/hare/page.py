@@ -1,4 +1,4 @@
-"""The page that sets what Hare's paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what Hare's paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
-from papers.hare.simulations import FIGURES, KNOWN, MORE, Figure, Outcome, Outcomes, figures
+from papers.hare.simulations import KNOWN, MORE, Figure, Outcome, Outcomes, figures
 from papers.hare.workload import NAMES, TASKS, RoundOptions
-from papers.seeded import Seeds
-from papers.sjf_bco.page import table
-from papers.sjf_bco.simulations import direction, ratios, spread
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
+from papers.seeded import Seeds, direction, ratios, spread
 
 TITLES: Mapping[str, str] = {
     "hare-fig14": "Fig. 14: the testbed",
@@ -47,38 +45,25 @@ CLAIMS: Mapping[str, str] = {
     "hare-fig26": "HLAS-P is always best, by another 1.42 times against HLAS; HLAS-L gains little.",
     "hare-fig27": "HLAS-P is always best, whatever the number of jobs.",
 }
-Verdict = tuple[str, list[str]]
 
 
 def hare_page(asked: Sequence[str], outcomes: Outcomes, seeds: Seeds, divide: int = 1) -> str:
-    """The page for the figures asked for, Markdown."""
-    known = figures(divide)
-    parts = [_head(asked, seeds, divide)]
-    for name in (name for name in FIGURES if name in asked):
-        status, sentences = _VERDICTS[name](known[name], outcomes)
-        parts.append(f"## Hare, {TITLES[name]}\n\n**Paper.** {CLAIMS[name]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts.append(_figures(known[name], outcomes))
-    return "\n".join(parts)
-
-
-def _head(asked: Sequence[str], seeds: Seeds, divide: int) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'hare'} {seeds.text}"
-    scaled = f" --divide {divide}" if divide > 1 else ""
-    plain = RoundOptions()
-    return f"""# The simulations of Hare's paper, run again
-
-Made by `{command}{scaled}`; verdicts are computed from the figures, each the mean ± the standard deviation over
-{seeds.number} seeds. Seconds of completion time, from arrival to end.
-
-The paper leaves much open. *Models*: eight of Table II; `papers/hare/models.py` says where each time comes from, and
-which speeds are assumptions. *Jobs*: {", ".join(map(str, TASKS))} tasks a round; rounds log-normal (median
-{plain.median:g}, sigma {plain.sigma:g}), of {NAMES} names whose jobs are alike; they arrive evenly within
-{plain.span_s:g} s. Rounds are fewer than a real job's, so that a figure takes minutes; ratios do not depend on
-that. Offline figures have weights 1 to 5 and show total weighted completion times. *Schedulers*: what is read into
-each is said at its class (`papers/hare`). HLAS gives an idle GPU of a group work at once; "whole" waits until all of
-the group is idle, the other reading of Algorithm 1. Switching costs are those of Table III for Hare, for all
-schedulers alike.
-"""
+    """The page for the figures asked for, Markdown. divide: as in ``figures``."""
+    sections = [
+        Section(f"Hare, {TITLES[name]}", CLAIMS[name], _VERDICTS[name](figure, outcomes), [_table(figure, outcomes)])
+        for name, figure in figures(divide).items()
+        if name in asked
+    ]
+    command = f"python -m papers.hare {asked[0] if len(asked) == 1 else 'all'} {seeds.text}"
+    return render(
+        "hare.md.j2",
+        sections,
+        command=command if divide == 1 else f"{command} --divide {divide}",
+        seeds=seeds.number,
+        tasks=TASKS,
+        names=NAMES,
+        options=RoundOptions(),
+    )
 
 
 # verdicts
@@ -118,7 +103,7 @@ def _graded(best: bool, *more: bool) -> str:
 
 
 def _best_by(least: float) -> Callable[[Figure, Outcomes], Verdict]:
-    """Always best, and the nearest rival is this share above: below it the claim holds in part."""
+    """Always best, and ``least`` below the nearest rival; with a smaller gain the claim holds in part."""
 
     def verdict(figure: Figure, outcomes: Outcomes) -> Verdict:
         best, sentences = _always_best(figure, outcomes)
@@ -138,7 +123,7 @@ def _grows(figure: Figure, outcomes: Outcomes) -> Verdict:
 
 
 def _fig17(figure: Figure, outcomes: Outcomes) -> Verdict:
-    """That, and with most jobs as far below the nearest rival as the paper has it."""
+    """As ``_grows``, and with most jobs as far below the nearest rival as in the paper."""
     status, sentences = _grows(figure, outcomes)
     column = list(figure.columns)[-1]
     below = [1 - 1 / over for over in _rivals(figure, outcomes, column).values()]
@@ -198,7 +183,10 @@ def _fig20(figure: Figure, outcomes: Outcomes) -> Verdict:
     slow, fast = (_values(figure, outcomes, c, figure.policies[0]) for c in (columns[0], columns[-1]))
     fall = 1 - fmean(ratios(fast, slow))
     best, sentences = _always_best(figure, outcomes)
-    return _graded(best, fall > 0.2), [f"Hare's falls by {fall:.1%} from {columns[0]} to {columns[-1]}.", *sentences]
+    return _graded(best, fall > 0.2), [
+        f"Hare's weighted completion time falls by {fall:.1%} from {columns[0]} to {columns[-1]}.",
+        *sentences,
+    ]
 
 
 def _fig21(figure: Figure, outcomes: Outcomes) -> Verdict:
@@ -211,7 +199,7 @@ def _fig21(figure: Figure, outcomes: Outcomes) -> Verdict:
     change = {policy: max(over, 1 / over) for policy, over in rise.items()}
     others = [times for policy, times in change.items() if policy != "sched-homo"]
     return _graded(change["sched-homo"] > max(others), max(others) < 1.25), [
-        f"{large} over {small}, over the same data: {told}. A batch of twice the size takes twice the time here."
+        f"{large} relative to {small}, for the same data: {told}. Here a batch of twice the size takes twice the time."
     ]
 
 
@@ -233,7 +221,7 @@ def _fig25(figure: Figure, outcomes: Outcomes) -> Verdict:
     jobs = figure.columns[columns[-1]].jobs / figure.columns[columns[0]].jobs
     return _graded(last / first < jobs), [
         f"Simulating {columns[-1]} takes {last / first:.2f} times as long as {columns[0]}: {last:.1f} s and "
-        f"{first:.1f} s for all decisions of all rounds, on a machine that may do other things, too."
+        f"{first:.1f} s for all decisions of all rounds, on a machine that may have had other work."
     ]
 
 
@@ -246,8 +234,8 @@ def _hlas_p(figure: Figure, outcomes: Outcomes) -> Verdict:
     ]
     return _graded(best, min(gain) >= 1.2), [
         *sentences,
-        f"So HLAS-P gains {100 * (fmean(gain) - 1):.1f}% on HLAS, and at most {100 * (max(gain) - 1):.1f}%; with the "
-        f"true sizes in the predictor's place ({KNOWN}) it would be {100 * (fmean(known) - 1):.1f}%, and at most "
+        f"HLAS-P gains {100 * (fmean(gain) - 1):.1f}% on HLAS, and at most {100 * (max(gain) - 1):.1f}%. With the true "
+        f"sizes instead of predictions ({KNOWN}), the gain is {100 * (fmean(known) - 1):.1f}%, and at most "
         f"{100 * (max(known) - 1):.1f}%: about what any prediction could gain with these jobs and queues.",
     ]
 
@@ -283,7 +271,7 @@ _VERDICTS: Mapping[str, Callable[[Figure, Outcomes], Verdict]] = {
 # tables
 
 
-def _figures(figure: Figure, outcomes: Outcomes) -> str:
+def _table(figure: Figure, outcomes: Outcomes) -> Table:
     rows = {
         policy: [spread(_values(figure, outcomes, column, policy)) for column in figure.columns]
         for policy in figure.policies
@@ -292,4 +280,5 @@ def _figures(figure: Figure, outcomes: Outcomes) -> str:
         rows[KNOWN] = [spread(_values(figure, outcomes, column, KNOWN)) for column in figure.columns]
     if figure.shows_whole:
         rows["hlas, whole"] = [spread(_values(figure, outcomes, column, "hlas", True)) for column in figure.columns]
-    return table("weighted, s" if figure.weighted else "mean, s", list(figure.columns), rows)
+    head = ["weighted, s" if figure.weighted else "mean, s", *figure.columns]
+    return Table(head, [[name, *cells] for name, cells in rows.items()])

@@ -1,4 +1,4 @@
-"""The simulations of Hare's paper (section VI), run again over several seeds; reproduce_hare_page.py compares."""
+"""The simulations of Hare's paper (section VI), over several seeds. ``page`` compares the results."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OFFLINE = ("hare-offline", "gavel-fifo", "srtf", "sched-homo", "sched-allox")
 ONLINE = ("hlas", "gavel-fifo", "sched-homo-unit", "sched-allox-unit", "2d-las")
 PREDICTING = ("hlas-p", "hlas-l", "hlas", "gavel-fifo")
 KNOWN = "hlas-known"
-"""Not in the paper: HLAS that is told the truth, beside those that predict."""
+"""Not in the paper: HLAS with the true sizes, to compare with HLAS that predicts."""
 GPUS = (100, 120, 140, 160, 180)
 JOBS = (100, 150, 200, 250, 300)
 GROUPS = (10, 20, 40, 80, 160)
 BANDWIDTHS = (10.0, 15.0, 20.0, 25.0)
 BATCHES = (0.5, 1.0, 2.0)
 MORE = 3.0
-"""Fig. 19: the share of one kind of job, over that of each of the others."""
+"""Fig. 19: the share of one kind of job divided by that of each other kind."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation but for its seed. groups: of HLAS, 0 for its default. whole: see ``Hlas``."""
+    """One simulation without its seed. groups: of HLAS, 0 for the default. whole: see ``Hlas``."""
 
     options: RoundOptions
     policy: str
@@ -61,7 +61,7 @@ class Cell:
 class Outcome:
     """One value for each seed. mean: completion time, seconds; weighted: total weighted, seconds.
 
-    took_s: seconds of computing for the whole simulation. each: completion times of the single jobs, seconds.
+    took_s: seconds that the simulation took. each: completion times of the jobs, seconds.
     """
 
     mean: tuple[float, ...]
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Figure:
-    """columns: what stands on the x axis, and its options. weighted: total weighted JCT, else the mean."""
+    """A figure. columns: options by label on the x axis. weighted: total weighted completion time, else the mean."""
 
     name: str
     columns: Mapping[str, RoundOptions]
@@ -86,7 +86,7 @@ class Figure:
 
     @property
     def cells(self) -> list[Cell]:
-        """All of them; HLAS with whole groups, too, where it is compared with others."""
+        """All simulations, including those of KNOWN and of HLAS with whole groups where they are shown."""
         policies = (*self.policies, KNOWN) if self.shows_known else self.policies
         found = [self.cell(column, policy) for column in self.columns for policy in policies]
         return found + [self.cell(column, "hlas", whole=True) for column in self.columns if self.shows_whole]
@@ -101,7 +101,7 @@ class Figure:
 
 
 def figures(divide: int = 1) -> dict[str, Figure]:
-    """All figures by name. divide: the paper's numbers of jobs and GPUs over this."""
+    """All figures by name. divide: divisor of the paper's numbers of jobs and GPUs."""
     offline, online = RoundOptions(weighted=True), RoundOptions()
     testbed = {"testbed": replace(offline, jobs=40, level="testbed", gpus=15)}
     levels = {name: replace(offline, level=name) for name in ("low", "middle", "high")}
@@ -156,7 +156,7 @@ Outcomes = Mapping[Cell, Outcome]
 
 
 def run(asked: Sequence[str], seeds: Seeds, divide: int = 1) -> Outcomes:
-    """Every cell of the figures with every seed. Raises KeyError for an unknown figure."""
+    """Run every cell of the figures with every seed. Raises KeyError for an unknown figure."""
     known = figures(divide)
     found = seeds.run(cell for name in asked for cell in known[name].cells)
     return {cell: Outcome(*zip(*rows, strict=True)) for cell, rows in found.items()}

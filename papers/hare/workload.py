@@ -1,4 +1,4 @@
-"""Jobs as in Hare's evaluation (section VI-A), with what it leaves open as settings."""
+"""The jobs of Hare's evaluation (section VI-A). What the paper leaves open is an option."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from slurm_asrpt.predict.loss_curve import LossCurve
 
 TASKS = (1, 2, 4, 8)
 STOP, START, FLOOR, NOISE = 0.05, 2.0, 0.5, 0.02
-"""Losses: within which of the floor training stops, and how far above it it starts; the floor; relative noise."""
+"""Loss curves: training stops within STOP of the floor and starts START above it; the floor; relative noise."""
 NAMES = 20
 WITHIN = 0.3
-"""Jobs have NAMES names; the sizes of those of a name are alike, log-normal with this sigma around the name's own."""
+"""Jobs have NAMES names; the size of a job is log-normal with this sigma around the size of its name."""
 SEARCH = 0.2
-"""Share of jobs that are members of a hyper-parameter search, SEARCH_SIZE of them in each."""
+"""Share of jobs in a hyper-parameter search; a search has up to SEARCH_SIZE jobs."""
 SEARCH_SIZE = 8
 LEVELS: Mapping[str, Mapping[str, int]] = {
     "low": {"V100": 1},
@@ -29,7 +29,7 @@ LEVELS: Mapping[str, Mapping[str, int]] = {
     "high": dict.fromkeys(TYPES, 1),
     "testbed": TESTBED,
 }
-"""Fig. 18: the types of GPU at each level of heterogeneity, and their shares; the testbed of Fig. 14."""
+"""Shares of GPU types by level of heterogeneity (Fig. 18), and on the testbed (Fig. 14)."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ def curve_for(rounds: int, stop: float, start: float, floor: float, noise: float
 
 @dataclass(frozen=True)
 class RoundOptions:
-    """jobs, gpus: numbers. level: of heterogeneity. mix: shares of CV, NLP, Speech and Rec. jobs, any sum.
+    """A workload. jobs, gpus: how many. level: of heterogeneity. mix: shares of CV, NLP, Speech and Rec. jobs, any sum.
 
-    gbit: NIC, Gbit/s. batch: times the models' own batch sizes. span_s: seconds in which jobs arrive, evenly at random;
-    0: all at once. median, sigma: of the log-normal number of rounds; with larger batches there are fewer.
-    weighted: weights 1 to 5 at random, else 1.
+    gbit: NIC, Gbit/s. batch: factor on the models' batch sizes. span_s: seconds within which the jobs arrive, at random
+    (0: all at once). median, sigma: of the log-normal number of rounds; larger batches take fewer. weighted: random
+    weights from 1 to 5, else 1.
     """
 
     jobs: int = 200
@@ -79,7 +79,7 @@ class RoundOptions:
 
     @property
     def fleet(self) -> Fleet:
-        """GPUs of the level's types by their shares; what is left over goes to the types named first."""
+        """GPUs of the level's types by their shares; the types named first get the remainder."""
         shares = LEVELS[self.level]
         whole = {kind: self.gpus * share // sum(shares.values()) for kind, share in shares.items()}
         over = self.gpus - sum(whole.values())
@@ -87,7 +87,7 @@ class RoundOptions:
 
 
 def jobs_of(options: RoundOptions) -> list[RoundJob]:
-    """The jobs, by arrival. Their rounds depend on the seed alone, so that columns of a figure differ in nothing else.
+    """The jobs, by arrival. Their rounds depend on the seed only, so that the columns of a figure are comparable.
 
     Raises KeyError for an unknown level.
     """

@@ -1,4 +1,4 @@
-"""The page that sets what the SJF-BCO paper reports beside what came out here. Verdicts follow from the figures."""
+"""The page that compares what the SJF-BCO paper reports with our results. Verdicts are computed from the figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
-from papers.seeded import Seeds
+from papers.report import FAILS, HOLDS, PARTLY, Section, Table, Verdict, render
+from papers.seeded import Seeds, direction, ratios, spread
 from papers.sjf_bco.simulations import (
     FIGURES,
     KAPPAS,
@@ -19,10 +19,7 @@ from papers.sjf_bco.simulations import (
     Point,
     Points,
     Setting,
-    direction,
-    ratios,
     settings,
-    spread,
 )
 from papers.sjf_bco.workload import EXTRA
 
@@ -38,35 +35,19 @@ CLAIMS: Mapping[str, str] = {
     "bco-fig6": "From 10 servers to 20 the makespans of FF, LS and SJF-BCO decrease, that of FF the most.",
     "bco-fig7": "The makespan decreases monotonically as lambda grows from 1 to 8 (kappa = 1).",
 }
+NO_PICTURES: Mapping[str, str] = {}
 WHAT: Mapping[str, str] = {"makespan": "makespan", "mean": "average completion"}
-Verdict = tuple[str, list[str]]
 
 
-def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mapping[str, str] | None = None) -> str:
+def bco_page(asked: Sequence[str], points: Points, seeds: Seeds, pictures: Mapping[str, str] = NO_PICTURES) -> str:
     """The page for the figures asked for, Markdown. pictures: files by figure."""
-    parts = [_head(asked, seeds)]
-    for figure in (name for name in FIGURES if name in asked):
-        status, sentences = VERDICTS[figure](points)
-        parts.append(f"## {TITLES[figure]}\n\n**Paper.** {CLAIMS[figure]}\n\n**{status}.** {' '.join(sentences)}\n")
-        parts.append(_tables(figure, points))
-        if pictures:
-            parts.append(f"![{TITLES[figure]}]({pictures[figure]})\n")
-    return "\n".join(parts)
-
-
-def _head(asked: Sequence[str], seeds: Seeds) -> str:
-    command = f"asrpt-sim reproduce {asked[0] if len(asked) == 1 else 'bco'} {seeds.text}"
-    return f"""# The simulations of the SJF-BCO paper, run again
-
-Made by `{command}`; verdicts are computed from the figures.
-
-160 jobs on 20 servers of 4, 8, 16 or 32 GPUs, times in slots as (9) counts them (section 7). {seeds.number} seeds; a
-figure is the mean ± the standard deviation over them. What makes up tau the paper does not say: here contention and
-overhead can each add half of {EXTRA:.0%} to the time of a job in the worst case (`papers/sjf_bco/workload.py`), and
-where it says so half of {MORE:.0%}.
-A plan fixes the GPUs of each job; a job starts when they are idle. All planners but RAND search
-for their theta as Algorithm 1 does. FF, LS and RAND take the jobs in random order, as they come.
-"""
+    sections = [
+        Section(TITLES[name], CLAIMS[name], VERDICTS[name](points), [_table(name, points)], pictures.get(name, ""))
+        for name in FIGURES
+        if name in asked
+    ]
+    command = f"python -m papers.sjf_bco {asked[0] if len(asked) == 1 else 'all'} {seeds.text}"
+    return render("sjf_bco.md.j2", sections, command=command, seeds=seeds.number, extra=EXTRA, more=MORE)
 
 
 # verdicts
@@ -86,7 +67,7 @@ def _least(points: Points, extra: float, what: str) -> tuple[bool, str]:
     won = sum(value <= min(rest) for value, rest in zip(mine, zip(*theirs.values(), strict=True), strict=True))
     over = _ratio(ratios(mine, theirs[best]))
     return fmean(mine) < fmean(theirs[best]), (
-        f"With {extra:.0%}: {WHAT[what]} over that of {best}, the best of the others: {over}; the least in {won} of "
+        f"With {extra:.0%}: {WHAT[what]} relative to {best}, the best of the others: {over}; the smallest in {won} of "
         f"{len(mine)} seeds."
     )
 
@@ -119,7 +100,7 @@ def fig5(points: Points) -> Verdict:
         turns.append([step for i, step in enumerate(moved) if i == 0 or moved[i - 1] != step])
         sentences.append(f"With {extra:.0%} the makespan {_told([str(kappa) for kappa in KAPPAS], steps)}.")
     status = HOLDS if turns[0] == [-1, 1, -1] else PARTLY if [-1, 1, -1] in turns or turns[0][:1] == [-1] else FAILS
-    sentences.append("Changes within two standard errors do not count. Between these values of kappa no plan differs.")
+    sentences.append("Changes within two standard errors count as none. Other values of kappa give the same plans.")
     return status, sentences
 
 
@@ -145,7 +126,7 @@ def fig7(points: Points) -> Verdict:
         ends.append(HOLDS if set(steps) == {-1} else PARTLY if 1 not in steps and whole < 0 else FAILS)
         names = [f"{factor:g}" for factor in LAMBDAS]
         sentences.append(f"With {extra:.0%} the makespan {_told(names, steps)}; from 1 to 8 it {_WORD[whole]}.")
-    return ends[0], [*sentences, "Changes within two standard errors do not count."]
+    return ends[0], [*sentences, "Changes within two standard errors count as none."]
 
 
 VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
@@ -159,27 +140,22 @@ VERDICTS: Mapping[str, Callable[[Points], Verdict]] = {
 # tables
 
 
-def _tables(figure: str, points: Points) -> str:
+def _table(figure: str, points: Points) -> Table:
     chosen = settings(figure)
     if figure == "bco-fig6":
-        return table(
-            "makespan", [f"{number} servers" for number in SERVERS],
-            {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")},
-        )  # fmt: skip
+        rows = {name: [points[s].text for s in chosen if s.planner == name] for name in (OURS, "ff", "ls")}
+        return _titled("makespan", [f"{number} servers" for number in SERVERS], rows)
     if figure == "bco-fig4":
         rows = {
             f"{words}, {extra:.0%}": [spread(getattr(points[s], what)) for s in chosen if s.extra == extra]
             for extra in (EXTRA, MORE)
             for what, words in WHAT.items()
         }
-        return table("slots", list(PLANNERS), rows)
+        return _titled("slots", list(PLANNERS), rows)
     names = [f"kappa {k}" for k in KAPPAS] if figure == "bco-fig5" else [f"lambda {f:g}" for f in LAMBDAS]
     rows = {f"{extra:.0%}": [points[s].text for s in chosen if s.extra == extra] for extra in (EXTRA, MORE)}
-    return table("makespan", names, rows)
+    return _titled("makespan", names, rows)
 
 
-def table(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A Markdown table, all but the first column to the right."""
-    lines = [f"| {corner} | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    return "\n".join(lines) + "\n"
+def _titled(corner: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    return Table([corner, *columns], [[name, *cells] for name, cells in rows.items()])

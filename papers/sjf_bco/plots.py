@@ -1,4 +1,4 @@
-"""The figures of the SJF-BCO paper drawn again: means over the seeds, with their standard deviations."""
+"""Plots of the SJF-BCO paper's figures: means over the seeds, with standard deviations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from matplotlib.figure import Figure
 from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, MORE, OURS, PLANNERS, SERVERS, Points, Setting
 from papers.sjf_bco.workload import EXTRA
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.reporting import style
+from slurm_asrpt.reporting import plot_style
 
 DPI, HEIGHT, BAR = 100, 3.4, 0.38
 
 
 def write_pictures(figures: Sequence[str], points: Points, page: Path) -> dict[str, str]:
-    """A PNG beside the page for each figure: their file names. Raises InputError where one cannot be written."""
+    """Write a PNG beside the page for each figure; returns their names. Raises InputError if one cannot be written."""
     names = {figure: f"{page.stem}-{figure}.png" for figure in FIGURES if figure in figures}
-    with style.looks():
+    with plot_style.applied():
         for figure, name in names.items():
-            drawing = style.figure(HEIGHT)
+            drawing = plot_style.figure(HEIGHT)
             DRAWN[figure](drawing, points)
             try:
                 drawing.savefig(page.with_name(name), dpi=DPI, metadata={"Software": None})
@@ -48,7 +48,7 @@ def _planners(drawing: Figure, points: Points) -> None:
 def _bars(axes: Axes, shift: float, rows: Sequence[Sequence[float]], label: str, number: int) -> None:
     places = [place + shift for place in range(len(rows))]
     heights, deviations = list(map(fmean, rows)), list(map(_deviation, rows))
-    axes.bar(places, heights, BAR, yerr=deviations, label=label, color=style.COLOURS[number], capsize=2.0)
+    axes.bar(places, heights, BAR, yerr=deviations, label=label, color=plot_style.COLORS[number], capsize=2.0)
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -56,13 +56,20 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _curves(drawing: Figure, points: Points, xlabel: str, rows: Mapping[str, Mapping[float, Setting]]) -> None:
-    """Makespans along an axis. rows: the settings of each curve by their place on it; by powers of two if they are."""
+    """Makespans along an axis. rows: for each curve, its settings by their value on the axis, which is logarithmic if
+    the values double."""
     axes = drawing.subplots()
     for number, (name, row) in enumerate(rows.items()):
         found = [points[setting].makespan for setting in row.values()]
         deviations = list(map(_deviation, found))
         axes.errorbar(
-            list(row), list(map(fmean, found)), deviations, marker="o", capsize=3.0, label=name, **style.line(number)
+            list(row),
+            list(map(fmean, found)),
+            deviations,
+            marker="o",
+            capsize=3.0,
+            label=name,
+            **plot_style.line(number),
         )
     ticks = list(next(iter(rows.values())))
     if ticks[1] == 2 * ticks[0]:

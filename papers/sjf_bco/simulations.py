@@ -1,13 +1,12 @@
-"""The simulations of the SJF-BCO paper (section 7), run again over many seeds; reproduce_bco_page.py compares."""
+"""The simulations of the SJF-BCO paper (section 7), over many seeds. ``page`` compares the results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
-from papers.seeded import Seeds
+from papers.seeded import Seeds, spread
 from papers.sjf_bco import planners
 from papers.sjf_bco.workload import EXTRA, Batch, paper_batch
 from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, sjf_bco
@@ -22,11 +21,11 @@ PLANNERS: Mapping[str, Callable[..., BestPlan | None]] = {
 }
 SEEDS, QUICK_SEEDS = 24, 3
 KAPPAS = (1, 2, 4, 8, 16, 32)
-"""Sizes of jobs: any kappa up to 32 gives the plans of the next of these below it."""
+"""Job sizes: any other kappa up to 32 gives the plans of the next smaller one of these."""
 SERVERS = (10, 12, 14, 16, 18, 20)
 LAMBDAS = (1.0, 2.0, 4.0, 8.0)
 MORE = 0.6
-"""A share of contention and overhead at which they weigh, beside the paper's."""
+"""A larger share of contention and overhead, where they matter, beside the paper's."""
 SLOT = 1.0
 
 
@@ -53,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """What a setting came to, one figure for each seed, in slots. theta: theta_u; kappa: 0 for planners without."""
+    """The results of a setting, one for each seed, in slots. theta: theta_u; kappa: 0 for planners without it."""
 
     makespan: tuple[float, ...]
     mean: tuple[float, ...]
@@ -63,12 +62,6 @@ class Point:
     @property
     def text(self) -> str:
         return f"{spread(self.makespan)}"
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    digits = 0 if fmean(values) >= 100 else 1
-    return f"{fmean(values):,.{digits}f} ± {stdev(values) if len(values) > 1 else 0:,.{digits}f}"
 
 
 def settings(figure: str) -> list[Setting]:
@@ -89,13 +82,13 @@ Points = Mapping[Setting, Point]
 
 
 def run(figures: Sequence[str], seeds: Seeds) -> Points:
-    """Every setting with every seed."""
+    """Run every setting of the figures with every seed."""
     found = seeds.run(one for figure in figures for one in settings(figure))
     return {one: Point(*zip(*rows, strict=True)) for one, rows in found.items()}
 
 
 def plan(one: Setting, batch: Batch, seed: int) -> BestPlan:
-    """The best plan; where none ends within the horizon, within twice that, and so on."""
+    """The best plan. Where none ends within the horizon, the horizon is doubled."""
     more: dict[str, Any] = {}
     if one.planner == OURS:
         more = {"factor": one.factor, "kappas": None if one.kappa is None else [one.kappa]}
@@ -107,16 +100,3 @@ def plan(one: Setting, batch: Batch, seed: int) -> BestPlan:
         if found is not None:
             return found
         horizon *= 2
-
-
-def ratios(ours: Iterable[float], theirs: Iterable[float]) -> list[float]:
-    """Ours over theirs, seed by seed."""
-    return [a / b for a, b in zip(ours, theirs, strict=True)]
-
-
-def direction(before: Sequence[float], after: Sequence[float]) -> int:
-    """-1 if it falls, 1 if it rises, 0 if the seeds do not tell: the mean change within two standard errors."""
-    changes = [b - a for a, b in zip(before, after, strict=True)]
-    error = stdev(changes) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
-    change = fmean(changes)
-    return 0 if abs(change) <= 2 * error or change == 0 else 1 if change > 0 else -1

@@ -1,10 +1,10 @@
-"""The batches of the SJF-BCO paper (section 7): jobs of its sizes on servers of its sizes, at random.
+"""The batches of the SJF-BCO paper (section 7): random jobs and servers of its sizes.
 
-The paper gives ranges and leaves open what makes them up. Here tau without neighbors is rho/F, with F in [1000, 6000],
-rho in [50, 300] and tau in [0.01, 0.05], in slots. Of it a ring exchanges gradients for a share of ``EXTRA``/2, so that
-a neighbor costs as much again, up to ``EXTRA``/2 of the time in the worst case, all GPUs of the largest server in
-different rings; and overhead up to ``EXTRA``/2 on as many servers as it can be on. (xi1 = xi2, as printed, cannot be
-meant as numbers: for overhead to stay within 15% of 0.05 slots xi2 has to be below 0.0005, and then k = xi1 p < 1.)
+The paper gives ranges only. Here tau without neighbors is rho/F, with F in [1000, 6000],
+rho in [50, 300] and tau in [0.01, 0.05], in slots. Contention adds up to ``EXTRA``/2 of the time in the worst case,
+where all GPUs of the largest server are in different rings: each neighbor costs one more exchange of gradients.
+Overhead adds up to ``EXTRA``/2 on the largest possible number of servers. (xi1 = xi2, as printed, cannot be meant as
+numbers: for overhead to stay within 15% of 0.05 slots, xi2 must be below 0.0005, and then k = xi1 p < 1.)
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time, time_range
 
 MIX = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
-"""GPUs, and jobs that have so many: 160 jobs."""
+"""Number of jobs by GPUs: 160 jobs."""
 SIZES = (4, 8, 16, 32)
 EXTRA = 0.15
 INTER = 1.0
-"""b^e in gradient units a slot: a ring's gradient follows from the time that it exchanges."""
+"""b^e in gradient units per slot; the size of a ring's gradient follows from its exchange time."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch to plan. rings, links: what its jobs' times come from."""
+    """A batch to plan. rings, links: what the jobs' times are computed from."""
 
     jobs: tuple[BatchJob, ...]
     servers: Servers
@@ -40,7 +40,7 @@ class Batch:
 
 
 class RingTime:
-    """``iteration_time`` of one ring as ``IterationTime``: each pair of servers and neighbors is worked out once."""
+    """``iteration_time`` of one ring as ``IterationTime``; caches each pair of servers and neighbors."""
 
     def __init__(self, ring: Ring, links: Links) -> None:
         self.ring, self.links = ring, links
@@ -55,7 +55,7 @@ class RingTime:
 
 
 def server_sizes(servers: int, seed: int) -> tuple[int, ...]:
-    """GPUs of each server, from SIZES at random. The first n of more servers are those of n servers."""
+    """GPUs of each server, drawn from SIZES. With more servers, the first ones stay the same."""
     rng = random.Random(f"servers {seed}")  # noqa: S311 (nothing secret)
     return tuple(rng.choice(SIZES) for _ in range(servers))
 
@@ -63,7 +63,7 @@ def server_sizes(servers: int, seed: int) -> tuple[int, ...]:
 def paper_batch(seed: int, servers: int = 20, extra: float = EXTRA, jobs: int = 160) -> Batch:
     """The paper's 160 jobs in random order, and its servers.
 
-    extra: the most that contention and overhead may be of the whole time. jobs: another number of the same mix.
+    extra: largest share of the time that contention and overhead may add. jobs: another number of jobs of the same mix.
     Raises ValueError if a job is larger than the cluster.
     """
     rng = random.Random(f"jobs {seed}")  # noqa: S311
@@ -75,7 +75,7 @@ def paper_batch(seed: int, servers: int = 20, extra: float = EXTRA, jobs: int = 
 
 
 def _mixed(rng: random.Random, jobs: int) -> list[int]:
-    """The mix in random order as often as it takes, the last time in part."""
+    """The mix in random order, repeated up to ``jobs`` jobs."""
     found: list[int] = []
     while len(found) < jobs:
         mix = [size for size, number in MIX.items() for _ in range(number)]
@@ -85,12 +85,12 @@ def _mixed(rng: random.Random, jobs: int) -> list[int]:
 
 
 def _ring(rng: random.Random, gpus: int, sizes: Sequence[int], extra: float) -> tuple[Ring, Links, int]:
-    """A ring, its share of the network, and F. Its tau without neighbors or overhead is rho/F."""
+    """A ring, its links and F. Its tau without neighbors and overhead is rho/F."""
     iterations, alone = _length(rng)
     exchange = worst = 0.0
     spread = min(gpus, len(sizes))
     if spread > 1:
-        worst = extra / (1 - extra) * alone / 2  # of contention, and as much of overhead
+        worst = extra / (1 - extra) * alone / 2  # of contention, and the same of overhead
         exchange = worst / (max(sizes) - 1)
     piece = (gpus - 1) / gpus
     gradient = exchange * INTER / (2 * piece) if gpus > 1 else 0.0
@@ -100,7 +100,7 @@ def _ring(rng: random.Random, gpus: int, sizes: Sequence[int], extra: float) -> 
 
 
 def _length(rng: random.Random) -> tuple[int, float]:
-    """F and tau: rho = F tau uniform in [50, 300] among the pairs that are in range."""
+    """F and tau: rho = F tau uniform in [50, 300] among the pairs in range."""
     while True:
         iterations, rho = rng.randint(1000, 6000), rng.uniform(50, 300)
         if 0.01 <= rho / iterations <= 0.05:

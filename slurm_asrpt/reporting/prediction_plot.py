@@ -1,4 +1,4 @@
-"""A prediction as a picture: the losses that a running job reports with the curve fitted to them, and past runs."""
+"""The plot of a prediction: the losses that a running job reports, the curve fitted to them, and past runs."""
 
 from __future__ import annotations
 
@@ -9,34 +9,29 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from slurm_asrpt.errors import InputError
 from slurm_asrpt.predict.convergence import Convergence
 from slurm_asrpt.predict.evidence import Evidence
-from slurm_asrpt.reporting.style import COLOURS, figure, label, looks
-from slurm_asrpt.reporting.trace_plot import check_path
+from slurm_asrpt.reporting.plot_style import COLORS, applied, check_path, figure, label, save
 
 POINTS = 200
-AHEAD = 3.0
-"""How far ahead a fitted curve is drawn at most, in iterations done: an end far away would hide all the rest."""
-_BLUE, _RED, _GREEN = COLOURS[:3]
+MAX_AHEAD = 3.0
+"""The fitted curve is drawn up to this multiple of the iterations done; a far end would hide everything else."""
+_BLUE, _RED, _GREEN = COLORS[:3]
 _DAY = timedelta(days=1)
 _COUNT = FuncFormatter(lambda value, _: f"{value:,.10g}")
 
 
 def draw(title: str, found: Evidence, loss: Convergence | None, path: Path) -> None:
-    """Write the picture. Raises InputError for a suffix that is none of a picture, or an unwritable file."""
+    """Write the plot. Raises InputError for an unsupported suffix or an unwritable file."""
     check_path(path)
-    with looks():
+    with applied():
         picture = figure(3.6)
         picture.suptitle(label(title, 80), fontsize=11)
         axes = picture.subplots(1, 1 if loss is None else 2, squeeze=False)[0]
         if loss is not None:
             _loss(axes[0], loss)
         _runs(axes[-1], found)
-        try:
-            picture.savefig(path, dpi=130)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        save(picture, path)
 
 
 def _loss(axis: Axes, loss: Convergence) -> None:
@@ -44,7 +39,7 @@ def _loss(axis: Axes, loss: Convergence) -> None:
     axis.plot(iterations, losses, ".", color=_BLUE, markersize=4, label="reported")
     axis.axvline(loss.done, color="#999999", linewidth=0.9, linestyle=":")
     if loss.curve is not None and loss.ends is not None:
-        last = min(loss.ends, AHEAD * max(loss.done, 1)) * 1.02
+        last = min(loss.ends, MAX_AHEAD * max(loss.done, 1)) * 1.02
         at = np.linspace(iterations[0], last, POINTS)
         axis.plot(at, [loss.curve.loss(k) for k in at], color=_RED, label="fitted")
         if loss.ends <= last:
@@ -58,7 +53,7 @@ def _runs(axis: Axes, found: Evidence) -> None:
     answer, runs, (low, high) = found.answer, found.runs, found.adjusted
     if runs:
         ends = [datetime.fromtimestamp(run.end_time) for run in runs]  # local time, as Slurm prints it
-        if len(set(ends)) == 1:  # else the axis would span years
+        if len(set(ends)) == 1:  # matplotlib would show years
             axis.set_xlim(ends[0] - _DAY, ends[0] + _DAY)  # type: ignore[arg-type,unused-ignore]
         axis.plot(ends, [run.iterations for run in runs], "o", color=_BLUE, markersize=4, label="past runs")  # type: ignore[arg-type,unused-ignore]
     if answer.iterations:
@@ -68,7 +63,7 @@ def _runs(axis: Axes, found: Evidence) -> None:
     axis.set(title=f"Past runs of this {answer.level or 'group'}", ylabel="iterations", xlabel="ended")
     if not runs and not answer.iterations:
         axis.set_axis_off()
-        axis.text(0.5, 0.5, "none, and nothing is predicted", ha="center", transform=axis.transAxes)
+        axis.text(0.5, 0.5, "no past runs, no prediction", ha="center", transform=axis.transAxes)
         return
     axis.set_ylim(0, 1.1 * max([high, answer.iterations, *(run.iterations for run in runs)]))
     axis.yaxis.set_major_formatter(_COUNT)

@@ -1,8 +1,8 @@
-"""The event engine: plays a table of jobs through any policy, in continuous time.
+"""The event engine: runs a table of jobs through any policy, in continuous time.
 
-Three things happen: jobs arrive, started jobs end after n_i alpha seconds of the placement that they were given, and
-policies wake up. At one instant ends come before arrivals, arrivals in the order of the table, and then the policy
-decides once. The engine reads no clock and rolls no dice: the same table and policy give the same result.
+There are three events: a job arrives, a job ends n_i alpha seconds after it was started in its placement, and the
+policy wakes up. At any instant, ends come before arrivals, arrivals are in the order of the table, and then the policy
+decides once. The engine is deterministic: the same table and policy give the same result.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from slurm_asrpt.sim.predictors import Learner
 
 PERFECT = "-perfect"
 Progress = Callable[[int, int, float], None]
-"""Called now and then with the jobs that have ended, the jobs in all, and the simulated time in seconds."""
+"""Called from time to time with the number of jobs that have ended, of all jobs, and the simulated time in seconds."""
 OnStart = Callable[[int, float, Placement], None]
-"""Called for each start with the job's row, the time and the placement: for charts that need the nodes."""
+"""Called for each start with the job's row, the time in seconds and the placement."""
 
 _PROGRESS_EVERY = 1000  # ended jobs
 _NEVER = float("inf")
-_COLLECT = (1_000_000, 50, 50)  # gc.set_threshold: a million new objects that stay, which few simulations make
+_COLLECT = (1_000_000, 50, 50)  # gc.set_threshold: a collection per million new objects, which few simulations reach
 
 
 class PolicyError(ValueError):
-    """The policy did what no scheduler may: started a job twice, or with other GPUs than it asked for."""
+    """The policy made an invalid decision: it started a job twice, or with a wrong number of GPUs."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of each job, in columns of shape (n,) as in the table.
+    """The results of each job, in columns of shape (n,) in the order of the table.
 
-    table: with the predictions that the policy was given, which the table's learning may have changed.
-    start, end: seconds, nan for a job that never started; alpha: seconds per iteration where it ran, else nan.
-    nodes: servers used, 0 if never started. clock: the time of the last event, seconds. events: instants processed.
-    interrupted: by Ctrl-C; jobs with an end after ``clock`` were still running then.
+    table: with the predictions that the policy was given, which learning may have updated.
+    start, end: seconds, nan for a job that never started; alpha: seconds per iteration in its placement, else nan.
+    nodes: servers used, 0 if never started. clock: time of the last event, seconds. events: instants processed.
+    interrupted: by Ctrl-C; jobs that end after ``clock`` were still running then.
     """
 
     table: JobTable
@@ -61,12 +61,12 @@ class Result:
 
     @property
     def never_started(self) -> Ints:
-        """Rows of the jobs that the policy never started, or that had not arrived when the run was interrupted."""
+        """Rows of the jobs that never started, or that had not arrived when the simulation was interrupted."""
         return np.flatnonzero(np.isnan(self.start))
 
     @property
     def ended(self) -> Ints:
-        """Rows of the jobs that have run to their end."""
+        """Rows of the jobs that have ended."""
         return np.flatnonzero(self.end <= self.clock)
 
     @property
@@ -102,9 +102,10 @@ def simulate(
     on_start: OnStart | None = None,
     runner: Runner | None = None,
 ) -> Result:
-    """Play the whole table. Ctrl-C gives the result so far. Raises PolicyError or ValueError for a policy that errs.
+    """Simulate the whole table. Ctrl-C returns the result so far. Raises PolicyError or ValueError for an invalid
+    decision.
 
-    runner: what makes jobs run; None for placements that keep their alpha (``contended.sharing`` for the other kind).
+    runner: how jobs run; None: with the alpha of their placement (``contention.sharing``: with shared NICs).
     """
     run = (runner or PlainRun)(policy, nodes, table, progress, on_start)
     interrupted = False
@@ -118,7 +119,7 @@ def simulate(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage more rarely: a simulation makes next to none, and looking costs a tenth of its time."""
+    """Collect garbage less often: a simulation has almost no cycles, and collecting takes a tenth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT)
     try:
@@ -136,9 +137,9 @@ def simulate_named(
     progress: Progress | None = None,
     runner: Runner | None = None,
 ) -> Result:
-    """Play the table through a policy by name; ``NAME-perfect`` feeds policy NAME with true iterations.
+    """Simulate the table under a policy by name; ``NAME-perfect`` gives policy NAME the true iterations.
 
-    The result then refers to the table with those predictions. Raises ValueError for an unknown name.
+    The table of the result has those predictions. Raises ValueError for an unknown name.
     """
     if name.endswith(PERFECT):
         name, table = name.removesuffix(PERFECT), table.perfect()
@@ -146,11 +147,11 @@ def simulate_named(
 
 
 Running = tuple[float, int, Job, Mapping[str, int]]
-"""When a job ends, its row, and what it has."""
+"""The end of a running job, its row, the job, and its GPUs by node."""
 
 
 class PlainRun:
-    """One simulation under way."""
+    """One simulation in progress."""
 
     def __init__(
         self,
@@ -166,13 +167,13 @@ class PlainRun:
         self.iterations = array("d", np.asarray(table.iterations, dtype=float).tobytes())
         self.coming = table.jobs()
         self.submit = array("d", np.append(table.submit, _NEVER).tobytes())
-        self.next_arrival = self.submit[0]  # never, if no job is to come
-        self.next_end = _NEVER  # when the next of those that run ends
+        self.next_arrival = self.submit[0]  # never, if there are no jobs
+        self.next_end = _NEVER  # of the running jobs
         self.arrived = self.waiting = self.done = self.events = 0
-        self.idle = 0  # wake-ups that led to nothing, with nothing running and nobody to come
+        self.idle = 0  # wake-ups without a start while no job runs and no job is to arrive
         self.running: list[Running] = []  # a heap
         self.clock = self.submit[0] if len(table) else 0.0
-        # as compact as numpy's arrays, and much quicker to set one by one
+        # as compact as numpy arrays, and much faster to set one by one
         self.start, self.alpha = (array("d", [math.nan]) * len(table) for _ in range(2))
         self.nodes = array("q", [0]) * len(table)
         self.predicted = array("d", np.asarray(table.predicted, dtype=float).tobytes())
@@ -180,7 +181,7 @@ class PlainRun:
         policy.cluster_changed(nodes, self.clock)
 
     def to_the_end(self) -> None:
-        """Event after event until nothing can happen any more."""
+        """Process events until there are none left."""
         decide, view = self.policy.decide, self.view
         while (now := self._next_decision()) < _NEVER:
             if self.next_end <= now:
@@ -195,11 +196,11 @@ class PlainRun:
             self.progress(self.done, len(self.table), self.clock)
 
     def _next_decision(self) -> float:
-        """On to the next instant with something to decide, or never; jobs that change nothing arrive on the way."""
+        """Advance to the next instant that needs a decision, or never; jobs that change nothing arrive on the way."""
         change = self.next_end
         if self.waiting:
             wake = self.policy.next_wakeup(self.clock)
-            if wake is not None and self.clock < wake < change:  # one that is not in the future is no event
+            if wake is not None and self.clock < wake < change:  # only a time in the future is an event
                 change = wake if change < _NEVER or self.next_arrival < _NEVER else self._idle_until(wake)
         while (now := self.next_arrival) < change:
             self.clock = now
@@ -212,7 +213,7 @@ class PlainRun:
         return change
 
     def _idle_until(self, wake: float) -> float:
-        """A policy that wakes up for ever without starting anything must not keep the simulation from ending."""
+        """Ends the simulation of a policy that wakes up forever without starting anything."""
         self.idle += 1
         return wake if self.idle <= 1000 + 2 * self.waiting else _NEVER
 
@@ -230,7 +231,7 @@ class PlainRun:
                 self.progress(self.done, len(self.table), now)
 
     def _arrivals(self, now: float) -> bool:
-        """The jobs of this instant arrive. Whether they change nothing (see ``Policy.submitted``)."""
+        """Let the jobs of this instant arrive. Returns whether they change nothing (see ``Policy.submitted``)."""
         behind = True
         while self.next_arrival <= now:
             job = next(self.coming)
@@ -244,7 +245,7 @@ class PlainRun:
         return behind
 
     def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
-        """The job with what is predicted now; what the table predicts is what was known before the first job."""
+        """The job with its prediction at this time; the table has the prediction from before the first job."""
         row = int(job.id)
         predicted = self.predicted[row] = learner.predict(row, now)
         return job if predicted == job.predicted_iterations else replace(job, predicted_iterations=predicted)
@@ -253,11 +254,11 @@ class PlainRun:
         job, placement = start.job, start.placement
         row = int(job.id)
         if row >= self.arrived or self.nodes[row]:
-            raise PolicyError(f"job {job.id} is not waiting, and was started at {now}")
+            raise PolicyError(f"job {job.id} was started at {now} but is not pending")
         gpus, alpha = placement.gpus, placement.alpha
-        taken = self.view.take(gpus, job.request)  # raises if a GPU were given twice
+        taken = self.view.take(gpus, job.request)  # raises ValueError for a GPU that is in use
         if taken != job.gpus:
-            raise PolicyError(f"job {job.id} asks for {job.gpus} GPUs and was given {taken}")
+            raise PolicyError(f"job {job.id} requests {job.gpus} GPUs and was given {taken}")
         self.waiting -= 1
         self.idle = 0
         end = now + self.iterations[row] * alpha
@@ -270,10 +271,10 @@ class PlainRun:
 
     def result(self, interrupted: bool) -> Result:
         start, alpha, nodes = np.array(self.start), np.array(self.alpha), np.array(self.nodes, dtype=np.int64)
-        end = start + self.table.iterations * alpha  # what ``running`` was told
+        end = start + self.table.iterations * alpha  # as in ``running``
         table = self.table if self.learner is None else replace(self.table, predicted=np.array(self.predicted))
         return Result(table, start, end, alpha, nodes, self.clock, self.events, interrupted=interrupted)
 
 
 Runner = Callable[[Scheduler, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
-"""What plays a table: the same events, but jobs may run in another way."""
+"""Makes the simulation of a table: the events are the same, but jobs may run differently."""

@@ -1,4 +1,4 @@
-"""The jobs of one simulation as columns: what the policy may see of each, and what it may not."""
+"""The jobs of one simulation as columns, including what the policy must not see."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from slurm_asrpt.sim.predictors import Learning
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_CHUNK = 4096  # rows that are made Python's numbers at a time
+_CHUNK = 4096  # rows converted to Python numbers at a time
 
 
 @dataclass(frozen=True)
 class JobTable:
     """n jobs in columns of shape (n,), in the order of submission; a job's id is its row number.
 
-    submit: seconds. profile: index into ``profiles``. iterations: n_i, what the job really runs; predicted: ñ_i.
-    time_limit: seconds that the user asked for, inf for none; empty if nobody did.
-    users, groups: one name per job, or none at all.
-    learning: how the predictions go on after the first job; None if ``predicted`` is all there is.
+    submit: seconds. profile: index into ``profiles``. iterations: n_i, which the job really runs; predicted: ñ_i.
+    time_limit: of the job, seconds, inf for none; an empty column if no job has one.
+    users, groups: one name per job, or empty.
+    learning: how predictions are updated during the simulation; None if they stay as in ``predicted``.
 
-    Raises ValueError for columns of different lengths, times that run backwards, or figures that cannot be.
+    Raises ValueError for columns of different lengths, decreasing submission times, or invalid figures.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -52,7 +52,7 @@ class JobTable:
         for name in ("submit", "iterations", "predicted"):
             column = getattr(self, name)
             if not np.all(np.isfinite(column)) or (name != "submit" and np.any(column < 0)):
-                raise ValueError(f"column {name} must hold finite numbers, and no negative iterations")
+                raise ValueError(f"column {name} must have finite numbers, and no negative iterations")
         if np.any(np.diff(self.submit) < 0):
             raise ValueError("jobs must be in the order of submission")
         if np.any((self.profile < 0) | (self.profile >= len(self.profiles))):
@@ -67,15 +67,15 @@ class JobTable:
         return np.array([p.gpus for p in self.profiles], dtype=np.int64)[self.profile]
 
     def perfect(self) -> JobTable:
-        """The same jobs with true iterations for predicted ones: with it A-SRPT is the paper's A-SRPT-Perfect."""
+        """The same jobs, predicted exactly: with this table A-SRPT is the paper's A-SRPT-Perfect."""
         return replace(self, predicted=self.iterations, learning=None)
 
     def job(self, row: int) -> Job:
-        """What a policy sees of the job in this row."""
+        """The job in this row as a policy sees it."""
         return next(self.jobs(row, row + 1))
 
     def jobs(self, first: int = 0, last: int | None = None) -> Iterator[Job]:
-        """What a policy sees of the jobs in the rows from ``first`` to before ``last``, made as they are asked for."""
+        """The jobs in rows ``first`` up to ``last`` (exclusive) as a policy sees them, made lazily."""
         last = len(self) if last is None else last
         chunks = (range(begin, min(begin + _CHUNK, last)) for begin in range(first, last, _CHUNK))
         return chain.from_iterable(map(self._jobs, chunks))
@@ -85,7 +85,7 @@ class JobTable:
         kinds = self.profile[part].tolist()
         forms = [(p.gpus, p, ANYWHERE.in_groups(p.tensor)) for p in self.profiles]
         gpus, profiles, requests = (map(column.__getitem__, kinds) for column in zip(*forms, strict=True))
-        ids = cast(Iterator[JobId], map(str, rows))  # calling JobId would take time
+        ids = cast(Iterator[JobId], map(str, rows))  # calling JobId takes time
         users, groups = (names[part] if len(names) else repeat("") for names in (self.users, self.groups))
         limits = self.time_limit[part].tolist() if len(self.time_limit) else repeat(float("inf"))
         predicted, submit = self.predicted[part].tolist(), self.submit[part].tolist()
@@ -93,7 +93,7 @@ class JobTable:
         return map(trusted_job, ids, users, gpus, profiles, requests, predicted, submit, groups, limits)
 
     def best_alphas(self, nodes: Sequence[Node], fabric: Fabric) -> Floats:
-        """α̃_min of each job on these nodes, seconds per iteration; nan where a job could never run."""
+        """α̃_min of each job on these nodes, seconds per iteration; nan for a job that does not fit them."""
         per_profile = np.full(len(self.profiles), np.nan)
         for number, profile in enumerate(self.profiles):
             job = Job(JobId("0"), "", profile.gpus, profile, request=ANYWHERE)

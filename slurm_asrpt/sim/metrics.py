@@ -1,12 +1,19 @@
-"""Figures of one simulation: what reports, benchmarks and tests compare."""
+"""Figures of a simulation, and lower bounds on them: what reports, benchmarks and tests compare.
+
+Both lower bounds relax the cluster to one machine of speed 1 on which job i has length l_i = (g_i/G) n_i α̃_i^min; in
+reality it runs for p_i = n_i α̃_i^min seconds. Completion times are points in time, seconds on the table's clock.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from slurm_asrpt.sim.bound import design_bound, sound_bound
+from slurm_asrpt.core.cluster import Fabric, Node, capacity
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.job_table import Floats, JobTable
 from slurm_asrpt.sim.workload import Cluster
@@ -15,7 +22,7 @@ from slurm_asrpt.sim.workload import Cluster
 def bounds(table: JobTable, cluster: Cluster) -> dict[str, float]:
     """Lower bounds on the mean job completion time (from submission to end), seconds; docs/decisions/0006.
 
-    Over the jobs that this cluster can hold: of the others there is no completion time.
+    The mean is over the jobs that fit the cluster.
     """
     can_run = ~np.isnan(table.best_alphas(cluster.nodes, cluster.fabric))
     submitted, jobs = float(table.submit[can_run].sum()), max(1, int(can_run.sum()))
@@ -26,9 +33,9 @@ def bounds(table: JobTable, cluster: Cluster) -> dict[str, float]:
 
 
 def over_bounds(result: Result, lower: dict[str, float], cluster: Cluster) -> dict[str, float | None]:
-    """Mean completion time over each bound; None unless every job that the cluster can hold has ended.
+    """Mean completion time over each bound; None unless every job that fits the cluster has ended.
 
-    The jobs of a run that was cut short are not those of the bound, so their ratio would say nothing.
+    An interrupted run has fewer jobs than the bound covers, so the ratio would mean nothing.
     """
     can_run = int((~np.isnan(result.table.best_alphas(cluster.nodes, cluster.fabric))).sum())
     mean = mean_of(result.completion_times) if len(result.ended) == can_run else None
@@ -36,7 +43,7 @@ def over_bounds(result: Result, lower: dict[str, float], cluster: Cluster) -> di
 
 
 def slowdowns(result: Result, cluster: Cluster) -> Floats:
-    """Completion time over the time in the best placement with no wait, of each job that has ended, shape (ended,)."""
+    """Completion time over the runtime in the best placement, of each job that has ended, shape (ended,)."""
     alone = result.table.iterations * result.table.best_alphas(cluster.nodes, cluster.fabric)
     return np.asarray(result.completion_times / alone[result.ended])
 
@@ -75,10 +82,116 @@ def summary(result: Result, cluster: Cluster) -> dict[str, Any]:
 
 
 def mean_of(values: Floats) -> float | None:
-    """None without values."""
+    """None if there are no values."""
     return float(values.mean()) if len(values) else None
 
 
 def percentile(values: Floats, share: float) -> float | None:
-    """None without values."""
+    """None if there are no values."""
     return float(np.percentile(values, share)) if len(values) else None
+
+
+def design_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """DESIGN.md section 3: the sum over jobs of max(completion of preemptive SRPT, r_i + p_i), seconds.
+
+    Not a strict bound: SRPT may finish a narrow job first and make all others wait for it, while a real cluster runs
+    them side by side (tests/unit/sim/test_lower_bounds.py has an instance). It is close to ``sound_bound`` and usually
+    above it. Jobs that can never run are left out.
+    """
+    release, length, alone = _columns(table, nodes, fabric)
+    return float(np.maximum(srpt(release, length), release + alone).sum())
+
+
+def sound_bound(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> float:
+    """No schedule of these jobs has a smaller sum of completion times, seconds. The largest of three bounds:
+
+    - preemptive SRPT, the optimum on one machine;
+    - every job alone in the cluster, r_i + p_i;
+    - mean busy times: a job that runs without interruption at g_i/G of the machine has its mean busy time p_i/2 before
+      its end, and preemptive shortest-length-first minimizes their sum (Goemans 1997; Goemans et al., SIAM J. Discrete
+      Math. 15(2), 2002). A job that runs longer than p_i in a worse placement is cut to its last p_i seconds.
+    """
+    release, length, alone = _columns(table, nodes, fabric)
+    busy = _mean_busy_times(release, length)
+    return float(max(srpt(release, length).sum(), (release + alone).sum(), (busy + alone / 2).sum()))
+
+
+def latest_starts(result: Result, patience_s: float) -> Floats:
+    """The latest start of each job that asrpt-gated guarantees on equal servers, shape (n,), seconds.
+
+    Job i starts by d_i + (k_i + 1) L, with d_i = submission + patience_s; k_i: the jobs submitted before it (ties by
+    row) that had not started by d_i; L: the longest runtime in this result. A job that never started counts as
+    pending if the simulation was interrupted; otherwise it fits no cluster and does not count. Its own row is nan.
+    """
+    submit, start = result.table.submit.tolist(), result.start.tolist()
+    longest = float(np.nanmax(result.end - result.start, initial=0.0))
+    waiting: list[float] = []  # a heap: starts of the jobs submitted before that had not started by the last d_i
+    latest = np.full(len(submit), np.nan)
+    for row in np.argsort(result.table.submit, kind="stable").tolist():
+        due = submit[row] + patience_s
+        while waiting and waiting[0] <= due:
+            heapq.heappop(waiting)
+        if start[row] == start[row]:  # not nan
+            latest[row] = due + (len(waiting) + 1) * longest
+            heapq.heappush(waiting, start[row])
+        elif result.interrupted:
+            heapq.heappush(waiting, float("inf"))
+    return latest
+
+
+def _columns(table: JobTable, nodes: Sequence[Node], fabric: Fabric) -> tuple[Floats, Floats, Floats]:
+    """r_i, l_i and p_i of the jobs that these nodes can run.
+
+    Where GPU types differ, p_i assumes the best type on all servers, G is the sum of the GPUs' speeds, and l_i is the
+    least of v g_i n_i α̃_i^min / G over the types, v being the type's speed.
+    """
+    kinds = {(node.gpu_type, node.speed) for node in nodes} or {("", 1.0)}
+    alphas = {
+        kind: table.best_alphas([replace(node, gpu_type=kind[0], speed=kind[1]) for node in nodes], fabric)
+        for kind in kinds
+    }
+    alone = table.iterations * np.min(list(alphas.values()), axis=0)
+    taken = table.iterations * np.min([speed * found for (_, speed), found in alphas.items()], axis=0)
+    can_run = ~np.isnan(alone)
+    share = table.gpus / (capacity(nodes) or 1.0)
+    return table.submit[can_run], (share * taken)[can_run], alone[can_run]
+
+
+def srpt(release: Floats, length: Floats) -> Floats:
+    """Completion times of preemptive shortest-remaining-first on one machine of speed 1; jobs sorted by release."""
+    return _preemptive(release, length, by_remaining=True)[0]
+
+
+def _mean_busy_times(release: Floats, length: Floats) -> Floats:
+    """Mean busy time of each job under preemptive shortest-length-first; its release if it has length 0."""
+    return _preemptive(release, length, by_remaining=False)[1]
+
+
+def _preemptive(release: Floats, length: Floats, by_remaining: bool) -> tuple[Floats, Floats]:
+    """Completion and mean busy time of each job under preemptive priorities: remaining or whole length."""
+    releases, lengths = release.tolist(), length.tolist()
+    left, busy = list(lengths), [0.0] * len(lengths)
+    ends = list(releases)
+    heap: list[tuple[float, int]] = []
+    clock, arrived = 0.0, 0
+    while heap or arrived < len(releases):
+        if not heap:
+            clock = releases[arrived]
+        while arrived < len(releases) and releases[arrived] <= clock:
+            heapq.heappush(heap, (lengths[arrived], arrived))
+            arrived += 1
+        job = heap[0][1]
+        until = releases[arrived] if arrived < len(releases) else float("inf")
+        done = clock + left[job] <= until
+        served = left[job] if done else until - clock
+        busy[job] += served * (clock + served / 2)
+        left[job] -= served
+        clock = clock + served if done else until
+        if done:
+            heapq.heappop(heap)
+            ends[job] = clock
+        elif by_remaining:
+            heapq.heapreplace(heap, (left[job], job))
+    whole = np.asarray(length)
+    means = np.divide(np.array(busy), whole, out=np.array(ends), where=whole > 0)
+    return np.array(ends), means

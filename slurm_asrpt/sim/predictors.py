@@ -1,4 +1,4 @@
-"""Predicted iterations in a simulation, learned from what has ended before and never from the future."""
+"""Predictions in a simulation, learned only from jobs that have ended."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Floats = NDArray[np.float64]
 PERFECT = "perfect"
 PREDICTORS = (PERFECT, *predictor_names())
 RETRAIN_S = 3600.0
-"""How often a simulated cluster retrains, seconds; the paper retrains hourly or daily (section IV-C.3)."""
+"""Seconds between retrainings in a simulation; the paper retrains hourly or daily (section IV-C.3)."""
 
 _NOTHING: Features = {}
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What a simulated cluster goes on learning with.
+    """How predictions are updated during a simulation.
 
-    chains: the keys of each job, shape (n,). known: knows the runs that ended before the first job; it is not changed.
-    retrain_s: seconds between two retrainings; what ends in between is not known before the next one.
+    chains: the keys of each job, shape (n,). known: trained on the runs that ended before the first job; not modified.
+    retrain_s: seconds between retrainings; runs that end in between count from the next one on.
     """
 
     chains: Sequence[Chain]
@@ -36,7 +36,7 @@ class Learning:
 
 
 class Learner:
-    """Predictions of one simulation under way."""
+    """Predictions of one simulation in progress."""
 
     def __init__(self, learning: Learning, begin: float) -> None:
         self._chains, self._predictor = learning.chains, learning.known.copy()
@@ -44,12 +44,12 @@ class Learner:
         self._ended: list[tuple[int, float]] = []
 
     def ended(self, row: int, iterations: float, now: float) -> None:
-        """The job in this row has run to its end."""
+        """The job in this row has ended."""
         self._retrain(now)
         self._ended.append((row, iterations))
 
     def predict(self, row: int, now: float) -> float:
-        """ñ of the job in this row, as the last retraining knows it."""
+        """ñ of the job in this row, from the last retraining."""
         self._retrain(now)
         return answer(self._chains[row], _NOTHING, self._predictor.entry).order
 
@@ -63,7 +63,7 @@ class Learner:
 
 
 def chains_of(groups: Sequence[str], users: Sequence[str], gpus: Sequence[int]) -> list[Chain]:
-    """The keys of a trace's jobs: what the real ones are made of, without the digests."""
+    """The prediction keys of a trace's jobs: like those of the hook, but not hashed."""
     return [
         (("exact", f"e{gpu} {group}"), ("group", f"g{group}"), ("user", f"u{user}"), ("cluster", "c"))
         for group, user, gpu in zip(groups, users, gpus, strict=True)
@@ -71,7 +71,7 @@ def chains_of(groups: Sequence[str], users: Sequence[str], gpus: Sequence[int]) 
 
 
 def taught(name: str, chains: Sequence[Chain], iterations: Floats) -> Predictor:
-    """The predictor ``name`` after these runs, which come in the order of their ends. Raises ValueError."""
+    """The predictor ``name``, trained on these runs in the order of their ends. Raises ValueError."""
     predictor = make_predictor(name)
     for chain, value in zip(chains, iterations.tolist(), strict=True):
         predictor.learn(chain, value, _NOTHING)

@@ -1,4 +1,4 @@
-"""Watches a simulation: where each job's GPUs were, and why the policy made it wait."""
+"""Records a simulation: where each job ran, and why it waited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.base import Decision, Policy, Wait
 from slurm_asrpt.errors import AsrptError, InputError
-from slurm_asrpt.sim.contended import runner_of
+from slurm_asrpt.sim.contention import runner_of
 from slurm_asrpt.sim.engine import PERFECT, PolicyError, Progress, Result, simulate
 from slurm_asrpt.sim.scenario import PolicySpec
 from slurm_asrpt.sim.workload import Workload
@@ -25,9 +25,9 @@ Ints = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Placements:
-    """Where n jobs ran, compactly: job i had gpus[e] GPUs of server node[e] for e in first[i]:first[i+1].
+    """Where n jobs ran: job i had gpus[e] GPUs of server node[e] for e in first[i]:first[i+1].
 
-    first: shape (n + 1,). node, gpus: shape (k,), k entries in all; node is the server's place in the node table.
+    first: shape (n + 1,). node, gpus: shape (k,) for k entries; node is the index of the server in the node table.
     """
 
     first: Ints
@@ -45,7 +45,7 @@ class Placements:
 
 
 class Recorder:
-    """Notes starts as they come, in the order of starts; ``placements`` sorts them by job."""
+    """Collects starts in the order in which they happen; ``placements`` sorts them by job."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._index: Mapping[str, int] = {node.name: number for number, node in enumerate(nodes)}
@@ -67,11 +67,11 @@ class Recorder:
                 self._why[decision.job.id] = decision.reason.kind
 
     def reasons(self, jobs: int) -> list[str]:
-        """The kind of the last reason of each of ``jobs`` jobs, empty where the policy named none."""
+        """The kind of the last reason of each of ``jobs`` jobs; empty if the policy gave none."""
         return [self._why.get(JobId(str(row)), "") for row in range(jobs)]
 
     def placements(self, jobs: int) -> Placements:
-        """Of ``jobs`` jobs, in the order of the table."""
+        """The placements of ``jobs`` jobs, in the order of the table."""
         counts = np.zeros(jobs, dtype=np.int64)
         counts[np.array(self._job)] = np.array(self._count)
         entry_job = np.repeat(np.array(self._job, dtype=np.int64), np.array(self._count, dtype=np.int64))
@@ -81,7 +81,7 @@ class Recorder:
 
 
 class Watched:
-    """A policy whose decisions a recorder sees; it decides as the policy does."""
+    """A policy whose decisions a recorder sees."""
 
     def __init__(self, policy: Policy, recorder: Recorder) -> None:
         self._policy, self._recorder = policy, recorder
@@ -105,8 +105,8 @@ class Watched:
 
 
 def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None) -> Result:
-    """``engine.simulate_named`` with a recorder. Raises InputError for settings that are no good, AsrptError for a
-    policy that errs."""
+    """``engine.simulate_named`` with a recorder. Raises InputError for invalid settings, AsrptError for invalid
+    decisions of the policy."""
     table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table
     name, settings = spec.name.removesuffix(PERFECT), dict(spec.settings)
     try:
@@ -117,4 +117,4 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
         watched, cluster = Watched(policy, recorder), workload.cluster
         return simulate(watched, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
     except PolicyError as error:
-        raise AsrptError(f"policy {spec.text} errs") from error
+        raise AsrptError(f"policy {spec.text} made an invalid decision") from error

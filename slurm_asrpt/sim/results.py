@@ -1,7 +1,7 @@
-"""One simulation that was run, and the folder that holds it: result.json, jobs.csv.gz, placements.npz.
+"""The record of a simulation, and its folder: result.json, jobs.csv.gz and placements.npz.
 
-``jobs.csv.gz`` has a row per job (JOB_COLUMNS) for pandas or any other tool. ``placements.npz`` says where each job
-ran: the entries first[i]:first[i+1] of ``node`` and ``gpus`` are job i's.
+``jobs.csv.gz`` has one row per job (JOB_COLUMNS). ``placements.npz`` has the GPUs of each job: entries
+first[i]:first[i+1] of ``node`` and ``gpus`` belong to job i.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ JOB_COLUMNS: Mapping[str, str] = {
     "submit_s": "submission, seconds since the first simulated job",
     "start_s": "start, empty for a job that never started",
     "end_s": "end, empty for a job that has not ended",
-    "alpha_s": "seconds per iteration where it ran",
-    "best_alpha_s": "seconds per iteration in its best placement, empty if the cluster cannot hold it",
+    "alpha_s": "seconds per iteration in its placement",
+    "best_alpha_s": "seconds per iteration in its best placement, empty if it does not fit the cluster",
     "iterations": "iterations that it really runs",
-    "predicted": "iterations that the policy was told; 0 for an unseen group",
+    "predicted": "predicted iterations; 0 for an unseen group",
     "gpus": "GPUs",
     "nodes": "servers used, 0 if never started",
     "profile": "model",
-    "user": "as the trace has it",
+    "user": "user, as in the trace",
     "group": "recurrence group",
-    "why": "the last reason with which the policy made it wait, empty if it named none",
+    "why": "the last reason for its wait, empty if the policy gave none",
 }
 _TEXT = ("profile", "user", "group", "why")
 _WHOLE = ("job", "gpus", "nodes")
@@ -55,7 +55,7 @@ _WHOLE = ("job", "gpus", "nodes")
 
 @dataclass(frozen=True)
 class Record:
-    """What became of each job, with all that is needed to draw it. meta: what result.json holds."""
+    """The results of each job, for tables and plots. meta: the content of result.json."""
 
     meta: Mapping[str, Any]
     jobs: pd.DataFrame
@@ -71,7 +71,7 @@ class Record:
 
 
 def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Record:
-    """Simulate; Ctrl-C gives a record of what is done. Raises InputError."""
+    """Simulate. Ctrl-C returns a record of the part that is done. Raises InputError."""
     workload = scenario.workload()
     recorder = Recorder(workload.cluster.nodes)
     began = time.perf_counter()
@@ -82,7 +82,7 @@ def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Record
 def record_of(
     scenario: Scenario, workload: Workload, result: Result, recorder: Recorder, seconds: float = 0.0
 ) -> Record:
-    """A record of a finished run. seconds: how long it took."""
+    """The record of a simulation. seconds: how long it took."""
     figures, lower = summary(result, workload.cluster), bounds(result.table, workload.cluster)
     meta = {
         "kind": KIND,
@@ -126,7 +126,7 @@ def _jobs(result: Result, best: NDArray[np.float64], why: Sequence[str]) -> pd.D
 
 
 def _labels(names: Sequence[str], codes: NDArray[np.int64]) -> Any:
-    """names[codes] without a text per row; several profiles may share a name (those of no profile at all do)."""
+    """names[codes] without one string per row. Several profiles may share a name (all jobs without a profile do)."""
     unique = list(dict.fromkeys(names))
     place = np.array([unique.index(name) for name in names], dtype=np.int64)
     return pd.Categorical.from_codes(place[codes], dtype=pd.CategoricalDtype(unique))
@@ -146,7 +146,7 @@ def _versions() -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values; what is not finite becomes null."""
+    """JSON values; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -157,21 +157,21 @@ def _plain(value: Any) -> Any:
 
 
 def check_target(folder: Path) -> None:
-    """Raises InputError unless a result may be written to ``folder``: nothing there, empty, or a result of ours."""
+    """Raises InputError unless ``folder`` is missing, empty, or has a result that may be replaced."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; choose another with -o")
+        raise InputError(f"{folder}: not a folder; choose another with -o")
     inside = {path.name for path in folder.iterdir()}
     if inside and (RESULT not in inside or not inside <= FILES):
         strange = sorted(inside - FILES) or sorted(inside)
-        raise InputError(f"{folder}: holds something else ({strange[0]}) and is left alone; choose another with -o")
+        raise InputError(f"{folder}: has other files ({strange[0]}) and is left alone; choose another folder with -o")
     if inside:
         read_meta(folder)
 
 
 def save(record: Record, folder: Path) -> None:
-    """Write a result folder, all or nothing; a result that was there is replaced. Raises InputError, OSError."""
+    """Write a result folder, all or nothing, and replace an earlier result there. Raises InputError, OSError."""
     check_target(folder)
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -187,12 +187,12 @@ def save(record: Record, folder: Path) -> None:
 
 
 def _write_jobs(jobs: pd.DataFrame, path: Path) -> None:
-    how = {"method": "gzip", "compresslevel": 3, "mtime": 0}  # the same jobs make the same file
+    how = {"method": "gzip", "compresslevel": 3, "mtime": 0}  # the same jobs give the same file
     jobs.to_csv(path, index=False, compression=how, encoding="utf-8", errors="backslashreplace", lineterminator="\n")
 
 
 def _replace(draft: Path, folder: Path) -> None:
-    """Put ``draft`` where ``folder`` is. Not one step where a result was there: rename cannot replace a full folder."""
+    """Move ``draft`` to ``folder``. Not atomic if a result is there: rename cannot replace a folder with files."""
     if not folder.exists() or not any(folder.iterdir()):
         draft.rename(folder)
         return
@@ -209,7 +209,7 @@ def _replace(draft: Path, folder: Path) -> None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """result.json of a folder. Raises InputError if that is not a result."""
+    """The content of result.json. Raises InputError if the folder is not a result."""
     path = folder / RESULT
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -220,12 +220,12 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("kind") != KIND:
         raise InputError(f"{path}: not a result of asrpt-sim")
     if meta.get("schema") != SCHEMA:
-        raise InputError(f"{path}: written by another release (schema {meta.get('schema')}); run it again")
+        raise InputError(f"{path}: written by another release (schema {meta.get('schema')}); run the simulation again")
     return meta
 
 
 def load(folder: Path) -> Record:
-    """A result folder. Raises InputError if it is none or damaged."""
+    """Read a result folder. Raises InputError if it is not a result, or damaged."""
     meta = read_meta(folder)
     return Record(
         meta,
@@ -244,11 +244,11 @@ def _guarded(path: Path, read: Callable[[Path], Any]) -> Any:
 def _read_jobs(path: Path) -> pd.DataFrame:
     kinds = {name: "str" if name in _TEXT else "int64" if name in _WHOLE else "float64" for name in JOB_COLUMNS}
     kinds.update(profile="category", why="category")
-    # a user may be called "NA": only figures can be missing
+    # a user may be named "NA": only numbers can be missing
     missing = {name: [""] for name, kind in kinds.items() if kind == "float64"}
     jobs = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing, lineterminator="\n")
     if list(jobs) != list(JOB_COLUMNS):
-        raise ValueError("other columns")
+        raise ValueError("unexpected columns")
     return jobs
 
 
@@ -258,11 +258,11 @@ def _read_placements(path: Path) -> Placements:
 
 
 def find_results(folder: Path) -> list[Path]:
-    """The result folders in a folder: itself, or those one or two levels below (compare, sweep). Raises InputError."""
+    """The result folders at a folder: itself, or one or two levels below (compare, sweep). Raises InputError."""
     if (folder / RESULT).exists():
         return [folder]
     found = sorted(path.parent for depth in ("*", "cells/*") for path in folder.glob(f"{depth}/{RESULT}"))
-    found = [place for place in found if not place.name.startswith(".")]  # drafts of a run that was killed
+    found = [place for place in found if not place.name.startswith(".")]  # drafts of a simulation that was killed
     if not found:
         raise InputError(f"{folder}: no results there; name folders that asrpt-sim run, compare or sweep wrote")
     return found

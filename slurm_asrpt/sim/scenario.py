@@ -1,4 +1,4 @@
-"""What one simulation is made of, as text and JSON: a trace, a policy with its settings, a cluster, options."""
+"""The description of one simulation, as text and JSON: a trace, a policy with settings, a cluster, options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy by name with settings, written ``asrpt:delay=aside,tau=0``; ``NAME-perfect`` knows true iterations."""
+    """A policy with settings, written ``asrpt:delay=aside,tau=0``; ``NAME-perfect`` predicts exactly."""
 
     name: str
     settings: Mapping[str, Any]
@@ -35,7 +35,7 @@ class PolicySpec:
 
 
 def parse_policy(text: str, more: Sequence[str] = ()) -> PolicySpec:
-    """A policy from its text; more: further settings as ``key=value``. Raises InputError that lists what is known."""
+    """Parse a policy. more: further settings as ``key=value``. Raises InputError that lists the valid names."""
     name, _, tail = text.strip().partition(":")
     known = name.removesuffix(PERFECT)
     if known not in policy_names():
@@ -62,7 +62,7 @@ def _value(text: str) -> Any:
 
 
 def parse_policies(text: str) -> list[PolicySpec]:
-    """Policies separated by commas, or ``all``; ``a:x=1,y=2,b`` is ``a:x=1,y=2`` and ``b``. Raises InputError."""
+    """Parse policies separated by commas, or ``all``; ``a:x=1,y=2,b`` is ``a:x=1,y=2`` and ``b``. Raises InputError."""
     words: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if words and "=" in part and ":" not in part:
@@ -77,7 +77,7 @@ def parse_policies(text: str) -> list[PolicySpec]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One simulation. source: what the trace file holds, so that a changed file is another scenario.
+    """One simulation. source: fingerprint of the trace file, so that a changed file is another scenario.
 
     format, processors_as_gpus, columns (``NAME=TITLE`` each): how the file is read.
     """
@@ -100,7 +100,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """A folder's name: readable, safe, and different for each scenario."""
+        """A folder name: readable, safe, and unique to the scenario."""
         return f"{slug(self.policy)}-{self.digest}"
 
     @property
@@ -111,11 +111,11 @@ class Scenario:
         return replace(self, policy=spec.text)
 
     def document(self) -> dict[str, Any]:
-        """JSON values, from which ``scenario_of`` makes the same scenario."""
+        """JSON values that ``scenario_of`` turns back into the scenario."""
         return asdict(self)
 
     def workload(self) -> Workload:
-        """The jobs; the last ones made are kept, for policies that are compared on the same. Raises InputError."""
+        """The jobs; cached for one workload, so that policies can be compared on it. Raises InputError."""
         return _workload(replace(self, policy=""))
 
 
@@ -128,18 +128,18 @@ def make_scenario(
     processors_as_gpus: bool = False,
     columns: Sequence[str] = (),
 ) -> Scenario:
-    """A scenario of values that users gave. Raises InputError for those that make no sense, and for no such trace."""
+    """A scenario from user input. Raises InputError for invalid values and unknown traces."""
     try:
         made, opts = Cluster(**(cluster or {})), Options(**(options or {}))
         _ = made.fabric
     except (ValueError, TypeError) as error:
         raise InputError(str(error)) from error
     if made.servers < 1 or made.gpus < 1:
-        raise InputError(f"a cluster has at least one server and one GPU in each, not {made.servers} x {made.gpus}")
+        raise InputError(f"a cluster needs at least one server with one GPU, not {made.servers} x {made.gpus}")
     if not (math.isfinite(made.nic_gbit) and math.isfinite(made.intra_gbyte)):
-        raise InputError(f"bandwidths are finite numbers, not {made.nic_gbit:g} and {made.intra_gbyte:g}")
+        raise InputError(f"bandwidths must be finite, not {made.nic_gbit:g} and {made.intra_gbyte:g}")
     if opts.jobs is not None and opts.jobs < 1:
-        raise InputError(f"at least one job is simulated, not {opts.jobs}")
+        raise InputError(f"the number of jobs must be at least 1, not {opts.jobs}")
     check_format(fmt, column_titles(columns))
     generated = generated_size(trace)
     name = trace if generated else str(path_of(trace).resolve())
@@ -152,7 +152,7 @@ _TYPE = re.compile(r"([0-9]{1,6}):([A-Za-z][A-Za-z0-9_.-]{0,31}):([0-9]+(?:\.[0-
 
 
 def parse_types(text: str) -> tuple[tuple[int, str, float], ...]:
-    """Servers by type of GPU from ``125:h100:2.3,125:a100:1``: count, type, speed. Raises InputError."""
+    """Servers by GPU type from ``125:h100:2.3,125:a100:1``: count, type, speed. Raises InputError."""
     found = [_TYPE.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
     if not found or None in found:
         raise InputError(f"--gpu-types {text!r}: write SERVERS:TYPE:SPEED,..., for example 125:h100:2.3,125:a100:1")
@@ -163,21 +163,21 @@ def seconds(text: str) -> float:
     """``90``, ``30min``, ``1h`` or ``1d`` in seconds. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([a-z]*)", text.strip())
     if found is None or found[2] not in _SECONDS or float(found[1]) * _SECONDS[found[2]] > 1e9:
-        raise ValueError(f"{text!r} is no time: write seconds, or a number with min, h or d, e.g. 1h")
+        raise ValueError(f"{text!r} is not a time: write seconds, or a number with min, h or d, e.g. 1h")
     return float(found[1]) * _SECONDS[found[2]]
 
 
 def scenario_of(document: Mapping[str, Any]) -> Scenario:
-    """The scenario of a document. Raises InputError if it is none."""
+    """The scenario of a document. Raises InputError if it is invalid."""
     try:
         parts = dict(document)
         return Scenario(**{**parts, "cluster": Cluster(**parts["cluster"]), "options": Options(**parts["options"])})
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"not a simulation's description ({error})") from error
+        raise InputError(f"not the description of a simulation ({error})") from error
 
 
 def slug(text: str) -> str:
-    """A name for a file or folder made of ``text``."""
+    """A file name made of ``text``."""
     return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text.replace(":", ","))[:80].lstrip(".-") or "x"
 
 

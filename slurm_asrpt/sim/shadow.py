@@ -1,8 +1,8 @@
-"""asrpt-admin shadow-report: what mode enforce would have done to the jobs that asrptd has watched.
+"""asrpt-admin shadow-report: what mode enforce would have done with the jobs that asrptd has recorded.
 
-The runs of the history come when they came; the policy of the settings, with the predictions that the hook gave at the
-time, decides when and where they start. A job with a profile runs as long as its iterations take there, every other one
-as long as it ran. Else it is ``sim.whatif``, and its limits hold here, too.
+The runs of the history arrive at their submission times. The configured policy decides when and where they start, with
+the hook's predictions of the time. A job with a profile runs as long as its iterations take in its placement; any other
+job runs as long as it did. Otherwise this is ``sim.what_if``, with the same limits.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from slurm_asrpt.history.store import Origin, Run
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim import what_if
 from slurm_asrpt.sim.engine import Progress, simulate_named
-from slurm_asrpt.sim.evaluation import trace_of_runs
+from slurm_asrpt.sim.predictor_evaluation import trace_of_runs
 from slurm_asrpt.sim.what_if import Outcome, Past
 from slurm_asrpt.text import counted
 
 Floats = NDArray[np.float64]
 CHANGE = 0.05
-"""A group of jobs whose mean completion changes by less than this share neither wins nor loses."""
+"""Jobs whose mean completion time changes by less than this share neither win nor lose."""
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the jobs run. node_gpus: of each server. profile_of: by name and GPUs, else the stand-in for one."""
+    """The cluster. node_gpus: GPUs of each server. profile_of: a profile by name and GPUs, else the stand-in."""
 
     node_gpus: Sequence[int]
     fabric: Fabric
@@ -44,9 +44,9 @@ class Servers:
 
 @dataclass(frozen=True)
 class Share:
-    """The jobs of one user or size. Times: means in seconds, under Slurm as it was and under the policy.
+    """The jobs of one user or size. Times are means in seconds, under Slurm as it was and under the policy.
 
-    ratio: of the completion times. later: share of the jobs that would have started over a minute later.
+    ratio: of the completion times. later: share of jobs that would have started more than a minute later.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Report:
-    """outcomes: Slurm as it was, then the policy. users: who wins most first. sizes: the smallest first."""
+    """outcomes: Slurm as it was, then the policy. users: largest gain first. sizes: smallest first."""
 
     past: Past
     outcomes: Sequence[Outcome]
@@ -74,11 +74,11 @@ class Report:
 
 
 def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
-    """Replay runs there. Raises InputError if nothing can be replayed."""
+    """Replay the runs on these servers. Raises InputError if there is nothing to replay."""
     watched = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
     if not watched:
         raise InputError(
-            "asrptd has recorded no job in that time; let it run in mode shadow, or reach back with --since"
+            "asrptd recorded no job in this period; let it run in mode shadow, or choose a longer period with --since"
         )
     past = _as_they_ran(what_if.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
     chosen = policy.chosen(policy_settings(policy.name))
@@ -91,7 +91,7 @@ def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progre
 
 
 def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
-    """With each job's own profile and iterations, and the prediction of the time."""
+    """With each job's profile, iterations and prediction of the time."""
     known = {f"{run.job_id}@{run.start_time}": run for run in runs}
     ran = [known[job] for job in past.jobs["job_id"]]
     profiles = [_profile(run, past, servers) for run in ran]
@@ -104,7 +104,7 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
         profiles=tuple(number),
         profile=np.array([number[profile] for profile in profiles]),
         iterations=past.duration / np.where(profiled, alpha, 1.0),
-        predicted=predicted * np.where(profiled, 1.0, alpha),  # the stand-in's iterations are seconds
+        predicted=predicted * np.where(profiled, 1.0, alpha),  # iterations of the stand-in are seconds
     )
     zero = float((predicted == 0).mean())
     notes = {"predictor": "as the hook gave them", "predicted_zero": zero, "profiled": int(profiled.sum())}
@@ -112,14 +112,14 @@ def _as_they_ran(past: Past, runs: Sequence[Run], servers: Servers) -> Past:
 
 
 def _profile(run: Run, past: Past, servers: Servers) -> JobProfile:
-    """What the run was scheduled by, where it fits the servers and its real placement is known."""
+    """The profile that scheduled the run, if it fits the servers and the real placement is known."""
     profile = servers.profile_of(run.profile, run.gpus) if run.alpha > 0 else unprofiled(run.gpus)
     job = Job(JobId("0"), "", run.gpus, profile, request=ANYWHERE)
     return profile if fits(job, past.cluster.nodes) else unprofiled(run.gpus)
 
 
 def _compared(past: Past, wait: Floats, ran: Floats) -> pd.DataFrame:
-    """A row for each job whose wait is known both in reality and here."""
+    """A row for each job whose wait is known under Slurm and in the simulation."""
     gpus = past.jobs["gpus"].to_numpy()
     frame = pd.DataFrame(
         {
@@ -157,24 +157,24 @@ def _size(power: int) -> str:
 
 
 LIMITS = (
-    "Jobs without a profile run as long as they ran, wherever that is: for them placement gains nothing.",
+    "Jobs without a profile run as long as they did, wherever they are placed: placement does not help them.",
     *what_if.LIMITS[1:],
-    "Jobs that still wait or run are missing, on both sides: the shorter the period, the more that is.",
+    "Pending and running jobs are missing on both sides: the shorter the period, the larger their share.",
 )
 
 
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
-    """What a reader must know of the data. left, vanished: jobs that the audit trail says so of."""
+    """Notes on the data. left, vanished: numbers of jobs left to Slurm, and of jobs that ended unobserved."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
     said = what_if.remarks(found.past)
-    said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: quicker or slower by where they are placed.")
+    said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
         said.append(
-            f"{counted(left, 'job')} asrptd would have left to Slurm (arrays, --reservation ...); "
-            "the replay starts them too."
+            f"{counted(left, 'job')} that asrptd would have left to Slurm (arrays, --reservation ...); "
+            "the simulation starts them too."
         )
     if vanished:
-        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was away.")
+        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")
     return said
 
 

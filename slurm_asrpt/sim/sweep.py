@@ -1,7 +1,8 @@
-"""Many simulations in one folder: sweep.json lists them, cells/NAME holds each result or NAME.error why there is none.
+"""Many simulations in one folder: sweep.json lists them, cells/NAME has each result, cells/NAME.error the reason of a
+failure.
 
-Each cell is a scenario and its name a digest of it, so a cell that is there need not be run again, and whoever runs it
-(this process, joblib's, a Dask worker, a task of a Slurm job array) writes the same figures.
+A cell is a scenario, and its name contains a digest of it. So finished cells are not run again, and the results do not
+depend on what runs a cell: this process, joblib, a Dask worker or a task of a Slurm job array.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Grid = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Sweep:
-    """The cells of one sweep. keys: what varies, as the grid calls it; "policy" is always one."""
+    """The cells of one sweep. keys: the keys of the grid that vary, and always "policy"."""
 
     cells: tuple[Scenario, ...]
     keys: tuple[str, ...]
@@ -61,7 +62,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Collected:
-    """rows: a dictionary per finished cell (what varies, then its figures); failed: reasons; missing: not run yet."""
+    """rows: a dictionary per finished cell (keys, then figures); failed: reasons by cell; missing: not run yet."""
 
     rows: list[dict[str, Any]]
     failed: dict[str, str]
@@ -70,7 +71,7 @@ class Collected:
 
 
 def parse_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """``load=0.8,1.1`` and ``seed=0..4`` as values by key. Raises InputError that names the key or value."""
+    """Parse ``load=0.8,1.1`` and ``seed=0..4`` into values by key. Raises InputError that names the key or value."""
     grid: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
@@ -97,16 +98,16 @@ def _values(key: str, word: str, text: str) -> list[Any]:
             raise ValueError
         return [kind(word)]
     except ValueError:
-        raise InputError(f"--grid {text}: cannot read {word!r} as a value of {key}") from None
+        raise InputError(f"--grid {text}: {word!r} is not a value of {key}") from None
 
 
 def make_sweep(base: Scenario, policies: Sequence[PolicySpec], grid: Grid) -> Sweep:
-    """All combinations, policies innermost: a process keeps the last workload that it made. Raises InputError."""
+    """All combinations, policies innermost, because a process caches its last workload. Raises InputError."""
     count = len(policies)
     for values in grid.values():
         count *= len(values)
     if count > MOST_CELLS:
-        raise InputError(f"a sweep of {count} cells; at most {MOST_CELLS} are run")
+        raise InputError(f"the sweep has {count} cells; the maximum is {MOST_CELLS}")
     cells = [
         _changed(base, dict(zip(grid, values, strict=True))).with_policy(policy)
         for values in itertools.product(*grid.values())
@@ -124,7 +125,7 @@ def _changed(base: Scenario, values: Mapping[str, Any]) -> Scenario:
 
 
 def value_of(scenario: Scenario, key: str) -> Any:
-    """What a scenario has for a key of a grid, or for ``policy``."""
+    """The value of a scenario for a key of a grid, or for ``policy``."""
     if key == "policy":
         return scenario.policy
     part, name = (scenario.cluster, _CLUSTER[key][0]) if key in _CLUSTER else (scenario.options, _OPTIONS[key][0])
@@ -132,14 +133,14 @@ def value_of(scenario: Scenario, key: str) -> Any:
 
 
 def varying(scenarios: Sequence[Scenario]) -> list[str]:
-    """The keys of a grid in which these differ."""
+    """The keys of a grid in which the scenarios differ."""
     return [key for key in GRID_KEYS if len({value_of(scenario, key) for scenario in scenarios}) > 1]
 
 
 def write_sweep(folder: Path, sweep: Sweep) -> None:
-    """Make the folder ready; results in it are kept. Raises InputError if it holds something else."""
+    """Prepare the folder; results in it are kept. Raises InputError if it is not a sweep's."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / INDEX).exists())):
-        raise InputError(f"{folder}: holds something else than a sweep and is left alone; choose another with -o")
+        raise InputError(f"{folder}: has files of no sweep and is left alone; choose another folder with -o")
     if (folder / INDEX).exists():
         read_sweep(folder)
     (folder / CELLS).mkdir(parents=True, exist_ok=True)
@@ -148,7 +149,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Raises InputError if the folder is none of a sweep."""
+    """Read sweep.json. Raises InputError if the folder is not a sweep's."""
     path = folder / INDEX
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -162,7 +163,7 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def finished(folder: Path, cell: Scenario) -> bool:
-    """Whether the cell has a whole result, of exactly this scenario."""
+    """Whether the cell has a complete result of exactly this scenario."""
     place = folder / CELLS / cell.name
     if not (place / RESULT).exists():
         return False
@@ -174,14 +175,14 @@ def finished(folder: Path, cell: Scenario) -> bool:
 
 
 def to_run(folder: Path, sweep: Sweep) -> list[Scenario]:
-    """The cells without a result: new, failed or interrupted ones."""
+    """The cells without a complete result: new, failed or interrupted."""
     return [cell for cell in sweep.cells if not finished(folder, cell)]
 
 
 def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress: Progress | None = None) -> str:
-    """Run one cell and write its result; an empty text, or why it failed in one line (also in NAME.error).
+    """Run one cell and write its result. Returns "", or one line that says why it failed (also in NAME.error).
 
-    launcher: the process that asked. Others leave Ctrl-C to it, which ends them. Raises KeyboardInterrupt.
+    launcher: the process that started the sweep. Other processes leave Ctrl-C to it. Raises KeyboardInterrupt.
     """
     if launcher not in (None, os.getpid()) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -192,7 +193,7 @@ def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress
             raise KeyboardInterrupt
         save(record, folder / CELLS / cell.name)
         note.unlink(missing_ok=True)
-    except Exception as error:  # whatever goes wrong in a cell, the others go on, and it is named in the end
+    except Exception as error:  # other cells go on, and the failure is reported at the end
         text = one_line(error) if isinstance(error, AsrptError) else f"{type(error).__name__}: {one_line(error)}"
         where = "" if isinstance(error, AsrptError) else traceback.format_exc()
         with contextlib.suppress(OSError):
@@ -202,7 +203,7 @@ def run_cell(folder: Path, cell: Scenario, launcher: int | None = None, progress
 
 
 def collect(folder: Path, sweep: Sweep) -> Collected:
-    """What the cells have come to."""
+    """The results of all cells."""
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     missing: list[str] = []
@@ -221,7 +222,7 @@ def collect(folder: Path, sweep: Sweep) -> Collected:
 
 
 def describe(cell: Scenario, keys: Sequence[str]) -> str:
-    """What sets a cell apart, in words: ``asrpt:tau=0 load=1.1``."""
+    """A cell's name in reports: ``asrpt:tau=0 load=1.1``."""
     return " ".join([cell.policy, *(f"{key}={_short(value_of(cell, key))}" for key in keys if key != "policy")])
 
 
@@ -230,7 +231,7 @@ def _short(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """A task of a Slurm job array: FOLDER LIST NUMBER runs the cell of that number; exit code 1 if it fails.
+    """A task of a Slurm job array: FOLDER LIST NUMBER runs the cell of that number. Returns 1 if it fails, else 0.
 
     Run as ``python -m slurm_asrpt.sim.sweep``.
     """

@@ -1,7 +1,7 @@
-"""What each policy would have done to jobs that a Slurm has really run, beside what Slurm did.
+"""What each policy would have done with the past jobs of a Slurm cluster, compared with what Slurm did.
 
-The jobs come when they came, ask for the GPUs that they asked for and run as long as they ran; a policy decides when
-they start. LIMITS says what is left out of that, and every report repeats it.
+Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS says what that leaves out,
+and every report repeats it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Floats = NDArray[np.float64]
 
 AS_IT_WAS = "Slurm as it was"
 LIMITS = (
-    "Jobs have no profile here: where they run makes them neither quicker nor slower, so placement gains nothing.",
-    "Priorities, limits per user or account, reservations, dependencies and preemption are not replayed: under the "
-    "policies a job may start as soon as it is submitted. Slurm's own figures contain the waits that these caused.",
-    "The nodes are taken as they are now, all of them up, and jobs may run on any of them, whatever their GPUs' type, "
-    "CPUs or memory.",
-    "The simulated cluster is empty at first; jobs that ran into the period without being listed are missing.",
+    "Jobs have no profile here: their runtime does not depend on the placement, so placement does not help.",
+    "Priorities, limits per user or account, reservations, dependencies and preemption are not simulated: under the "
+    "policies, a job may start as soon as it is submitted. Slurm's figures include the waits that these caused.",
+    "The nodes are taken as they are now, all of them up, and jobs may run on any of them, whatever the type of their "
+    "GPUs, their CPUs or their memory.",
+    "The simulated cluster is empty at first; jobs that were running then but are not listed are missing.",
 )
 
 
@@ -46,7 +46,7 @@ LIMITS = (
 class Past:
     """Jobs to replay. wait: under Slurm, seconds, shape (jobs,), nan where unknown. notes: for reports, JSON values.
 
-    jobs: the columns of the trace, row by row as in ``table``.
+    jobs: the columns of the trace, in the order of ``table``.
     """
 
     table: JobTable
@@ -59,7 +59,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One row of the comparison. wait: of the jobs that are compared, seconds. figures: JSON values."""
+    """One row of the comparison. wait: of the compared jobs, seconds. figures: JSON values."""
 
     name: str
     wait: Floats
@@ -67,13 +67,13 @@ class Outcome:
 
 
 def default_policies() -> list[str]:
-    """FIFO, Slurm's backfill with the users' limits, the best baseline, the paper's policy and ours."""
+    """FIFO, EASY backfill with the jobs' time limits, the best baseline, the paper's policy and asrptd's default."""
     names = ["fifo", "easy-backfill", "wcs-workload", "asrpt", PolicySettings().name]
     return [name for name in dict.fromkeys(names) if name in policy_names()]
 
 
 def checked_policies(text: str) -> list[str]:
-    """Names separated by commas. Raises InputError that lists the known ones."""
+    """Parse names separated by commas. Raises InputError that lists the valid ones."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     wrong = [name for name in names if name.removesuffix(PERFECT) not in policy_names()]
     if wrong or not names:
@@ -84,11 +84,11 @@ def checked_policies(text: str) -> list[str]:
 def replay(
     trace: Trace, node_gpus: Sequence[int], history: float = 0.0, seed: int = 0, retrain_s: float = RETRAIN_S
 ) -> Past:
-    """The trace as it can be replayed on these servers. Raises InputError if nothing is left.
+    """The part of the trace that can be replayed on these servers. Raises InputError if there is none.
 
-    history: share of the jobs, from the first, that the forest learns from and that are not replayed; with 0 all are,
-    and each job is predicted by the median of its group's runs that had really ended when it was submitted.
-    retrain_s: seconds of simulated time after which that forest learns again from what has ended there; 0 for never.
+    history: share of the jobs, from the first, that only trains the forest. With 0 all jobs are replayed, and a job's
+    prediction is the median of its group's runs that had really ended when it was submitted.
+    retrain_s: seconds of simulated time between retrainings of the forest on jobs that have ended there; 0 for never.
     """
     cluster = Cluster.of(node_gpus)
     fitting = (trace.jobs["gpus"] <= cluster.total_gpus).to_numpy()
@@ -126,11 +126,11 @@ def replay(
 def _predictor_text(history: float, retrain_s: float) -> str:
     if not history:
         return "median of the group's earlier runs"
-    return f"forest on the history, learning again every {_span(retrain_s)}" if retrain_s else "forest on the history"
+    return f"forest on the history, retrained every {_span(retrain_s)}" if retrain_s else "forest on the history"
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: the load of jobs that all came at one instant."""
+    """JSON has no infinity, which is the load of jobs that all arrive at once."""
     return value if np.isfinite(value) else None
 
 
@@ -143,7 +143,7 @@ def _span(seconds: float) -> str:
 
 
 def online_medians(jobs: pd.DataFrame) -> Floats:
-    """Seconds predicted for each job at its submission, from what had ended by then in reality; 0 for a new group.
+    """Predicted seconds of each job at its submission, from the runs that had ended by then; 0 for a new group.
 
     jobs: columns of a trace, in the order of submission.
     """
@@ -164,10 +164,10 @@ def online_medians(jobs: pd.DataFrame) -> Floats:
 
 
 def most_in_use(jobs: pd.DataFrame) -> int:
-    """The most GPUs that these jobs really held at once: more than the nodes have means that nodes are missing."""
+    """The most GPUs that these jobs held at once under Slurm. More than the nodes have means that nodes are missing."""
     known = jobs[jobs["wait_s"].notna()]
     start = (known["submit_s"] + known["wait_s"]).to_numpy()
-    times = np.concatenate([start + known["duration_s"].to_numpy(), start])  # at one instant ends come first
+    times = np.concatenate([start + known["duration_s"].to_numpy(), start])  # at any instant ends come first
     gpus = known["gpus"].to_numpy()
     order = np.argsort(times, kind="stable")
     return int(np.cumsum(np.concatenate([-gpus, gpus])[order]).max(initial=0))
@@ -176,9 +176,9 @@ def most_in_use(jobs: pd.DataFrame) -> int:
 def compare(
     past: Past, policies: Sequence[str], progress: Callable[[str, int, int], None] = lambda name, done, jobs: None
 ) -> tuple[list[Outcome], bool]:
-    """Slurm as it was, then each policy; and whether Ctrl-C ended it before all were done.
+    """Slurm as it was, then each policy; and whether Ctrl-C interrupted the comparison.
 
-    Figures are over the jobs whose real wait is known. progress: called with a policy, its ended jobs and all jobs.
+    Figures cover the jobs whose wait under Slurm is known. progress: called with a policy, its ended jobs and all jobs.
     """
     outcomes = [outcome(AS_IT_WAS, past, past.wait)]
     for name in policies:
@@ -196,14 +196,14 @@ def _told(progress: Callable[[str, int, int], None], name: str) -> Callable[[int
 
 
 def waits_of(result: Result) -> Floats:
-    """Seconds that each job waited; nan where it never started."""
+    """Wait of each job in seconds; nan for jobs that never started."""
     return np.asarray(np.where(result.end <= result.clock, result.waits, np.nan))
 
 
 def outcome(name: str, past: Past, wait: Floats, ran: Floats | None = None) -> Outcome:
-    """Mean, percentiles and ratios to what was, over the jobs whose wait is known both here and in reality.
+    """Means, percentiles and ratios to Slurm, over the jobs whose wait is known in the simulation and under Slurm.
 
-    ran: seconds that each job ran here; None: as long as in reality.
+    ran: runtime of each job in the simulation, seconds; None: as under Slurm.
     """
     compared = ~np.isnan(past.wait) & ~np.isnan(wait)
     mine, duration = wait[compared], (past.duration if ran is None else ran)[compared]
@@ -232,19 +232,19 @@ def document(past: Past, outcomes: Sequence[Outcome], interrupted: bool) -> dict
 
 
 def remarks(past: Past) -> list[str]:
-    """What a reader must know of the data, in sentences."""
+    """Notes on the data, in sentences."""
     notes = past.notes
     load = "" if notes["load"] is None else f", load {notes['load']:.2f}"
-    none = f"{100 * notes['predicted_zero']:.0f}% of the jobs had none"
+    none = f"none for {100 * notes['predicted_zero']:.0f}% of jobs"
     said = [
-        f"{counted(notes['jobs'], 'job', ',')} that came within {_span(86400 * notes['days'])}, "
+        f"{counted(notes['jobs'], 'job', ',')} submitted within {_span(86400 * notes['days'])}, "
         f"on {notes['cluster']}{load}; "
         f"predictions: {notes['predictor']} ({none}{' from the history' if notes['history_jobs'] else ''}).",
     ]
     if notes.get("only_user"):
         said.append(
-            f"All these jobs are of {notes['only_user']}, who asked: Slurm may hide those of others (PrivateData), and "
-            "then the policies look better than they are. Ask as root or as a Slurm operator."
+            f"All jobs belong to {notes['only_user']}, who ran this command. Slurm may hide other users' jobs "
+            "(PrivateData); then the policies look better than they are. Run it as root or as a Slurm operator."
         )
     left = [f"{count} {why}" for why, count in notes["left_out"].items()]
     if notes["too_large"]:
@@ -253,14 +253,14 @@ def remarks(past: Past) -> list[str]:
         said.append(f"Left out of {counted(notes['rows'], 'row')}: {', '.join(left)}.")
     if notes["history_jobs"]:
         said.append(
-            f"Only learned from: the first {counted(notes['history_jobs'], 'job')}. Where they still ran or waited when"
-            " the others came, the real cluster was not empty as the simulated one is, and the policies look better."
+            f"The first {counted(notes['history_jobs'], 'job')} only trained the predictor. If some were still running "
+            "or pending when the others arrived, the real cluster was not empty, and the policies look too good."
         )
     if notes["wait_unknown"]:
-        said.append(f"Replayed but in no figure: {counted(notes['wait_unknown'], 'job')} without a known wait.")
+        said.append(f"{counted(notes['wait_unknown'], 'job')} without a known wait: simulated, but in no figure.")
     if notes["most_gpus_in_use"] > notes["gpus"]:
         said.append(
-            f"These jobs really held up to {counted(notes['most_gpus_in_use'], 'GPU')} at once, the nodes found have "
-            f"{notes['gpus']}: nodes are missing, and the policies look worse than they are."
+            f"Under Slurm these jobs held up to {counted(notes['most_gpus_in_use'], 'GPU')} at once, but the nodes "
+            f"found have {notes['gpus']}: nodes are missing, and the policies look worse than they are."
         )
     return said

@@ -1,4 +1,4 @@
-"""From a trace to what is simulated: models for its groups, a cluster, a load, predictions (paper, section V-A.1-b)."""
+"""Turns a trace into a workload: models for its groups, a cluster, a load, predictions (paper, section V-A.1-b)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MODELS = ("table1", "none")
 
 @dataclass(frozen=True)
 class Cluster:
-    """servers of gpus GPUs each; nic_gbit: each server's NIC, Gbit/s; intra_gbyte: GPU to GPU in a server, GB/s.
+    """``servers`` servers of ``gpus`` GPUs. nic_gbit: a server's NIC, Gbit/s; intra_gbyte: between its GPUs, GB/s.
 
-    node_gpus: the GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the most.
-    contention: a, if each of k jobs that leave a server has 1/(k + a (k-1)) of its NIC; None: its GPUs' share of it.
-    types: where GPUs differ, for each type how many servers have it, its name, and its speed over the reference GPU's.
-    Raises ValueError for lists that are not of ``servers`` servers with at most ``gpus`` GPUs, speeds that are none, or
-    contention below 0.
+    node_gpus: GPUs of each server where they differ (``Cluster.of``), else empty; ``gpus`` is then the largest number.
+    contention: a, if each of k jobs that communicate out of a server gets 1/(k + a (k-1)) of its NIC; None if each gets
+    the share of its GPUs.
+    types: where GPUs differ, the number of servers, name, and speed relative to the reference GPU, for each type.
+    Raises ValueError for lists that do not match ``servers`` and ``gpus``, invalid speeds, or contention below 0.
     """
 
     servers: int = 250
@@ -58,7 +58,7 @@ class Cluster:
         if counts and (sum(counts) != self.servers or min(counts) < 1):
             raise ValueError(f"{sum(counts)} servers have a type of GPU, not {self.servers}")
         if not all(0 < speed < float("inf") for _, _, speed in self.types):
-            raise ValueError(f"the speed of a GPU is a finite number above 0, not {self.types}")
+            raise ValueError(f"the speed of a GPU must be a finite number above 0, not {self.types}")
         if self.contention is not None and not 0 <= self.contention < float("inf"):
             raise ValueError(f"contention must be a finite number of at least 0, not {self.contention:g}")
         sizes = self.node_gpus
@@ -67,9 +67,9 @@ class Cluster:
 
     @classmethod
     def of(cls, node_gpus: Sequence[int], nic_gbit: float = 10.0, intra_gbyte: float = 300.0) -> Cluster:
-        """A cluster of these servers. Raises ValueError for none, or one without GPUs."""
+        """A cluster of these servers. Raises ValueError for no servers, or a server without GPUs."""
         if not node_gpus or min(node_gpus) < 1:
-            raise ValueError("a cluster needs a server, and a server a GPU")
+            raise ValueError("a cluster needs at least one server, and a server at least one GPU")
         listed = () if len(set(node_gpus)) == 1 else tuple(node_gpus)
         return cls(len(node_gpus), max(node_gpus), nic_gbit, intra_gbyte, listed)
 
@@ -100,14 +100,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Options:
-    """What is made of a trace.
+    """How a workload is made from a trace.
 
     models: "table1" gives each group a model of Table I; "none" leaves all jobs without a profile.
-    single_gpu: share of the jobs that use one GPU; None as in the trace.
-    load: GPU-seconds that arrive (in the best placement) over those there are; None keeps the trace's arrival times.
-    jobs: how many consecutive jobs are simulated, those that follow the history; None for all.
-    history: share of the trace, from its beginning, that the predictor has learned from when the simulation begins.
-    predictor: one of PREDICTORS. retrain_s: seconds between its retrainings on what has ended meanwhile; 0 for never.
+    single_gpu: share of jobs that use one GPU; None for that of the trace.
+    load: GPU-seconds that arrive (in the best placement) over those available; None keeps the trace's arrival times.
+    jobs: number of consecutive jobs to simulate, after the history; None for all.
+    history: share of the trace, from its beginning, that the predictor is trained on before the simulation.
+    predictor: one of PREDICTORS. retrain_s: seconds between retrainings on jobs that have ended; 0 for never.
     """
 
     models: str = "table1"
@@ -125,16 +125,16 @@ class Options:
         if self.predictor not in PREDICTORS:
             raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, not {self.predictor!r}")
         if self.single_gpu is not None and not 0 <= self.single_gpu <= 1:
-            raise ValueError(f"the share of single-GPU jobs is between 0 and 1, not {self.single_gpu:g}")
+            raise ValueError(f"the share of single-GPU jobs must be between 0 and 1, not {self.single_gpu:g}")
         if not 0 <= self.history < 1:
-            raise ValueError(f"history is a share of the trace, at least 0 and below 1, not {self.history:g}")
+            raise ValueError(f"history is a share of the trace: at least 0 and below 1, not {self.history:g}")
         if self.load is not None and not 0 < self.load < 1000:
             raise ValueError(f"load must be above 0, not {self.load:g}")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs to simulate on a cluster. notes: what was done to the trace, for reports; JSON values."""
+    """Jobs to simulate on a cluster. notes: facts about them for reports, JSON values."""
 
     table: JobTable
     cluster: Cluster
@@ -142,20 +142,20 @@ class Workload:
 
 
 def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options()) -> Workload:
-    """The jobs after the history, with models, load and predictions. Raises ValueError if no job is left."""
+    """The jobs after the history, with models, load and predictions. Raises ValueError if there are none."""
     rng = np.random.default_rng(options.seed)
     jobs = trace.jobs
     key = recurrence_key(jobs)
     gpus = _sizes(jobs, key, options.single_gpu, rng)
     profiles, profile, moved = _models(key, gpus, options, rng)
     draft = JobTable(profiles, jobs["submit_s"].to_numpy(), profile, np.ones(len(jobs)), np.zeros(len(jobs)))
-    alpha = draft.best_alphas(all_alike(cluster.nodes), cluster.fabric)  # the trace's seconds: of reference GPUs
-    # a job that the cluster cannot hold stays in the table: policies must say "capacity" and go on
+    alpha = draft.best_alphas(all_alike(cluster.nodes), cluster.fabric)  # trace seconds: of reference GPUs
+    # jobs that do not fit the cluster stay in the table: policies must report "capacity" and continue
     iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
     first = int(len(jobs) * options.history)
     last = len(jobs) if options.jobs is None else min(len(jobs), first + options.jobs)
     if first >= last:
-        raise ValueError(f"no job is left to simulate of {len(jobs)} in {trace.name}")
+        raise ValueError(f"none of the {len(jobs)} jobs of {trace.name} is left to simulate")
     names, users = key.tolist(), jobs["user"].tolist()
     predicted, learning = iterations[first:last], None
     if options.predictor != PERFECT:
@@ -182,9 +182,9 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
 
 
 def offered_load(table: JobTable, cluster: Cluster) -> float:
-    """GPU-seconds of all jobs in their best placement, over GPUs times the span of the submissions.
+    """GPU-seconds of all jobs in their best placements, over the number of GPUs times the span of the submissions.
 
-    Both are of reference GPUs: a GPU twice as fast counts twice.
+    Both are for reference GPUs: a GPU that is twice as fast counts twice.
     """
     alphas = table.best_alphas(all_alike(cluster.nodes), cluster.fabric)
     work = table.gpus * table.iterations * np.nan_to_num(alphas)
@@ -194,7 +194,7 @@ def offered_load(table: JobTable, cluster: Cluster) -> float:
 
 
 def _past(jobs: pd.DataFrame, first: int) -> Ints:
-    """Rows of what had ended when the first simulated job came, in the order of their ends: nothing of the future."""
+    """Rows of the jobs that had ended when the first simulated job arrived, in the order of their ends."""
     columns = jobs.iloc[:first]
     end = (columns["submit_s"] + columns["wait_s"].fillna(0.0) + columns["duration_s"]).to_numpy()
     order = np.argsort(end, kind="stable")
@@ -202,7 +202,7 @@ def _past(jobs: pd.DataFrame, first: int) -> Ints:
 
 
 def _sizes(jobs: pd.DataFrame, key: pd.Series, single: float | None, rng: np.random.Generator) -> Ints:
-    """GPUs of each job. With a share of single-GPU jobs, whole groups are made single or distributed, at random."""
+    """GPUs of each job. With a share of single-GPU jobs, random groups become single-GPU or distributed as a whole."""
     gpus = jobs["gpus"].to_numpy(dtype=np.int64)
     if single is None:
         return gpus
@@ -231,10 +231,10 @@ def _library() -> Mapping[int, Mapping[str, tuple[JobProfile, ...]]]:
 def _models(
     key: pd.Series, gpus: Ints, options: Options, rng: np.random.Generator
 ) -> tuple[tuple[JobProfile, ...], Ints, int]:
-    """Profiles, the profile of each job, and how many jobs got another number of GPUs than they asked for.
+    """Profiles, the profile of each job, and the number of jobs whose number of GPUs changed.
 
-    Each group and size draws a model, then one of its configurations of that size. Sizes that no configuration has
-    take the nearest that one has, in ratio (the larger of two equally near).
+    For each group and size, a model is drawn, then one of its configurations of that size. A size without a
+    configuration takes the nearest one by ratio (of two equally near, the larger).
     """
     codes, kinds = pd.factorize(pd.MultiIndex.from_arrays([key, gpus]))
     library = _library()

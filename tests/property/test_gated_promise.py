@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, Stage, unprofiled
 from slurm_asrpt.core.policies.base import Start
-from slurm_asrpt.sim.bound import latest_starts
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import latest_starts
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.gated import made
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Stage, unprofiled
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.sim.bound import sound_bound
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import sound_bound
 
 FABRIC = Fabric(1.25e9, 300e9)
 POLICIES = [

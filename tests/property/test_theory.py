@@ -14,9 +14,9 @@ from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.placement.selection import worst_alpha
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.sim.bound import srpt
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import srpt
 from tests.reference.exact import optimum, true_best_alpha
 
 SLACK = 1 + 1e-9

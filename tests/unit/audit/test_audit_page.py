@@ -74,7 +74,7 @@ def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any
     browser.get(path.as_uri())
     wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(browser, 20)
     find = browser.find_elements
-    assert browser.title == "What asrptd decided"
+    assert browser.title == "Decisions of asrptd"
     assert len(find("css selector", "#gpus rect.bar")) == 3
     assert len(find("css selector", "#waits circle")) == 2
     assert len(find("css selector", "#errors circle")) == 1
@@ -85,7 +85,7 @@ def test_in_a_browser_it_zooms_and_tells_of_the_job_that_is_clicked(browser: Any
     shown = find("css selector", "#job")[0].text
     assert "2 (other) of </script><script>document.title='pwned'" in shown
     assert "n2:2" in shown
-    assert "2 GPUs, waited 00:00:00, ran not known" in find("css selector", '#gpus rect[data-life="1"] title')[
+    assert "2 GPUs, waited 00:00:00, ran unknown" in find("css selector", '#gpus rect[data-life="1"] title')[
         0
     ].get_attribute("textContent")
     assert len(find("css selector", "#gpus rect.dim")) == 2

@@ -147,7 +147,6 @@ LINES = [
     ("asrpt-sim", "generate", "-o", "@out", "--jobs", "5"),
     ("asrpt-sim", "what-if", "--dump", "@dump", "--servers", "2", "--gpus-per-server", "4", "-o", "@out"),
     ("asrpt-sim", "what-if", "--dump", "@script", "--nodes", "@script"),
-    ("asrpt-sim", "reproduce", TAME),
 ]
 
 

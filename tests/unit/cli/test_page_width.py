@@ -10,7 +10,7 @@ import pytest
 
 from slurm_asrpt.reporting import what_if as whatif_page
 from slurm_asrpt.reporting.audit import page as audit_page
-from slurm_asrpt.reporting.simulation import write_report
+from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.sim import what_if as whatif
 from tests.unit.audit.test_audit_page import day
 from tests.unit.sim.test_sim_report import write

@@ -23,7 +23,7 @@ TOOLS = {
 }
 OUTPUTS = {"output", "keep", "html", "plot", "directory", "root", "folder"}
 """Options that name what is written, or made where it is missing."""
-NEEDED = {"models activate": ["no-such-model"], "history forget": ["no-such-user"], "reproduce": ["no-such-figure"]}
+NEEDED = {"models activate": ["no-such-model"], "history forget": ["no-such-user"]}
 OTHER_WORDS = {"asrpt-lab train": "asrpt-train"}
 
 

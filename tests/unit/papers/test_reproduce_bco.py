@@ -1,16 +1,12 @@
-"""asrpt-sim reproduce bco-...: what is planned for the figures, and verdicts that follow from what came out."""
+"""The SJF-BCO paper: the plans of its figures, and verdicts that follow from the results."""
 
 import pytest
-import typer
-from PIL import Image
-from slurm_asrpt_cli.sim.reproduce import add_commands
-from typer.testing import CliRunner
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
-from papers.seeded import Seeds
+from papers.report import FAILS, HOLDS, PARTLY
+from papers.seeded import Seeds, direction
 from papers.sjf_bco.page import VERDICTS, bco_page
 from papers.sjf_bco.plots import write_pictures
-from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, SERVERS, Point, Setting, direction, run, settings
+from papers.sjf_bco.simulations import FIGURES, KAPPAS, LAMBDAS, SERVERS, Point, Setting, run, settings
 from papers.sjf_bco.workload import EXTRA, MIX, SIZES, paper_batch
 from slurm_asrpt.core.timing.ring import iteration_time, time_range
 from slurm_asrpt.errors import InputError
@@ -52,7 +48,7 @@ def test_a_figure_is_made_and_told_in_a_page():
     points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (8, 8)
     text = bco_page(["bco-fig7"], points, Seeds(5, 1))
-    assert "asrpt-sim reproduce bco-fig7 --seed 5 --seeds 1" in text
+    assert "python -m papers.sjf_bco bco-fig7 --seed 5 --seeds 1" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4
     assert all(line.count("|") == 6 for line in lines)
@@ -132,20 +128,3 @@ class Asked(dict):
     def __getitem__(self, key):
         self.__dict__.setdefault("seen", set()).add(key)
         return super().__getitem__(key)
-
-
-def test_the_command_writes_the_page(tmp_path, monkeypatch):
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    add_commands(app)
-    monkeypatch.setattr("papers.sjf_bco.simulations.QUICK_SEEDS", 1)
-    page = tmp_path / "page.md"
-    done = CliRunner().invoke(app, ["reproduce", "bco-fig4", "--quick", "-j", "1", "-o", str(page)])
-    assert done.exit_code == 0, done.output
-    text = page.read_text()
-    assert text.startswith("# The simulations of the SJF-BCO paper")
-    assert "--seeds 1" in text
-    assert "(page-bco-fig4.png)" in text
-    with Image.open(tmp_path / "page-bco-fig4.png") as picture:
-        assert picture.width > picture.height > 100
-    assert isinstance(CliRunner().invoke(app, ["reproduce", "bco-fig3"]).exception, InputError)

@@ -1,12 +1,12 @@
-"""asrpt-sim reproduce hare-...: the jobs, the figures that are planned, and verdicts that follow from what came out."""
+"""Hare's paper: its jobs, the simulations of its figures, and verdicts that follow from the results."""
 
 import pytest
 
-from papers.asrpt.page import FAILS, HOLDS, PARTLY
 from papers.hare.models import MODELS, TESTBED, switch_s
 from papers.hare.page import hare_page
 from papers.hare.simulations import FIGURES, OFFLINE, ONLINE, Outcome, figures, run
 from papers.hare.workload import RoundOptions, jobs_of
+from papers.report import FAILS, HOLDS, PARTLY
 from papers.seeded import Seeds
 
 
@@ -46,7 +46,7 @@ def test_a_figure_is_made_and_told_in_a_page():
     found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (10, 10)
     text = hare_page(["hare-fig14"], found, Seeds(5, 2))
-    assert "asrpt-sim reproduce hare-fig14 --seed 5 --seeds 2" in text
+    assert "python -m papers.hare hare-fig14 --seed 5 --seeds 2" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
     assert [row.split(" |")[0].strip("| ") for row in rows] == ["weighted, s", *OFFLINE]
 

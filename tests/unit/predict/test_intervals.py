@@ -7,7 +7,7 @@ import pytest
 
 from slurm_asrpt.predict.evaluation import evaluate_predictor
 from slurm_asrpt.predict.predictors import Example, fit
-from slurm_asrpt.sim.evaluation import cases_of_trace
+from slurm_asrpt.sim.predictor_evaluation import cases_of_trace
 from slurm_asrpt.sim.predictors import chains_of
 from slurm_asrpt.traces.synthetic import pai_like
 

@@ -95,12 +95,12 @@ def test_a_policy_is_not_asked_about_arrivals_that_change_nothing():
 @pytest.mark.parametrize(
     ("decide", "error"),
     [
-        (lambda jobs: [start(jobs[0], {"n0": 1}), start(jobs[0], {"n0": 1})], "not waiting"),
-        (lambda jobs: [start(jobs[0], {"n0": 2})], "asks for 1 GPUs"),
+        (lambda jobs: [start(jobs[0], {"n0": 1}), start(jobs[0], {"n0": 1})], "not pending"),
+        (lambda jobs: [start(jobs[0], {"n0": 2})], "requests 1 GPUs"),
         (lambda jobs: [start(job, {"n0": 1}) for job in jobs], "n0 would have -1"),
     ],
 )
-def test_a_policy_that_errs_is_caught(decide, error):
+def test_invalid_decisions_are_caught(decide, error):
     with pytest.raises(ValueError, match=error):
         simulate(Fixed(decide), NODES, table((0, 1, 5), (0, 1, 5), (0, 1, 5)))
     assert issubclass(PolicyError, ValueError)

@@ -174,8 +174,8 @@ def test_the_command(config: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*words, "--html", str(tmp_path / "r.html")])
     assert done.exit_code == 0, done.output
     assert re.search(r"^ann +2 ", done.stdout, re.MULTILINE)
-    assert "not replayed" in done.stdout
-    assert "Who wins" in (tmp_path / "r.html").read_text()
+    assert "not simulated" in done.stdout
+    assert "By user" in (tmp_path / "r.html").read_text()
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert [row["policy"] for row in found["rows"]] == [what_if.AS_IT_WAS, PolicySettings().name]
     assert found["notes"]["jobs"] == 2  # the third came before

@@ -135,7 +135,6 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["run", "philly", "--format", "swf"], "--processors-as-gpus"),
         (["run", *SMALL, "--retrain", "soon"], "e.g. 1h"),
         (["run", *SMALL, "--retrain", "-1"], "e.g. 1h"),
-        (["reproduce", "fig6", "--retrain", "1w"], "e.g. 1h"),
         (["run", *SMALL, "--nic", "inf"], "finite"),
         (["run", "pai-like:x"], "pai-like[:jobs[:days]]"),
         (["run", *SMALL, "-p", "nonsense"], "known: asrpt"),
@@ -162,7 +161,7 @@ def test_bad_input_is_one_line(sim: Sim, arguments: list[str], says: str) -> Non
     assert says in done.stderr
 
 
-COMMANDS = ("run", "compare", "sweep", "report", "import", "describe", "generate", "formats", "what-if", "reproduce")
+COMMANDS = ("run", "compare", "sweep", "report", "import", "describe", "generate", "formats", "what-if")
 
 
 class Terminal(io.StringIO):

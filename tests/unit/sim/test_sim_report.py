@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.reporting import simulation
-from slurm_asrpt.reporting.simulation import write_report
-from slurm_asrpt.reporting.simulation.digest import digest
+from slurm_asrpt.reporting.plot_style import COLORS, MAX_CURVES, duration
+from slurm_asrpt.reporting.simulation import report
 from slurm_asrpt.reporting.simulation.page import page
-from slurm_asrpt.reporting.simulation.pictures import PICTURES
-from slurm_asrpt.reporting.simulation.series import POINTS, Steps, backlog, by_size, occupancy, quantiles
-from slurm_asrpt.reporting.style import COLOURS, MOST, duration
+from slurm_asrpt.reporting.simulation.plots import PICTURES
+from slurm_asrpt.reporting.simulation.report import write_report
+from slurm_asrpt.reporting.simulation.result_digest import POINTS, Steps, backlog, by_size, digest, occupancy, quantiles
 from slurm_asrpt.sim.recorder import Placements, Recorder, play
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
@@ -32,7 +31,7 @@ from slurm_asrpt.sim.workload import Cluster
 
 @pytest.fixture(autouse=True)
 def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurm_asrpt.reporting.simulation.PNG_DPI", 20)
+    monkeypatch.setattr("slurm_asrpt.reporting.simulation.report.PNG_DPI", 20)
 
 
 EVIL = "<script>alert(1)</script>\"'&$x_1$\x1b[31m\u202e"
@@ -261,7 +260,7 @@ def test_a_long_wait_says_why(tmp_path: Path) -> None:
     assert found[0].wait == max(wait.wait for wait in found)
     assert found[0].wait == pytest.approx(load(folder).meta["summary"]["max_wait_s"])
     assert all("0 later jobs started before it" in wait.why for wait in found)  # it is a FIFO
-    assert any("too few GPUs" in wait.why or "ahead" in wait.why for wait in found)
+    assert any("too few eligible GPUs" in wait.why or "ahead" in wait.why for wait in found)
 
 
 def test_a_folder_is_no_report(tmp_path: Path) -> None:
@@ -269,8 +268,8 @@ def test_a_folder_is_no_report(tmp_path: Path) -> None:
         write_report([], tmp_path)
 
 
-def test_there_is_a_colour_for_each_curve() -> None:
-    assert len(set(COLOURS)) == MOST
+def test_there_is_a_color_for_each_curve() -> None:
+    assert len(set(COLORS)) == MAX_CURVES
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (90, "1.5 min"), (7200, "2 h"), (86400 * 40, "40 d")])
@@ -278,7 +277,7 @@ def test_durations_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_policy_has_one_colour_in_all_pictures_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_has_one_color_in_all_pictures_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best comes first in the others, so in the grid too, whatever the order of the folders."""
     folders = [
         folder
@@ -286,14 +285,14 @@ def test_a_policy_has_one_colour_in_all_pictures_of_a_sweep(tmp_path: Path, monk
         for folder in write(tmp_path / str(load), "fifo", "spjf", "asrpt-gated", load=load)
     ]
     shown: list[list[str]] = []
-    pictures = simulation._pictures
+    pictures = report.pictures_to_draw
 
     def told(*results: Any) -> Any:
         found = pictures(*results)
         shown.extend(list(dict.fromkeys(d.scenario.policy for d in digests)) for _, digests in found)
         return found
 
-    monkeypatch.setattr(simulation, "_pictures", told)
+    monkeypatch.setattr(report, "pictures_to_draw", told)
     write_report(folders, tmp_path / "r.html")
     assert len(shown) == 1 + len(PICTURES)
     assert all(policies == shown[0] for policies in shown)

@@ -88,7 +88,7 @@ def test_any_user_name_comes_back(
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     record = run_scenario(scenario())
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match=r"something else \(mine.txt\)"):
+    with pytest.raises(InputError, match=r"other files \(mine.txt\)"):
         save(record, tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "precious"
     with pytest.raises(InputError, match="not a folder"):

@@ -107,7 +107,7 @@ def test_jobs_that_came_at_one_instant_have_no_load_and_the_json_stays_json():
     outcomes, _ = whatif.compare(past, ["fifo"])
     json.dumps(whatif.document(past, outcomes, interrupted=False), allow_nan=False)
     assert past.notes["load"] is None
-    assert "2 jobs that came within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
+    assert "2 jobs submitted within 0 s, on 1 x 2 GPUs; predictions" in whatif.remarks(past)[0]
 
 
 def test_what_is_said_of_predictions_is_what_was_done():
@@ -120,7 +120,7 @@ def test_what_is_said_of_predictions_is_what_was_done():
     assert told == {
         (0.0, 60.0): (False, "median of the group's earlier runs"),
         (0.5, 0.0): (False, "forest on the history"),
-        (0.5, 5400.0): (True, "forest on the history, learning again every 1.5 h"),
+        (0.5, 5400.0): (True, "forest on the history, retrained every 1.5 h"),
     }
 
 
@@ -278,13 +278,10 @@ def test_the_page_escapes_and_loads_nothing():
 def test_the_axis_has_ticks_for_short_waits_as_for_long_ones():
     """All under a minute: one tick says nothing of where 10 s are. Of weeks there is no room for all."""
     for most in (10.0, 45.0, 3600.0, 1e7):
-        ticks = whatif_page._ticks(most)
-        places = sorted(whatif_page._x(at, most) for at, _ in ticks)
-        assert len(ticks) >= 4
-        assert all(at <= most for at, _ in ticks)
-        assert min(after - before for before, after in pairwise(places)) >= whatif_page._APART
-    outcomes = [whatif.Outcome("fifo", np.array([0.0, 7.0, 45.0]), {})]
-    assert {"1 s", "10 s", "30 s"} <= set(Page(whatif_page.curves(outcomes)).text)
+        places = sorted(place for place, _ in whatif_page.ticks(most))
+        assert len(places) >= 4
+        assert min(after - before for before, after in pairwise(places)) >= whatif_page.LEAST_GAP
+    assert {"1 s", "10 s", "30 s"} <= {name for _, name in whatif_page.ticks(45.0)}
 
 
 # the command
@@ -314,7 +311,7 @@ def test_a_dump_and_its_nodes(ask, tmp_path):
     assert done.exit_code == 0, done.output
     assert re.search(r"Slurm as it was +2.0 min", done.output)
     assert re.search(r"fifo +20 s", done.output)
-    assert "not replayed" in done.output
+    assert "not simulated" in done.output
     assert "Slurm as it was" in html.read_text()
     found = json.loads(ask("--dump", str(jobs), "--servers", "1", "--gpus-per-server", "2", "--json").stdout)
     assert [row["policy"] for row in found["rows"]] == [whatif.AS_IT_WAS, *whatif.default_policies()]

@@ -2,16 +2,16 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#999999"];
+  const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#999999"];
   const LEFT = 110, RIGHT = 40, AXIS = 20;
   const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2592000];
   const LEAST_S = 5;
   let from = data.t0, to = data.t1, chosen = -1, waiting = false;
 
-  const colour = (life) => COLOURS[Math.min(data.users.indexOf(life.user), COLOURS.length - 1)] || "#999999";
+  const color = (life) => COLORS[Math.min(data.users.indexOf(life.user), COLORS.length - 1)] || "#999999";
   const pad = (number) => String(number).padStart(2, "0");
 
-  // The cluster's clock, wherever the reader sits.
+  // Times are in the cluster's time zone, not the browser's.
   const local = (seconds) => new Date((seconds + data.offset) * 1000);
   const date = (d) => `${d.getUTCFullYear()}-${pad(d.getUTCMonth() + 1)}-${pad(d.getUTCDate())}`;
   function clock(seconds, step) {
@@ -21,13 +21,13 @@
   }
   const stamp = (seconds) => `${date(local(seconds))} ${clock(seconds, 1)}`;
   function span(seconds) {
-    if (seconds === null || seconds === undefined) return "not known";
+    if (seconds === null || seconds === undefined) return "unknown";
     const s = Math.round(seconds), days = Math.floor(s / 86400);
     const rest = `${pad(Math.floor(s % 86400 / 3600))}:${pad(Math.floor(s % 3600 / 60))}:${pad(s % 60)}`;
     return days ? `${days}-${rest}` : rest;
   }
 
-  const named = (life) => `${life.job} (${life.name || "no name"}) of ${life.user || "nobody known"}`;
+  const named = (life) => `${life.job} (${life.name || "no name"}) of ${life.user || "unknown user"}`;
   const brief = (life) => `${named(life)}\n${life.size} GPUs, waited ${span(life.wait)}, ran ${span(life.ran)}`;
 
   function draw(parent, name, attributes, text) {
@@ -99,7 +99,7 @@
       const x = servers.clip(servers.x(run.start)), right = servers.clip(servers.x(end));
       const bar = draw(servers.svg, "rect", {
         class: "bar", x, y: tops[node] + row * rowHeight + 0.5, width: Math.max(1.5, right - x - 0.5),
-        height: count * rowHeight - 1, fill: colour(run),
+        height: count * rowHeight - 1, fill: color(run),
       });
       servers.pick(bar, life);
     }
@@ -129,12 +129,12 @@
       const when = at(life), v = value(life);
       if (when === null || v === null || when < from || when > to) return;
       const cy = y(Math.max(low, Math.min(high, v)));
-      chart.pick(draw(chart.svg, "circle", { class: "bar", cx: chart.x(when), cy, r: 4, fill: colour(life) }), number);
+      chart.pick(draw(chart.svg, "circle", { class: "bar", cx: chart.x(when), cy, r: 4, fill: color(life) }), number);
     });
   }
 
   const WAITS = [[1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"], [36000, "10 h"], [259200, "3 d"]];
-  const ERRORS = [[0.1, "a tenth"], [0.5, "half"], [1, "as predicted"], [2, "twice"], [10, "ten times"]];
+  const ERRORS = [[0.1, "0.1x"], [0.5, "0.5x"], [1, "as predicted"], [2, "2x"], [10, "10x"]];
   const longest = Math.max(10, ...data.lives.map((life) => life.wait || 0)) * 1.3;
 
   function redraw() {
@@ -165,13 +165,13 @@
     const rows = [
       ["Job", named(life)],
       ["GPUs", `${life.size}${life.where ? `: ${life.where}` : ""}`],
-      ["Waited", span(life.wait) + (life.why.length ? `, for: ${life.why.join(", ")}` : "")],
-      ["Started", life.start === null ? "not in this time" : stamp(life.start)],
-      ["Ended", life.end === null ? "not in this time" : `${stamp(life.end)} ${life.state}`],
+      ["Waited", span(life.wait) + (life.why.length ? `, reasons: ${life.why.join(", ")}` : "")],
+      ["Started", life.start === null ? "not in this period" : stamp(life.start)],
+      ["Ended", life.end === null ? "not in this period" : `${stamp(life.end)} ${life.state}`],
       ["Ran", span(life.ran)],
       ["Predicted", span(life.predicted)],
     ];
-    if (life.ratio !== null) rows.push(["Placement", `${life.ratio.toFixed(2)} times the time per iteration of the best`]);
+    if (life.ratio !== null) rows.push(["Placement", `${life.ratio.toFixed(2)} times the best time per iteration`]);
     return rows;
   }
   function choose(number) {

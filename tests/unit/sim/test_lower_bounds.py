@@ -5,9 +5,9 @@ import pytest
 
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import unprofiled
-from slurm_asrpt.sim.bound import design_bound, latest_starts, sound_bound, srpt
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.job_table import JobTable
+from slurm_asrpt.sim.metrics import design_bound, latest_starts, sound_bound, srpt
 
 FABRIC = Fabric(1.25e9, 300e9)
 

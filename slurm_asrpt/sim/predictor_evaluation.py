@@ -1,4 +1,4 @@
-"""What predictions are worth: a trace's jobs as cases to judge, and the completion times that a predictor leads to."""
+"""Evaluates predictors: a trace's jobs as test cases, and the completion times that a predictor leads to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ GPUS = 8
 
 
 def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[EvaluationRun]:
-    """The trace's jobs in the order of submission, one iteration a second. teaching: states; none: all teach."""
+    """The trace's jobs in the order of submission, with one iteration per second. teaching: states of jobs that are
+    learned from; empty: all are."""
     jobs = trace.jobs
     chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
     end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]
@@ -49,10 +50,10 @@ def trace_of_runs(runs: Sequence[Run]) -> Trace:
 def completion_times(
     trace: Trace, predictor: str, train: float, jobs: int, load: float, progress: Callable[[int], None]
 ) -> dict[str, float]:
-    """Mean completion time in seconds by policy, of ``jobs`` jobs after the first ``train`` of the trace.
+    """Mean completion time in seconds by policy, of ``jobs`` jobs that follow the share ``train`` of the trace.
 
-    A small cluster, just enough servers of 8 GPUs for the largest job and at least two, jobs without profiles, so that
-    nothing but the predictions differs. progress: called with the jobs that have ended under all policies so far.
+    Only the predictions matter: the jobs have no profiles, and the cluster has just enough servers of 8 GPUs for the
+    largest job, at least two. progress: called with the number of jobs that have ended under all policies so far.
     """
     largest = int(trace.jobs["gpus"].max())
     cluster = Cluster(max(2, math.ceil(largest / GPUS)), GPUS)

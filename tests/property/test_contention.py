@@ -18,7 +18,7 @@ from slurm_asrpt.core.policies.base import Start
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.timing.ring import Linear, Links, Ring, iteration_time
 from slurm_asrpt.errors import InputError
-from slurm_asrpt.sim.contended import runner_of, sharing
+from slurm_asrpt.sim.contention import runner_of, sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.recorder import Recorder, play

@@ -1,4 +1,4 @@
-"""Simulations without reserved bandwidth: a job's speed changes whenever a neighbour on its servers starts or ends."""
+"""Simulations without reserved bandwidth: a job's speed changes whenever a neighbor on its servers starts or ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slurm_asrpt.sim.workload import Cluster
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
-    """A runner for ``simulate``: each of k jobs that leave a server has 1/f(k) of its NIC."""
+    """A runner for ``simulate``: each of k jobs that communicate out of a server gets 1/f(k) of its NIC."""
     times = SharedTimes(fabric, degradation)
 
     def runner(
@@ -37,12 +37,12 @@ def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
 
 
 def runner_of(cluster: Cluster) -> Runner | None:
-    """What ``simulate`` needs for this cluster."""
+    """The runner for ``simulate`` on this cluster; None without contention."""
     return None if cluster.contention is None else sharing(cluster.fabric, Linear(cluster.contention))
 
 
 class ContendedRun(PlainRun):
-    """A simulation whose jobs share the servers' NICs. In the result alpha is a job's average over its run."""
+    """A simulation whose jobs share the servers' NICs. In the result, alpha is the average over a job's run."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class ContendedRun(PlainRun):
         super().__init__(policy, nodes, table, progress, on_start)
         self.times = times
         self.crossing = Crossing[int]()
-        self.has: dict[int, tuple[Job, Mapping[str, int]]] = {}  # by row: what runs, and where
+        self.has: dict[int, tuple[Job, Mapping[str, int]]] = {}  # running jobs by row, and their GPUs by node
         self.end = array("d", [math.nan]) * len(table)
 
     def _begin(self, start: Start, now: float) -> None:
         super()._begin(start, now)
-        self.running.clear()  # what it has just noted there is the end that a job with bandwidth of its own would have
+        self.running.clear()  # the parent has just stored the end for reserved bandwidth
         row, placement = int(start.job.id), start.placement
         self.has[row] = start.job, placement.gpus
         pace = self.times.pace(placement, start.job.profile)
@@ -70,7 +70,7 @@ class ContendedRun(PlainRun):
         self.end[row] = math.inf
 
     def _ends(self, now: float) -> None:
-        """Hand those that end to the parent, one by one, as if it had known when."""
+        """Pass the jobs that end to the parent, one by one, with the actual end."""
         while self.crossing.next_end() <= now:
             end, row = self.crossing.pop()
             self.end[row] = end

@@ -1,0 +1,45 @@
+"""The page that compares a paper's figures with ours, as Markdown: for each a claim, a verdict and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+HOLDS, PARTLY, FAILS = "Holds here", "Holds in part", "Does not hold here"
+Verdict = tuple[str, list[str]]
+"""One of these, and sentences that give the reasons."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """head: titles of the columns; the first column is text, the others are figures."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One figure or table of the paper. claim: what the paper says; picture: a file beside the page, or ""."""
+
+    title: str
+    claim: str
+    verdict: Verdict
+    tables: Sequence[Table]
+    picture: str = ""
+
+
+def render(template: str, sections: Sequence[Section], **values: Any) -> str:
+    """The page of a template in ``papers/templates``, which adds the introduction. values: what that needs."""
+    environment = Environment(  # noqa: S701 (Markdown, of our own texts and figures)
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(values, sections=sections)
