@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.daemon import scheduler, witness
+from slurm_asrpt.daemon import cycle
+from slurm_asrpt.daemon.record import decisions
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
 
@@ -32,8 +33,8 @@ PARTS = ("decide", "cycle_facts", "start_facts")
 @contextmanager
 def timed(spent: dict[str, float]) -> Iterator[None]:
     """Meanwhile the time that the scheduler spends in the witness is added up, but for the policy's own."""
-    kept = {name: getattr(witness, name) for name in PARTS}
-    inputs = witness._inputs
+    kept = {name: getattr(decisions, name) for name in PARTS}
+    inputs = decisions._inputs
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
@@ -45,14 +46,14 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
 
         return run
 
-    witness._inputs = wrap("witness", inputs)
-    scheduler.witness.cycle_facts = wrap("told", kept["cycle_facts"])
-    scheduler.witness.start_facts = wrap("start", kept["start_facts"])
+    decisions._inputs = wrap("witness", inputs)
+    cycle.witness.cycle_facts = wrap("told", kept["cycle_facts"])
+    cycle.witness.start_facts = wrap("start", kept["start_facts"])
     try:
         yield
     finally:
-        witness._inputs = inputs
-        scheduler.witness.cycle_facts, scheduler.witness.start_facts = kept["cycle_facts"], kept["start_facts"]
+        decisions._inputs = inputs
+        cycle.witness.cycle_facts, cycle.witness.start_facts = kept["cycle_facts"], kept["start_facts"]
 
 
 def cycles(bench: Bench, before: Callable[[], None]) -> list[dict[str, float]]:

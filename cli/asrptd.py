@@ -14,8 +14,8 @@ from slurm_asrpt_cli._app.options import run_app
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.daemon.lead import wait_to_lead
-from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
+from slurm_asrpt.daemon.leader import wait_to_lead
+from slurm_asrpt.daemon.main import Daemon, prepare, stop_on_signals
 from slurm_asrpt.errors import AsrptError, InputError, printable
 
 app = Tool()

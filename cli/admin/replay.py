@@ -13,7 +13,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd, sh
 from slurm_asrpt.audit import snapshot as snapshots
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.reasons import in_words
-from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
 

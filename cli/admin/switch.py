@@ -11,8 +11,8 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd
 
 from slurm_asrpt import switch
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.daemon.disabling import HandedBack, disable
-from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.daemon.disable import HandedBack, disable
+from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
 

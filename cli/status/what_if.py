@@ -22,8 +22,8 @@ from slurm_asrpt.core.durations import slurm_time
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.plurals import counted
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.daemon.intake import Profiles, admit
-from slurm_asrpt.daemon.lengths import span_of
+from slurm_asrpt.daemon.forecasts.run_lengths import span_of
+from slurm_asrpt.daemon.jobs.admission import Profiles, admit
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.sampling import Span

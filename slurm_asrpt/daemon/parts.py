@@ -8,12 +8,12 @@ from typing import Any
 
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.policies.base import Policy
-from slurm_asrpt.daemon.arrivals import Arrivals
-from slurm_asrpt.daemon.audit import Audit
-from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.daemon.progresswatch import ProgressWatch
-from slurm_asrpt.daemon.recorder import Recorder
-from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.forecasts.arrivals import Arrivals
+from slurm_asrpt.daemon.jobs.admission import Profiles
+from slurm_asrpt.daemon.record.audit import Audit
+from slurm_asrpt.daemon.record.history import Recorder
+from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.state import Store
 from slurm_asrpt.forecast.conformal import Margins
 from slurm_asrpt.predict.conformal import Misses
 from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig

@@ -13,15 +13,15 @@ from slurm_asrpt.config.settings import Settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy, policy_settings
-from slurm_asrpt.daemon.audit import Audit
-from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.cycle import Scheduler
+from slurm_asrpt.daemon.jobs.admission import Profiles
+from slurm_asrpt.daemon.jobs.managed_job import Place, Tracked
+from slurm_asrpt.daemon.leader import Lead
 from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.progresswatch import ProgressWatch
-from slurm_asrpt.daemon.recorder import Recorder
-from slurm_asrpt.daemon.scheduler import Scheduler
-from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.daemon.record.audit import Audit
+from slurm_asrpt.daemon.record.history import Recorder
+from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.state import Store
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.spool import hosts_dir, progress_dir

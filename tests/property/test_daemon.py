@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.daemon.jobs.managed_job import Place
 from slurm_asrpt.slurm.parse import expand
 from slurm_asrpt.slurm.records import PENDING, RUNNING_STATES, NodeRecord, Reservation
 from tests.benches.daemon import Bench

@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_asrpt.config.settings import GroupSettings, load_settings
-from slurm_asrpt.daemon.lead import Lead
-from slurm_asrpt.daemon.store import Store
+from slurm_asrpt.daemon.leader import Lead
+from slurm_asrpt.daemon.state import Store
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.history.maintenance import open_or_set_aside
 from slurm_asrpt.history.store import FILE_NAME, History, Run

@@ -23,8 +23,8 @@ from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.audit.lives import Life, Lives, slots
 from slurm_asrpt.audit.trail import FILE_NAME, entries
 from slurm_asrpt.config.settings import AuditSettings
-from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.record.audit import Audit
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.slurm.times import slurm_time
 from tests.benches.daemon import Bench

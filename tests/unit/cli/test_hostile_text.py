@@ -20,7 +20,7 @@ from slurm_asrpt_cli.asrptd import OneLine
 
 from slurm_asrpt.audit.snapshot import to_bytes
 from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.record.audit import Audit
 from slurm_asrpt.history.store import FILE_NAME, History, Run, Source
 from slurm_asrpt.predict.model import ModelInfo, check_sum, list_models
 from slurm_asrpt.predict.retrain import models_folder, retrain

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.core.job import Request
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.status import build_status
 from tests.benches.daemon import Bench
 
 POLICIES = ("asrpt-gated", "asrpt", "easy-backfill", "fifo", "hlas", "wcs-workload")

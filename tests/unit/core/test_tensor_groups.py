@@ -9,8 +9,8 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stag
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.core.policies import make_policy, policy_names
-from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.history.store import Source
 from tests.benches.daemon import SLICED
 

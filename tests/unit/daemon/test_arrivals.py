@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.arrivals import KEPT, MOST, WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.arrivals import KEPT, MOST, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Span
 
 NOW = 1e6

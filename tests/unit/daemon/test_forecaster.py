@@ -8,9 +8,9 @@ import pytest
 
 from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.outlook import with_room
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.forecasts.snapshot import with_room
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.forecast.conformal import PROOF, Margins, Miss, Start
 from slurm_asrpt.forecast.sampling import UNKNOWN_S

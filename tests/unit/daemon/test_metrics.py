@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 
-from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.metrics import Metrics
+from slurm_asrpt.daemon.record.audit import Audit
 from slurm_asrpt.forecast.calibration import Calibration
 from slurm_asrpt.predict.validation import Drift
 from tests.benches.daemon import Bench

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.daemon import progresswatch
-from slurm_asrpt.daemon.progresswatch import Observed, ProgressWatch, remaining, whole
+from slurm_asrpt.daemon.record import progress
+from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining, whole
 from slurm_asrpt.spool import (
     MAX_PROGRESS_BYTES,
     MOST_FILES,
@@ -266,7 +266,7 @@ def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeyp
         asked.set()
         answers.wait(30)
 
-    monkeypatch.setattr(progresswatch, "read_progress", hang)
+    monkeypatch.setattr(progress, "read_progress", hang)
     watch.start()
     try:
         watch.look({"7": 900.0})

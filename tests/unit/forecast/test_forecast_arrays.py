@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.arrays import AHEAD
 from slurm_asrpt.core.job import Job, JobId
 from slurm_asrpt.core.policies import Policy, policy_names
-from slurm_asrpt.daemon.arrivals import Arrivals
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.outlook import make_snapshot
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.arrivals import Arrivals
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.forecasts.snapshot import make_snapshot
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.forecast.arrays import MOST_TASKS, Following, Rest
 from slurm_asrpt.forecast.estimate import LEAST_SAMPLES, SAMPLES, forecast
 from slurm_asrpt.forecast.replay import Replay

@@ -16,8 +16,8 @@ from slurm_asrpt_cli.status import command
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.conformal import PROOF, Margins, Miss

@@ -14,7 +14,7 @@ from slurm_asrpt_cli.profile import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.daemon.attached import Attached
+from slurm_asrpt.daemon.profiles import Attached
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import (
     GROUP,

@@ -18,7 +18,7 @@ from slurm_asrpt_cli.admin.install import _show_next
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import parse_settings
-from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.leader import Lead
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.hook.table import parse_table

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from slurm_asrpt_cli.status.answers import show_explanation
 
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.status import build_status
 from slurm_asrpt.status.document import write_status
 from tests.benches.daemon import Bench
 

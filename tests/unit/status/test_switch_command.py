@@ -11,8 +11,8 @@ from slurm_asrpt_cli.admin import switch as admin_switch
 from typer.testing import CliRunner
 
 from slurm_asrpt import switch
-from slurm_asrpt.daemon.disabling import HandedBack
-from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.disable import HandedBack
+from slurm_asrpt.daemon.leader import Lead
 
 
 @pytest.fixture
