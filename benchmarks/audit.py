@@ -114,7 +114,7 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
 
 def _start_pinned(bench: Bench) -> None:
     """What Slurm does with a pinned job."""
-    for tracked in bench.scheduler.world.tracked.values():
+    for tracked in bench.scheduler.jobs.values():
         if tracked.pin is not None and tracked.record.state == "PENDING":
             bench.slurm.change(tracked.record.job_id, state="RUNNING", reason="None", start_time=bench.slurm.now,
                                nodes=",".join(tracked.pin.gpus), gpus_by_node=tracked.pin.gpus)  # fmt: skip

@@ -17,7 +17,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm,
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.daemon.jobs.admission import Profiles
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.history.maintenance import DAY_S
 from slurm_asrpt.predict.bandwidths import (

@@ -17,7 +17,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, asking_slurm,
 from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.daemon.jobs.admission import Profiles
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run

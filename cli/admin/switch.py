@@ -11,7 +11,7 @@ from slurm_asrpt_cli.admin.common import ConfigOption, JsonOption, of_asrptd
 
 from slurm_asrpt import switch
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.daemon.disable import HandedBack, disable
+from slurm_asrpt.daemon.disable import Released, disable
 from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
@@ -47,7 +47,7 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
         raise typer.Exit(EXIT_FAILURE)
 
 
-def tell_of(done: HandedBack) -> None:
+def tell_of(done: Released) -> None:
     """What was handed back, in a line or two."""
     print(
         f"{done.by} has handed {counted(len(done.jobs), 'waiting job')} back to Slurm; nothing more is written to Slurm"

@@ -1,4 +1,4 @@
-"""Steps of the clock: what was noted before one is not what it seems after it."""
+"""Steps of the clock, the time that cycles take, and the pause that must follow one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ APART_S = 5.0
 """So far slurmctld's clock may be from ours: it tells whole seconds, and late."""
 
 
-class StepWatch:
-    """Sees the clock step by holding it against one that cannot."""
+class ClockStepDetector:
+    """Compares the clock with one that cannot step."""
 
     def __init__(self, clock: Any = time) -> None:
         self._clock = clock
@@ -41,13 +41,13 @@ def check_same_clock(slurm: SlurmConfig, now: float) -> None:
         )
 
 
-MACHINE_SHARE, LONGEST_REST_S = 0.125, 15.0
+MACHINE_SHARE, LONGEST_PAUSE_S = 0.125, 15.0
 """Where Slurm has many jobs, pauses grow up to so long, so that the cycles' CPU time is that share of all cores'. A
 machine that others keep busy makes no pause longer."""
 
 
-class Laps:
-    """Seconds of the present cycle by part (read, decide, write, show); a part may be done in several laps."""
+class CycleTimer:
+    """Seconds of the present cycle by phase (read, decide, write, show); a phase may come several times."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -58,14 +58,14 @@ class Laps:
         self.seconds: dict[str, float] = {}
         self._since = self._clock()
 
-    def done(self, part: str) -> None:
-        """All since the last call was spent on this part."""
+    def done(self, phase: str) -> None:
+        """All time since the last call was spent on this phase."""
         now = self._clock()
-        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._since
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._since
         self._since = now
 
     def __str__(self) -> str:
-        return ", ".join(f"{part} {seconds:.3f}" for part, seconds in self.seconds.items())
+        return ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in self.seconds.items())
 
 
 def cpu_s() -> float:
@@ -73,6 +73,6 @@ def cpu_s() -> float:
     return sum(os.times()[:4])
 
 
-def rest_s(cycle_s: float, cores: int) -> float:
+def pause_after(cycle_s: float, cores: int) -> float:
     """The shortest pause after a cycle that took so much CPU time."""
-    return min(LONGEST_REST_S, cycle_s * max(0.0, 1 / (MACHINE_SHARE * cores) - 1))
+    return min(LONGEST_PAUSE_S, cycle_s * max(0.0, 1 / (MACHINE_SHARE * cores) - 1))

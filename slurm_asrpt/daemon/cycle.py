@@ -1,234 +1,189 @@
 """One cycle of asrptd: read Slurm, tell the policy what happened, let it decide, write the decisions back.
 
-``World`` is what Slurm looks like, ``Writer`` writes to it; here is what lies between them. All state that a restart
-needs is saved before Slurm is touched.
+All state that a restart needs is saved before Slurm is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from slurm_asrpt.config.settings import Mode
+from slurm_asrpt.config.settings import Mode, PolicySettings
 from slurm_asrpt.core.cluster import ClusterView
-from slurm_asrpt.core.job import Job, JobId
-from slurm_asrpt.core.policies.base import Interrupt, Phase, Start, Wait, reason
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.core.policies.base import Interrupt, Policy, Start, Wait
 from slurm_asrpt.daemon import placements
-from slurm_asrpt.daemon.clock import STEP_S, Laps
-from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of
+from slurm_asrpt.daemon.clock import CycleTimer
+from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs import arrays
-from slurm_asrpt.daemon.jobs.admission import explained
-from slurm_asrpt.daemon.jobs.managed_job import Pin, Place, Tracked
-from slurm_asrpt.daemon.lifecycle import World
-from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.preemption import Interrupter
-from slurm_asrpt.daemon.record import decisions, facts
-from slurm_asrpt.daemon.writes import rank_maps
-from slurm_asrpt.daemon.writes.release import hand_back
-from slurm_asrpt.daemon.writes.starts import Writer
-from slurm_asrpt.forecast.conformal import Margins
+from slurm_asrpt.daemon.jobs.admission import explain_wait
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.lifecycle import Eligibility, JobLifecycle
+from slurm_asrpt.daemon.policy_feed import PolicyFeed
+from slurm_asrpt.daemon.preemption import Preemption
+from slurm_asrpt.daemon.record import decisions
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.state import StateSaver
+from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.writes.order import OrderWriter
+from slurm_asrpt.daemon.writes.rank_maps import RankMaps
+from slurm_asrpt.daemon.writes.release import Release
+from slurm_asrpt.daemon.writes.starts import Starts
 from slurm_asrpt.slurm import writeback
-
-_MARGINS = TypeAdapter(Margins)
+from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.switch import OperatingMode
 
 
 class Scheduler:
-    """Lets a policy schedule the jobs of a world."""
+    """Lets a policy schedule the managed jobs. ``scheduling.py`` puts one together."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts, self.settings, self.policy = parts, parts.settings, parts.policy
-        self._saved: Mapping[str, Any] = parts.store.load() or {}
-        self.world = World(parts, self._saved)
-        parts.margins = _margins(self._saved.get("forecast_margins"))
-        self.writer = Writer(self.world, self._save)
-        self.interrupter = Interrupter(self.world)
-        self.laps = Laps(parts.clock.monotonic)
-        self.decided: decisions.Decided | None = None
+    def __init__(
+        self,
+        *,
+        settings: PolicySettings,
+        state_folder: Path,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        client: SlurmClient,
+        lifecycle: JobLifecycle,
+        rules: SiteRules,
+        eligibility: Eligibility,
+        feed: PolicyFeed,
+        preemption: Preemption,
+        leases: Leases,
+        starts: Starts,
+        rank_maps: RankMaps,
+        order: OrderWriter,
+        release: Release,
+        saver: StateSaver,
+        audit: AuditWriter,
+        mode: OperatingMode,
+        clock: Any,
+    ) -> None:
+        self.policy, self.jobs, self.cluster, self.feed = policy, jobs, cluster, feed
+        self.timer = CycleTimer(clock.monotonic)
+        self.decided: decisions.RecordedDecision | None = None
         """The last decision."""
-        self._first = True
-        self._cold = False  # no state of the policy could be taken up: submit times stand in for it
+        self._settings, self._state_folder, self._client, self._clock = settings, state_folder, client, clock
+        self._lifecycle, self._rules, self._eligibility = lifecycle, rules, eligibility
+        self._preemption, self._leases, self._starts, self._rank_maps = preemption, leases, starts, rank_maps
+        self._order, self._release, self._saver, self._audit, self._mode = order, release, saver, audit, mode
 
     def cycle(self, now: float) -> float | None:
         """Do everything once. Returns when there is something to decide again. Raises SlurmError.
 
-        At once where tasks were parted from an array of which none waits: they may start.
+        At once where tasks were split from an array of which none waits: they may start.
         """
-        self.writer.began = self.parts.clock.monotonic()
-        self.laps.start()
-        lines = self.parts.audit.lines
-        jobs, nodes = self.parts.client.jobs(), self.parts.client.nodes()
-        self.laps.done("read")
-        self.world.follow(jobs, nodes, now)
-        self.laps.done("decide")
-        if self.world.enforcing:
-            self.writer.take_back_what_did_not_start(now)
-            self.laps.done("write")
+        self._leases.cycle_began()
+        self.timer.start()
+        lines = self._audit.lines
+        self._read(now)
+        if self._mode.enforcing:
+            self._starts.take_back_what_did_not_start(now)
+            self.timer.done("write")
         else:
-            hand_back(self.writer, now)
-            self.writer.reconsider_what_slurm_has_not_started(now)
-        self._feed_policy(self.world.eligible(now), now)
+            self._release.release_all(now)
+            self._starts.reconsider_what_slurm_has_not_started(now)
+        self._feed_policy(now)
         starts = self._decide(now)
-        self.laps.done("decide")
-        partings = arrays.next_tasks(self.world.tracked.values()) if self.world.enforcing else []
-        self._write(starts, partings, now)
-        self.laps.done("write")
-        if self.parts.audit.lines > lines and self.decided is not None:
-            told = decisions.cycle_facts(self.decided, self.world, self.laps.seconds)
-            self.parts.audit.record(now, "cycle", **told)
-        self.parts.audit.flush()
-        return now if any(parting.first for parting in partings) else self.policy.next_wakeup(now)
+        self.timer.done("decide")
+        splits = arrays.next_splits(self.jobs.values()) if self._mode.enforcing else []
+        self._write(starts, splits, now)
+        self.timer.done("write")
+        if self._audit.lines > lines and self.decided is not None:
+            told = decisions.cycle_facts(self.decided, self.jobs, self._mode.label, self.timer.seconds)
+            self._audit.record(now, "cycle", **told)
+        self._audit.flush()
+        return now if any(split.first for split in splits) else self.policy.next_wakeup(now)
 
     def between_cycles(self, pause_s: float) -> None:
-        """What takes long and what no decision waits for, in a pause of so many seconds. Raises SlurmError, OSError."""
-        self._save(self.parts.clock.time())  # what came of the writes; who dies among them must do without, too
-        self.writer.write_rank_maps(pause_s)
-        self.parts.client.catch_up()
+        """What takes long and delays no decision, in a pause of so many seconds. Raises SlurmError, OSError."""
+        self._saver.save(self._clock.time())  # what came of the writes: asrptd may die before the next cycle
+        self._rank_maps.write(pause_s)
+        self._client.catch_up()
 
-    def _write(self, starts: list[Tracked], partings: list[arrays.Parting], now: float) -> None:
-        """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
-        renewals, tasks = self.writer.due(now, partings) if self.world.enforcing else ([], [])
-        if self.world.enforcing:
-            self.writer.intend_leases([*starts, *renewals], now)
-        self.interrupter.intend_requeues(now)
-        moved = self.writer.intend_order(now) if self.parts.mode is Mode.ORDER else []
-        self._save(now)
-        self.parts.audit.flush()  # what is about to be written to Slurm
-        if self.world.enforcing:
-            self.writer.write(starts, renewals, tasks, now)
-        elif moved:
-            self.writer.write_order(moved)
-        self.interrupter.carry_out(now)
+    def _read(self, now: float) -> None:
+        records, nodes = self._client.jobs(), self._client.nodes()
+        self.timer.done("read")
+        self._lifecycle.follow_nodes(nodes, now)
+        self._rules.follow(nodes, now)
+        self._lifecycle.follow_jobs(records, now)
+        self.timer.done("decide")
 
-    def _feed_policy(self, eligible: list[Tracked], now: float) -> None:
-        """Submit what has become eligible, in order of submission; after a restart take up the saved state first."""
-        if self._first:
-            self._resume(eligible, now)
-        self.interrupter.tell(now)
-        for tracked in sorted(eligible, key=lambda t: (t.record.submit_time, t.record.number)):
-            assert tracked.job is not None  # noqa: S101  (eligible jobs have been admitted)
-            if tracked.place is Place.QUEUED:
-                continue
-            if tracked.failures:
-                self.policy.returned(tracked.job, now)
-            else:
-                since = min(now, tracked.job.submit_time) if self._cold else now
-                self.policy.submitted(tracked.job, since)
-                self._came(tracked, tracked.job, since)
-            tracked.place, tracked.why = Place.QUEUED, None
-            self.parts.audit.record(now, "queued", tracked.record.job_id, **facts.queued_facts(tracked, tracked.job))
-        self._first = False
+    def _feed_policy(self, now: float) -> None:
+        """Submit what has become eligible; after a restart let the policy take up its saved state first."""
+        eligible = self._eligibility.eligible(now)
+        if not self.feed.resumed:
+            self.feed.resume(self._saver.saved, self._saver.saved_at, eligible, now)
+        self._preemption.tell(now)
+        self.feed.submit(eligible, now)
 
-    def _came(self, tracked: Tracked, job: Job, since: float) -> None:
-        span = iterations_of(tracked, self.parts.misses) if job.predicted_iterations > 0 else None
-        if tracked.record.job_id != tracked.record.array_id:  # it came with its array, of which it was parted now
-            since = min(since, job.submit_time)
-        self.parts.arrivals.came(job, span, self.world.best_alpha(job) or 1.0, since)
-
-    def _resume(self, eligible: list[Tracked], now: float) -> None:
-        jobs = {t.job.id: t.job for t in eligible if t.job is not None}
-        state = self._saved.get("policy") if self._saved.get("policy_name") == self.settings.policy.name else None
-        if self.parts.store.saved_at > now + STEP_S:  # the clock has stepped back: its times are still to come
-            state = None
-        self._cold = state is None  # none was saved, by another policy, or in another time
-        if state is not None:
-            try:
-                self.policy.load(state, jobs)
-                self._catch_up(now)
-            except ValueError as error:
-                self._cold = True
-                self.parts.audit.record(now, "policy-state-lost", error=str(error))
-        held = {job_id for job_id, _ in self.policy.queue(now)} if not self._cold else set()
-        for tracked in eligible:
-            tracked.place = Place.QUEUED if tracked.record.job_id in held else Place.APART
-
-    def _catch_up(self, now: float) -> None:
-        """What has ended or begun while no daemon was there."""
-        saved = self._saved.get("jobs")
-        for job_id in saved if isinstance(saved, dict) else ():
-            if job_id not in self.world.tracked:
-                self.policy.finished(JobId(job_id), now)
-        self.world.tell_all_running(now)
-
-    def _decide(self, now: float) -> list[Tracked]:
+    def _decide(self, now: float) -> list[ManagedJob]:
         """Ask the policy; what it starts is pinned (in mode enforce only after it has been written)."""
-        view = self.world.view.copy()
-        for tracked in self.world.tracked.values():
-            if tracked.place is Place.PINNED and tracked.pin is not None:
-                placements.reserve(view, tracked)
-        self.decided = decisions.decide(self.policy, self.world, view, now)
-        decisions.serve(self.settings.paths.state, self.decided)
+        view = self.cluster.view.copy()
+        for job in self.jobs.in_state(JobState.PINNED):
+            placements.reserve(view, job)
+        fabric = self.cluster.fabric
+        self.decided = decisions.decide(self.policy, self._settings, self.jobs, fabric, view, now)
+        decisions.serve_snapshot(self._state_folder, self.decided)
         view = view.copy()  # the policy goes on looking at the other
-        starts = list[Tracked]()
+        starts = list[ManagedJob]()
         for decision in self.decided.decisions:
             if isinstance(decision, Interrupt):
-                self.interrupter.intend(decision, now)
-                continue
-            tracked = self.world.tracked[decision.job.id]
-            if isinstance(decision, Start):
-                starts.append(self._pin(tracked, decision, now))
-                self._record_start(tracked, decision, view, len(starts), now)
+                self._preemption.intend(decision, now)
+            elif isinstance(decision, Start):
+                starts.append(self._pin(decision, now))
+                self._record_start(starts[-1], decision, view, len(starts), now)
             else:
-                self._note_wait(tracked, decision, now)
+                self._note_wait(self.jobs[decision.job.id], decision, now)
         self._note_unsaid(now)
         return starts
 
     def _note_unsaid(self, now: float) -> None:
-        """Why those wait who are new and of whom the policy has said nothing: it did not come to look at them."""
-        unsaid = [t for t in self.world.tracked.values() if t.place is Place.QUEUED and t.why is None]
+        """Why new jobs wait that the policy did not come to look at."""
+        unsaid = [job for job in self.jobs.in_state(JobState.QUEUED) if job.reason is None]
         reasons = dict(self.policy.queue(now)) if unsaid else {}
-        for tracked in unsaid:
-            job_id = JobId(tracked.record.job_id)
-            if tracked.job is not None and job_id in reasons:
-                self._note_wait(tracked, Wait(tracked.job, reasons[job_id]), now)
+        for job in unsaid:
+            job_id = JobId(job.record.job_id)
+            if job.job is not None and job_id in reasons:
+                self._note_wait(job, Wait(job.job, reasons[job_id]), now)
 
-    def _record_start(self, tracked: Tracked, start: Start, view: ClusterView, number: int, now: float) -> None:
+    def _pin(self, start: Start, now: float) -> ManagedJob:
+        job, placement, enforcing = self.jobs[start.job.id], start.placement, self._mode.enforcing
+        job.pinned(placement, now, job.original or writeback.original(job.record), written=enforcing)
+        block = placements.block_order(placement.gpus)
+        job.needs_map(enforcing and job.one_task_per_gpu and start.job.profiled and placement.ranks != block)
+        return job
+
+    def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
         """view: what was free before this one of the cycle's starts; afterwards without it."""
-        best, compared = self.world.best_alpha(start.job), number <= decisions.MOST_COMPARED
-        told = decisions.start_facts(start, best, view, self.settings, self.world.fabric, compared)
-        self.parts.audit.record(now, "start", start.job.id, mapped=tracked.mapped, **told)
+        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MOST_COMPARED
+        told = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
+        self._audit.record(now, "start", start.job.id, mapped=job.mapped, **told)
         view.take(start.placement.gpus, start.job.request)
 
-    def _pin(self, tracked: Tracked, start: Start, now: float) -> Tracked:
-        placement = start.placement
-        before = tracked.original or writeback.original(tracked.record)
-        tracked.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, before)
-        tracked.place, tracked.why = Place.PINNED, reason(Phase.STARTING, "starting")
-        tracked.decided = tracked.decided or now
-        if self.world.enforcing:
-            tracked.original = before
-        block = rank_maps.block_order(placement.gpus)
-        tracked.mapped = self.world.enforcing and tracked.one_to_one and start.job.profiled and placement.ranks != block
-        return tracked
+    def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:
+        why = explain_wait(job, wait.reason, self.cluster, now)
+        if job.reason is None or job.reason.kind != why.kind:
+            self._audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
+        job.waits(why)
 
-    def _note_wait(self, tracked: Tracked, wait: Wait, now: float) -> None:
-        why = explained(self.world, tracked, wait.reason, now)
-        if tracked.why is None or tracked.why.kind != why.kind:
-            self.parts.audit.record(now, "wait", wait.job.id, reason=why.kind, until=wait.until, **why.facts)
-        tracked.why = why
-
-    def _save(self, now: float) -> None:
-        known = [*self.world.ended.pinned(), *self.world.tracked.values()]
-        jobs = {tracked.record.job_id: tracked.dump() for tracked in known}
-        if self._first:  # the policy has not taken up its state yet
-            self.parts.store.amend(self._saved, jobs, now)
-            return
-        self.parts.store.save(
-            {
-                "policy_name": self.settings.policy.name,
-                "policy": self.policy.dump(),
-                "forecast_margins": asdict(self.parts.margins),
-            },
-            jobs,
-            now,
-        )
-
-
-def _margins(saved: Any) -> Margins:
-    """Those of the daemon before us; none where it had none, or what stands there is nothing."""
-    try:
-        return _MARGINS.validate_python(saved)
-    except ValueError:
-        return Margins()
+    def _write(self, starts: list[ManagedJob], splits: list[arrays.ArraySplit], now: float) -> None:
+        """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
+        enforcing = self._mode.enforcing
+        renewals, tasks = self._leases.due(now, splits) if enforcing else ([], [])
+        if enforcing:
+            self._leases.intend([*starts, *renewals], now)
+        self._preemption.intend_requeues(now)
+        moved = self._order.intend(now) if self._mode.current is Mode.ORDER else []
+        self._saver.save(now)
+        self._audit.flush()  # what is about to be written to Slurm
+        if enforcing:
+            self._starts.write(starts, renewals, tasks, now)
+        elif moved:
+            self._order.write(moved)
+        self._preemption.carry_out(now)

@@ -1,7 +1,7 @@
-"""Who leads: of all asrptd on one state folder one schedules, the others stand by and take over when it is gone.
+"""Leader election: of all asrptd on one state folder one schedules, the others stand by and take over when it is gone.
 
-The kernel takes the lock from a process that ends, however it ends. A lock can also be lost while its holder lives:
-its file was deleted, or a network file system gave it away. So the file says who leads, and the leader looks at it
+The kernel releases the lock of a process that ends, however it ends. A lock can also be lost while its holder lives:
+its file was deleted, or a network file system gave it away. So the file names the leader, and the leader reads it
 before it writes.
 """
 
@@ -19,18 +19,18 @@ from slurm_asrpt.errors import AsrptError, printable
 
 LOCK_NAME = "lock"
 STANDBY_S = 1.0
-"""Seconds between two looks at whether the lead is free."""
+"""Seconds between two attempts to take the lock."""
 _LONGEST_NAME = 200
 
 LOG = logging.getLogger("asrptd")
 
 
-class LeadLostError(AsrptError):
+class LeadershipLostError(AsrptError):
     """Another asrptd leads by now; this one must not write any more."""
 
 
-class Lead:
-    """The lead over a state folder. name: host, pid and since when, as status and log say it."""
+class LeaderLock:
+    """The lock of a state folder. name: host, pid and since when, as status and log say it."""
 
     def __init__(self, folder: Path) -> None:
         """Raises AsrptError for a folder that cannot be used."""
@@ -69,13 +69,13 @@ class Lead:
             return ""
 
     def check(self) -> None:
-        """Raises LeadLostError unless this process still leads."""
+        """Raises LeadershipLostError unless this process still leads."""
         holder = self.holder()
         if holder != self.name:
-            raise LeadLostError(f"{self.path} is not ours any more ({holder or 'it is gone'}); this asrptd ends")
+            raise LeadershipLostError(f"{self.path} is not ours any more ({holder or 'it is gone'}); this asrptd ends")
 
     def close(self) -> None:
-        """Give the lead back. The file stays: to delete it would let two lead."""
+        """Release the lock. The file stays: to delete it would let two lead."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -105,18 +105,18 @@ def _unusable(folder: Path, error: OSError) -> AsrptError:
     return AsrptError(f"the state folder {folder} cannot be used ({error.strerror})")
 
 
-def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> Lead | None:
-    """The lead, as soon as nobody else has it; None if told to stop before. Raises AsrptError, with ``once`` too
+def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLock | None:
+    """The lock, as soon as nobody else holds it; None if told to stop before. Raises AsrptError, with ``once`` too
     where another leads.
     """
-    lead, told = Lead(folder), ""
+    lock, told = LeaderLock(folder), ""
     while not stopping.is_set():
-        if lead.take():
-            LOG.info("leading: %s", lead.name)
-            return lead
-        holder = lead.holder()
+        if lock.take():
+            LOG.info("leading: %s", lock.name)
+            return lock
+        holder = lock.holder()
         if once:
-            raise AsrptError(f"another asrptd leads ({holder}); a cycle beside it would undo its work: stop it first")
+            raise AsrptError(f"another asrptd leads ({holder}); stop it first: a cycle beside it would undo its work")
         if holder != told:
             LOG.info("standing by: %s leads; this asrptd takes over when that one is gone", holder or "another")
             told = holder

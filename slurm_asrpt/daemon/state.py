@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.daemon.leader import Lead
+from pydantic import TypeAdapter
+
+from slurm_asrpt.core.policies import Policy
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.policy_feed import PolicyFeed
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import replace_file
+from slurm_asrpt.forecast.conformal import Margins
 
+LOG = logging.getLogger("asrptd")
 FILE_NAME = "state.json"
 
 
@@ -31,14 +40,11 @@ def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
     return [job for job in jobs.values() if isinstance(job, dict)] if isinstance(jobs, dict) else []
 
 
-LOG = logging.getLogger("asrptd")
+class StateStore:
+    """state.json of the asrptd that leads."""
 
-
-class Store:
-    """The state of the daemon that leads."""
-
-    def __init__(self, lead: Lead) -> None:
-        self.lead, self.path = lead, lead.folder / FILE_NAME
+    def __init__(self, leader: LeaderLock) -> None:
+        self.leader, self.path = leader, leader.folder / FILE_NAME
         self._last = ""
         self.saved_at = 0.0
         """When the state that was loaded was written; 0: unknown."""
@@ -46,9 +52,9 @@ class Store:
     def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
         """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text.
 
-        Raises LeadLostError, OSError.
+        Raises LeadershipLostError, OSError.
         """
-        self.lead.check()
+        self.leader.check()
         rows = ", ".join(f"{json.dumps(job_id)}: {text}" for job_id, text in jobs.items())
         state_text = ", ".join(part for part in (json.dumps(state)[1:-1], f'"jobs": {{{rows}}}') if part)
         if state_text == self._last:
@@ -62,7 +68,7 @@ class Store:
         self._last = state_text
 
     def amend(self, saved: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
-        """The state that was loaded, with what has become of these jobs. Raises LeadLostError, OSError."""
+        """The state that was loaded, with what has become of these jobs. Raises LeadershipLostError, OSError."""
         rows = saved.get("jobs")
         before = {job_id: json.dumps(job) for job_id, job in rows.items()} if isinstance(rows, dict) else {}
         kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
@@ -87,7 +93,9 @@ class Store:
             pass
         aside = self.path.with_suffix(".damaged")
         self.path.replace(aside)
-        LOG.error("%s is damaged: kept as %s; the queue's order is made anew from what Slurm says", self.path, aside)
+        LOG.error(
+            "%s is damaged: kept as %s; the order of the queue is rebuilt from what Slurm shows", self.path, aside
+        )
         return None
 
 
@@ -104,3 +112,45 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
     for step in MIGRATIONS[schema - 1 :]:
         step(state)
     return {**state, "schema": SCHEMA}
+
+
+class StateSaver:
+    """Saves jobs, policy and conformal adjustment. saved: the state of the daemon before this one."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        saved: Mapping[str, Any],
+        policy: Policy,
+        feed: PolicyFeed,
+        jobs: JobTable,
+        ended: EndedJobs,
+        recent: RecentJobs,
+    ) -> None:
+        self.saved, self.saved_at = saved, store.saved_at
+        self._store, self._policy, self._feed = store, policy, feed
+        self._jobs, self._ended, self._recent = jobs, ended, recent
+
+    def save(self, now: float) -> None:
+        """Durable before it returns. Raises LeadershipLostError, OSError."""
+        jobs = {job.record.job_id: job.dump() for job in (*self._ended.pinned(), *self._jobs.values())}
+        if not self._feed.resumed:  # the policy has not taken up its state yet
+            self._store.amend(self.saved, jobs, now)
+            return
+        state = {
+            "policy_name": self._feed.name,
+            "policy": self._policy.dump(),
+            "forecast_margins": asdict(self._recent.start_adjustment),
+        }
+        self._store.save(state, jobs, now)
+
+
+_ADJUSTMENT = TypeAdapter(Margins)
+
+
+def saved_adjustment(saved: Mapping[str, Any]) -> Margins:
+    """The conformal adjustment of the daemon before this one; the default where it had none, or a damaged one."""
+    try:
+        return _ADJUSTMENT.validate_python(saved.get("forecast_margins"))
+    except ValueError:
+        return Margins()

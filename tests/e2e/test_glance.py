@@ -36,7 +36,7 @@ class Glancing(CliClient):
 
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Glancing:
-    monkeypatch.setattr("slurm_asrpt.throttle.REST", 1e6)  # what it lacks is not read either
+    monkeypatch.setattr("slurm_asrpt.throttle.PAUSE_FACTOR", 1e6)  # what it lacks is not read either
     return Glancing(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
 

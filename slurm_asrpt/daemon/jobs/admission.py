@@ -1,108 +1,99 @@
-"""From what Slurm says of a job to what the policy gets: tag, request, profile, prediction."""
+"""Admission: from Slurm's record of a job to the job that the policy gets, or to the reason why it does not get it.
+
+A job waits for Slurm (a hold, a dependency), for its owner (a begin time) or for asrptd (a pause after a failed start)
+before it is the policy's. A lease of ours looks like a begin time, so the two are told apart here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 
-from slurm_asrpt.config.settings import Mode
+from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request, unprofiled
 from slurm_asrpt.core.placement.selection import fits, has_room
 from slurm_asrpt.core.policies.base import Phase, Reason, reason
-from slurm_asrpt.daemon.jobs.managed_job import Place, Tracked
-from slurm_asrpt.daemon.lifecycle import World
-from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.errors import InputError
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpinned
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.site_rules import SiteRules
+from slurm_asrpt.daemon.profiles import MOST_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
-from slurm_asrpt.profile.blocks import UncutFile
-from slurm_asrpt.profile.shape import cut_for
-from slurm_asrpt.profile.sizes import NO_SIZES, Sizes
+from slurm_asrpt.slurm.array_tasks import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
-from slurm_asrpt.slurm.writeback import Original
+from slurm_asrpt.switch import OperatingMode
 
-LoadProfile = Callable[[str], JobProfile | UncutFile]
-MOST_PROFILES = 4096
+LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
+REQUEUE_PAUSE_S = 2.0
+"""Started in the second of its requeue, a job dies of the revoked credential of the previous run.
 
-
-class Profiles:
-    """Profiles by name, each file read once. A name that cannot be used counts as no profile; ``problems`` says why.
-
-    A model that is not cut yet is cut to what a job's script says of it. Names are what users wrote: of more than
-    ``most`` the one that was asked for longest ago is forgotten.
-    """
-
-    def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
-        self._load, self._most = load, most
-        self._known: OrderedDict[str, JobProfile | UncutFile | InputError] = OrderedDict()
-        self._cut = lru_cache(most)(self._cut_now)
-        self.problems: dict[str, str] = {}
-
-    def of(self, tag: Tag | None, gpus: int) -> JobProfile:
-        """That which a job's tag names, see ``get``."""
-        return self.get(tag.profile, gpus, tag.sizes) if tag else unprofiled(gpus)
-
-    def get(self, name: str, gpus: int, sizes: Sizes = NO_SIZES) -> JobProfile:
-        """The profile of that name if it fits the GPUs, else the stand-in for an unprofiled job."""
-        try:
-            return self._use(name, gpus, sizes) if name else unprofiled(gpus)
-        except InputError as error:
-            self.problems[name] = str(error)
-            return unprofiled(gpus)
-
-    def problem(self, tag: Tag, gpus: int) -> str:
-        """Why the profile that a job's tag names does not count; of jobs that name the same each may have its own."""
-        try:
-            self._use(tag.profile, gpus, tag.sizes)
-        except InputError as error:
-            return str(error)
-        return self.problems.get(tag.profile, "")
-
-    def _use(self, name: str, gpus: int, sizes: Sizes) -> JobProfile:
-        """The profile of that name. Raises InputError where it cannot be used for so many GPUs."""
-        found = self._named(name)
-        try:
-            profile = self._cut(name, sizes, gpus) if isinstance(found, UncutFile) else found
-        except (ValueError, InputError) as error:
-            raise InputError(f"profile {name} is not cut into stages: {error}") from None
-        if profile.gpus != gpus:
-            raise InputError(f"profile {name} is for {profile.gpus} GPUs, a job asks for {gpus}")
-        return profile
-
-    def _cut_now(self, name: str, sizes: Sizes, gpus: int) -> JobProfile:
-        """By the name that says its shape: there may be a better file of that name. Raises ValueError, InputError."""
-        document = self._known[name]
-        assert isinstance(document, UncutFile)  # noqa: S101  (the caller has looked)
-        found = self._load(f"{name}-{cut_for(document, sizes, gpus).suffix}")
-        assert isinstance(found, JobProfile)  # noqa: S101  (names of shapes are of nothing else)
-        return found
-
-    def _named(self, name: str) -> JobProfile | UncutFile:
-        """Raises InputError, each time, for one that cannot be read."""
-        if name not in self._known:
-            try:
-                self._known[name] = self._load(name)
-            except InputError as error:
-                self._known[name] = error
-        self._known.move_to_end(name)
-        if len(self._known) > self._most:
-            oldest, _ = self._known.popitem(last=False)
-            self.problems.pop(oldest, None)
-        found = self._known[name]
-        if isinstance(found, InputError):
-            raise InputError(str(found))
-        return found
+Counted from when we first saw it: slurmctld's clock may be some seconds behind ours.
+"""
 
 
-def admit(
+class Admission:
+    """Says what each pending job asks for, and what it waits for before it is the policy's."""
+
+    def __init__(
+        self, settings: Settings, cluster: ClusterState, rules: SiteRules, profiles: Profiles, mode: OperatingMode
+    ) -> None:
+        self._cluster, self._rules, self._profiles, self._mode = cluster, rules, profiles, mode
+        self._partitions, self._lease_s = settings.slurm.partitions, settings.daemon.lease_s
+
+    def admit(self, job: ManagedJob, now: float) -> bool:
+        """Set what the job asks for; whether that has changed. Raises LeftToSlurm.
+
+        Nodes on which it would reach into a reservation are left out; so are those where it has just failed to start,
+        unless it needs them.
+        """
+        record = unpinned(job.record, job.original)
+        if record.array_tasks and not (self._mode.enforcing and record.can_be_parted):
+            raise LeftToSlurm("array")
+        if self._rules.preempts(record):
+            raise LeftToSlurm("preempts")
+        job.near(self._rules.ahead(record, now))
+        band = self._rules.band(record)
+        reserved = frozenset(name for r in job.reservations for name in r.nodes)
+        avoided = frozenset(name for name, until in job.avoided_nodes.items() if until > now)
+        made_from = (request_values(record), job.tag, avoided, reserved, band)
+        if made_from == job.admitted:
+            return False
+        ask, asked = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
+        asked = dataclasses.replace(asked, band=band)
+        allowed = without_nodes(asked, reserved)
+        spared = without_nodes(allowed, avoided)
+        chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
+        chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
+        again = job.admitted is not None
+        job.admit(chosen, asked if reserved else None, ask.one_task_per_gpu, made_from)
+        return again
+
+    def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
+        """Why a managed job is not for the policy yet, or None if it is."""
+        # also of a job that is held: Slurm's pause goes on when it is released
+        follow_begin_time(job, now, self._lease_s, self._mode.enforcing)
+        waits = waits_for_slurm(job.record)
+        if waits is not None:
+            return waits
+        if job.not_before > now or (job.record.restarts and now < job.first_seen + REQUEUE_PAUSE_S):
+            head = job.service.head
+            return reason(Phase.WAITING, "interrupted", head=head) if head else reason(Phase.WAITING, "begin")
+        if job.retry_at > now:
+            return job.reason  # set when the start was taken back
+        if job.record.array_tasks:
+            tasks = job.record.array_tasks
+            return reason(Phase.WAITING, "array", more=sum(map(len, read_tasks(tasks))), tasks=tasks)
+        return None
+
+
+def request_of(
     record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
 ) -> tuple[Ask, Job]:
-    """The job as the policy gets it; ``record`` as it was before any pin of ours.
+    """What a job asks for, and the job as the policy gets it. record: as it was before any pin of ours.
 
     nodes: all of Slurm's. Raises LeftToSlurm.
     """
@@ -114,7 +105,7 @@ def admit(
     return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
 
 
-def elsewhere(job: Job, names: frozenset[str]) -> Job:
+def without_nodes(job: Job, names: frozenset[str]) -> Job:
     """The job as one that these nodes cannot serve."""
     if not names:
         return job
@@ -164,29 +155,6 @@ def _the_same(request: Request) -> Request:
     return request
 
 
-def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
-    """The record as it was before a pin of ours overwrote its node list, node counts, tasks, CPUs and priority."""
-    if before is None:
-        return record
-    return dataclasses.replace(
-        record,
-        min_nodes=before.min_nodes,
-        max_nodes=before.max_nodes,
-        tasks=before.tasks,
-        cpus=before.cpus or record.cpus,
-        priority=before.priority if record.priority else 0,  # 0: held since
-        required_nodes=before.required_nodes,
-    )
-
-
-_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks")
-lasting = attrgetter(*(field.name for field in dataclasses.fields(JobRecord) if field.name not in _PASSING))
-"""The values of a record without what changes while a job waits but does not change what it asks for."""
-
-
-LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
-
-
 def waits_for_slurm(record: JobRecord) -> Reason | None:
     """What Slurm itself must decide first: a hold or a dependency. Its reason is "None" after each lease."""
     if record.reason.startswith("JobHeld") or record.priority == 0:
@@ -197,46 +165,46 @@ def waits_for_slurm(record: JobRecord) -> Reason | None:
     return None
 
 
-def follow_begin(tracked: Tracked, now: float, parts: Parts) -> None:
+def follow_begin_time(job: ManagedJob, now: float, lease_s: float, enforcing: bool) -> None:
     """Take over a begin time that is no lease of ours: its owner, or Slurm at a requeue, has set it."""
-    shown = tracked.record.eligible_time
+    shown = job.record.eligible_time
     if shown <= now:
-        if max(tracked.lease_until, tracked.not_before) > now + LEASE_SLACK_S:  # StartTime=now
-            tracked.begin = 0.0
-    elif is_lease(tracked, shown, now, parts):
-        tracked.lease_until = tracked.lease_until or shown
+        if max(job.lease_until, job.not_before) > now + LEASE_SLACK_S:  # StartTime=now
+            job.begin_time_set(0.0)
+    elif is_lease(job, shown, now, lease_s, enforcing):
+        job.lease_seen(shown)
     else:
-        tracked.begin = shown
+        job.begin_time_set(shown)
 
 
-def is_lease(tracked: Tracked, shown: float, now: float, parts: Parts) -> bool:
+def is_lease(job: ManagedJob, shown: float, now: float, lease_s: float, enforcing: bool) -> bool:
     """Whether a begin time in the future is the lease that we or the hook have written."""
-    if tracked.lease_until:
-        late = tracked.lease_spread + LEASE_SLACK_S
-        ours = (tracked.lease_before, tracked.lease_until)
+    if job.lease_until:
+        late = job.lease_spread + LEASE_SLACK_S
+        ours = (job.lease_before, job.lease_until)
         return any(end - LEASE_SLACK_S <= shown <= end + late for end in ours)
-    if tracked.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
+    if job.record.restarts:  # Slurm itself defers a requeued job, and no hook has leased it
         return False
-    record, lease = tracked.record, parts.settings.daemon.lease_s
-    if parts.mode is not Mode.ENFORCE:  # there was no daemon to renew it, so it is the hook's to the second, or none
-        tagged = tracked.tag is not None and not tracked.tag.left
-        hooked = abs(shown - record.submit_time - lease) <= LEASE_SLACK_S
-        return tagged and hooked and shown > tracked.not_before + LEASE_SLACK_S
-    since = max(now, tracked.not_before, record.submit_time)  # Slurm may have been read after now
-    return shown <= since + lease + LEASE_SLACK_S
+    record = job.record
+    if not enforcing:  # there was no daemon to renew it, so it is the hook's to the second, or none
+        tagged = job.tag is not None and not job.tag.left
+        hooked = abs(shown - record.submit_time - lease_s) <= LEASE_SLACK_S
+        return tagged and hooked and shown > job.not_before + LEASE_SLACK_S
+    since = max(now, job.not_before, record.submit_time)  # Slurm may have been read after now
+    return shown <= since + lease_s + LEASE_SLACK_S
 
 
-def explained(world: World, tracked: Tracked, why: Reason, now: float) -> Reason:
-    """The policy's reason; or the reservation, where the job could start but for it, or ever."""
-    job, open_job = tracked.job, tracked.open
-    if tracked.place is not Place.QUEUED or job is None or open_job is None:
+def explain_wait(job: ManagedJob, why: Reason, cluster: ClusterState, now: float) -> Reason:
+    """The policy's reason; or the reservation that keeps the job from nodes, where it could start but for it."""
+    admitted, unrestricted = job.job, job.unrestricted
+    if job.state is not JobState.QUEUED or admitted is None or unrestricted is None:
         return why
-    if world.best_alpha(job) is None:
-        kept = world.best_alpha(open_job) is not None
+    if cluster.best_alpha(admitted) is None:
+        kept = cluster.best_alpha(unrestricted) is not None
     else:
-        kept = why.kind in ("gpus", "shape", "resources") and has_room(world.view, open_job)
-    names = open_job.request.candidates or frozenset[str]()
-    ahead = next((each for each in tracked.ahead if not names.isdisjoint(each.nodes)), None)
+        kept = why.kind in ("gpus", "shape", "resources") and has_room(cluster.view, unrestricted)
+    names = unrestricted.request.candidates or frozenset[str]()
+    ahead = next((each for each in job.reservations if not names.isdisjoint(each.nodes)), None)
     if not kept or ahead is None:
         return why
     return reason(Phase.WAITING, "ahead", reservation=ahead.name, in_s=ahead.start - now)

@@ -1,285 +1,326 @@
-"""What the daemon knows of each job beyond Slurm's own record, and keeps over a restart."""
+"""A job under asrptd's control: Slurm's record of it, what asrptd knows beside that, and what becomes of it.
+
+Nothing outside this package assigns to a field: other modules call the method that says what has happened
+(tests/unit/daemon/test_job_ownership.py).
+"""
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job
-from slurm_asrpt.core.policies.base import Reason
-from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.daemon.jobs.saved_state import (
+    FROM_SLURM,
+    LONGEST_BACKOFF_S,
+    SAVED,
+    Forecast,
+    Interruption,
+    JobState,
+    Pin,
+    RequeuedRun,
+    SavedJob,
+    from_raw,
+    of_job,
+    to_json,
+)
+from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.parse import fold
 from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
 from slurm_asrpt.slurm.writeback import Original
 
-LONGEST_BACKOFF_S = 300.0
 KILLED = "FAILED"
 """What Slurm makes of a job whose script was killed, by a requeue that it has forgotten or by anybody else."""
+FIRST_BACKOFF_S = 5.0
 
 
-class Place(StrEnum):
-    """Where a job stands with us."""
+@dataclass(eq=False, kw_only=True)
+class ManagedJob(SavedJob):
+    """The one owner of a job's state. The fields of ``SavedJob`` survive a restart, these do not."""
 
-    APART = "apart"  # pending, but not for the policy yet: dependency, --begin, held, a limit, backing off
-    QUEUED = "queued"  # in the policy
-    PINNED = "pinned"  # start decided; in mode enforce also written
-    RUNNING = "running"
-    LEFT = "left"  # Slurm's
-
-
-@dataclass(frozen=True)
-class Pin:
-    """A start that was decided: where, when, and what it overwrote."""
-
-    gpus: dict[str, int]
-    ranks: list[str]
-    alpha: float
-    at: float
-    original: Original
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """When a waiting job will start: with 10, 50 and 90% by then, None beyond the horizon; made: when. Seconds.
-
-    simulated: the three before the margins, by which these learn; empty where a former release made it.
-    """
-
-    made: float
-    earliest: float
-    median: float | None
-    latest: float | None
-    simulated: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True)
-class Service:
-    """GPU time that a job has had. past: GPU-seconds of the reference type, in the runs that are over.
-
-    began: of the present run, 0 for none; rate: GPU-seconds a second in it. interruptions: by asrptd, so far.
-    head: the job for which it was interrupted last, until it runs again.
-    """
-
-    past: float = 0.0
-    began: float = 0.0
-    rate: float = 0.0
-    interruptions: int = 0
-    head: str = ""
-
-    def at(self, now: float) -> float:
-        """GPU-seconds attained by then."""
-        return self.past + (self.rate * max(0.0, now - self.began) if self.began else 0.0)
-
-    def cut(self, until: float, under_way: Interruption | None) -> Service:
-        """After the end of its run by a requeue."""
-        head = under_way.head if under_way else self.head
-        return Service(self.at(until), interruptions=self.interruptions, head=head)
-
-
-@dataclass(frozen=True)
-class Over:
-    """A run that asrptd has had requeued, or was about to: its start, and how often Slurm had restarted the job.
-
-    original: what our pin had overwritten, as a slurmctld that forgets the requeue comes back with the pin, too.
-    """
-
-    began: float
-    restarts: int
-    original: Original | None
-
-    def is_of(self, record: JobRecord) -> bool:
-        """Whether this is the run that Slurm shows. One that began in that second is a restart more."""
-        return (record.start_time, record.restarts) == (self.began, self.restarts)
-
-
-@dataclass(frozen=True)
-class Interruption:
-    """One under way. at: decided; head: for whom. sent: when the signal was, 0: not yet, as far as is known.
-
-    mark: of the checkpoint that the job had reported by then. asked: Slurm has taken the requeue.
-    """
-
-    at: float
-    head: str
-    sent: float = 0.0
-    mark: str = ""
-    asked: bool = False
-
-
-@dataclass
-class Tracked:
     record: JobRecord
-    tag: Tag | None = None
-    job: Job | None = None
-    one_to_one: bool = False  # one task a GPU, so that its ranks are GPUs
+    submit_time: float = 0.0  # the record's
+    job: Job | None = None  # as the policy sees it
+    one_task_per_gpu: bool = False  # its ranks are GPUs
     admitted: Any = None  # what these two were made from
-    ahead: tuple[Reservation, ...] = ()  # what it would reach into if it began now
-    open: Job | None = None  # the job with those nodes, too; None where nothing is ahead
-    place: Place = Place.APART
-    why: Reason | None = None
-    seen: float = 0.0  # since when, by this daemon; of a job that was requeued as it is now
-    decided: float = 0.0  # when its start was first decided, by this daemon
-    written: float = 0.0  # when it wrote the last one: a slurmctld that answers slowly makes that much later
-    pin: Pin | None = None
-    original: Original | None = None  # set once a pin was written, kept while Slurm may still hold it
-    lease_until: float = 0.0  # of the last lease that we wrote or first saw; 0: none known
-    lease_before: float = 0.0  # the one before it, where a lost answer leaves open which of them holds
-    lease_spread: float = 0.0  # Slurm may show it so much later: its clock started when it read our line
-    begin: float | None = None  # set by the owner after submission, or by Slurm at a requeue; None: the tag's
-    retry_at: float = 0.0
-    failures: int = 0
-    avoid: dict[str, float] = field(default_factory=dict)  # nodes where it did not start, and until when
-    mapped: bool = False
-    real: Placement | None = None
-    read: Mapping[str, int] | None = None  # the allocation that real was made from
-    site_factor: int | None = None  # that we have written in mode order
-    handed_over: bool = False
-    forecast: Forecast | None = None  # the first one since the job asks as it does
-    service: Service = Service()
-    interruption: Interruption | None = None
-    over: Over | None = None  # its last run that was interrupted
-    _dumped: tuple[Any, str] = ((), "")
+    reservations: tuple[Reservation, ...] = ()  # those to come that it would reach into if it began now
+    unrestricted: Job | None = None  # the job with the nodes of those, too; None where there are none
+    reason: Reason | None = None  # why it waits
+    first_seen: float = 0.0  # by this daemon; of a job that was requeued as it is now
+    decided_at: float = 0.0  # when this daemon first decided its start
+    pin_written_at: float = 0.0  # a slurmctld that answers slowly makes that much later than the decision
+    avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start, and until when
+    allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
+    _dumped: tuple[tuple[Any, ...], str] = ((), "")
+
+    def __post_init__(self) -> None:
+        self.follow(self.record)
+
+    def follow(self, record: JobRecord) -> None:
+        """Slurm's record as of now."""
+        self.record, self.submit_time, self.restarts = record, record.submit_time, record.restarts
+
+    def read_tag(self, record: JobRecord) -> None:
+        """The hook's tag on a new record; a comment that is no tag leaves the tag that is known."""
+        if self.tag is None or record.admin_comment != self.record.admin_comment:
+            self.tag = parse_tag(record.admin_comment) or self.tag
+
+    # what it is
 
     @property
     def not_before(self) -> float:
         """The owner's own begin time; 0 for none."""
-        return self.begin if self.begin is not None else float(self.tag.begin if self.tag else 0)
+        return self.begin_time if self.begin_time is not None else float(self.tag.begin if self.tag else 0)
 
     @property
     def forgotten(self) -> bool:
-        """Slurm, killed before it wrote the requeue down, shows a run as going on, or failed, that this has ended."""
-        return self.record.state in ("RUNNING", KILLED) and self.was_over(self.record)
+        """Slurm, killed before it wrote the requeue down, shows as running, or failed, a run that the requeue ended."""
+        return self.record.state in ("RUNNING", KILLED) and self.was_requeued(self.record)
 
-    def was_over(self, record: JobRecord) -> bool:
-        return self.over is not None and self.over.is_of(record)
+    @property
+    def failed_by_pin(self) -> bool:
+        """Whether slurmctld has ended the job before it ran because our pin named a node that it has lost."""
+        return self.original is not None and self.record.state == "NODE_FAIL" and not self.record.nodes
+
+    @property
+    def waits_for_map(self) -> bool:
+        return self.mapped and self.state is JobState.PINNED
+
+    @property
+    def has_waiting_tasks(self) -> bool:
+        """Whether this is a job array's record in which tasks wait only for those before them."""
+        return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
+
+    def was_requeued(self, record: JobRecord) -> bool:
+        """Whether asrptd has requeued the run that this record shows."""
+        return self.requeued_run is not None and self.requeued_run.is_of(record)
+
+    # admission and the policy's queue
+
+    def nodes_changed(self) -> None:
+        """What the job may use depends on the nodes: it is admitted anew."""
+        self.admitted = () if self.admitted is not None else None
+
+    def near(self, reservations: tuple[Reservation, ...]) -> None:
+        """Reservations to come that it would reach into if it began now."""
+        self.reservations = reservations
+
+    def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
+        """What the policy gets from now on, and what that was made from."""
+        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
+        self.admitted = made_from
+
+    def resumed(self, in_queue: bool) -> None:
+        """The policy has taken up its saved queue, with or without this job."""
+        self.state = JobState.QUEUED if in_queue else JobState.INELIGIBLE
+
+    def queued(self) -> None:
+        self.state, self.reason = JobState.QUEUED, None
+
+    def waits(self, why: Reason) -> None:
+        """Why the policy lets it wait."""
+        self.reason = why
+
+    def withdrawn(self, state: JobState, why: Reason | None) -> None:
+        """It is not for the policy now."""
+        self.state, self.reason = state, why
+
+    # a start
+
+    def pinned(self, placement: Placement, now: float, original: Original, written: bool) -> None:
+        """The policy starts it there. written: it will be written to Slurm, where it overwrites ``original``."""
+        self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
+        self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+        self.decided_at = self.decided_at or now
+        if written:
+            self.original = original
+
+    def needs_map(self, needed: bool) -> None:
+        """Whether its ranks must be in another order than Slurm's."""
+        self.mapped = needed
+
+    def pin_written(self, at: float) -> None:
+        self.pin_written_at = at
+
+    def pin_dropped(self) -> None:
+        """The start will not be written, or nothing of it remains."""
+        self.pin = None
+
+    def pin_cleared(self) -> None:
+        """Slurm has taken the pin off. The record was read before: left so, it would look like the owner's request."""
+        record = unpinned(self.record, self.original)
+        if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
+            record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
+        self.follow(record)
+        self.original, self.site_factor = None, None
+
+    def not_started(self, now: float, why: Reason, at_once: bool, avoid: bool) -> None:
+        """Slurm did not start it: it waits again, at once the first time, then after growing pauses.
+
+        at_once: whether it may be retried at once. avoid: whether the nodes may be the cause.
+        """
+        self.failures += 1
+        at_once = at_once and self.failures == 1
+        pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (self.failures - 2))
+        if self.pin is not None and self.failures > 1 and avoid:
+            self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
+        self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
+
+    def started(self) -> None:
+        """Slurm shows it as running."""
+        self.state, self.reason = JobState.RUNNING, None
+
+    def allocated(self, placement: Placement | None) -> None:
+        """What the record says was allocated; placement: None where no formula says how fast that is."""
+        self.allocation, self.placement = self.record.gpus_by_node, placement
+
+    def run_began(self, rate: float) -> None:
+        """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
+        self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
+
+    # begin times and leases
+
+    def begin_time_set(self, begin_time: float) -> None:
+        """By its owner, or by Slurm at a requeue; 0: at once."""
+        self.begin_time = begin_time
+
+    def lease_seen(self, until: float) -> None:
+        """Slurm shows a lease of ours or of the hook's."""
+        self.lease_until = self.lease_until or until
+
+    def lease_intended(self, until: float, spread: float) -> None:
+        """A lease is about to be written.
+
+        If asrptd dies or the answer is lost, the new lease may hold, or the one that Slurm shows now. Without this
+        note asrptd would take its own leases for begin times that owners have set.
+        """
+        self.lease_before, self.lease_until, self.lease_spread = self.record.eligible_time, until, spread
+
+    def lease_written(self, spread: float) -> None:
+        """Slurm has taken it; the record was read before."""
+        self.follow(replace(self.record, eligible_time=self.lease_until))
+        self.lease_before, self.lease_spread = 0.0, spread
+
+    def lease_refused(self, spread: float) -> None:
+        self.lease_until, self.lease_before, self.lease_spread = self.lease_before, 0.0, spread
+
+    def inherit_lease(self, rest: ManagedJob) -> None:
+        """A new array task was split from its array under the lease of the array's other tasks."""
+        if self.record.submit_time == rest.record.submit_time:
+            self.lease_until, self.lease_before = rest.lease_until, rest.lease_before
+            self.lease_spread = rest.lease_spread
+
+    # mode order, and the release back to Slurm
+
+    def site_factor_is(self, factor: int | None) -> None:
+        self.site_factor = factor
+
+    def was_handed_over(self, done: bool) -> None:
+        """Whether the hook's lease on a job that is left to Slurm has been taken off."""
+        self.handed_over = done
+
+    def released(self, now: float, fields: Iterable[str]) -> None:
+        """Slurm has taken back these fields of the job; the record was read before."""
+        if "SiteFactor" in fields:
+            self.site_factor = None
+        if "StartTime" in fields:
+            self.follow(replace(self.record, eligible_time=max(now, self.not_before)))
+            self.lease_until = 0.0
+
+    # preemption and requeues
+
+    def interruption_decided(self, now: float, head: str) -> None:
+        """It counts from now on, whatever becomes of it."""
+        self.service = replace(self.service, interruptions=self.service.interruptions + 1)
+        self.interruption = Interruption(now, head)
+
+    def interruption_resumed(self, now: float) -> None:
+        """Slurm has forgotten the requeue of its run: asrptd goes on from there."""
+        self.interruption = Interruption(now, self.service.head)
+
+    def signalled(self, now: float, mark: str) -> None:
+        if self.interruption is not None:
+            self.interruption = replace(self.interruption, sent=now, mark=mark)
 
     def to_be_requeued(self) -> None:
-        """Its run is over, as soon as Slurm is asked."""
+        """Its run is over as soon as Slurm is asked."""
         if self.service.began:
-            self.over = Over(self.service.began, self.record.restarts, self.original)
+            self.requeued_run = RequeuedRun(self.service.began, self.record.restarts, self.original)
 
-    def ends(self, until: float) -> None:
+    def requeue_accepted(self) -> None:
+        if self.interruption is not None:
+            self.interruption = replace(self.interruption, asked=True)
+
+    def requeue_refused(self) -> None:
+        """The run goes on."""
+        self.requeued_run = None
+
+    def requeued_again(self) -> None:
+        """Slurm had forgotten the requeue, and with it that our pin was taken off."""
+        self.original = self.original or (self.requeued_run.original if self.requeued_run else None)
+
+    def interruption_over(self) -> None:
+        self.interruption = None
+
+    def cut(self, until: float) -> None:
         """A requeue has ended its run."""
         if self.interruption is not None:
             self.to_be_requeued()
         self.service = self.service.cut(until, self.interruption)
         self.interruption = None
 
-    def begins(self, rate: float) -> None:
-        """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
-        self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
+    def waits_again(self) -> None:
+        """It was requeued under the same submit time."""
+        self.state, self.pin, self.placement = JobState.INELIGIBLE, None, None
+        self.begin_time, self.lease_until = None, 0.0
+
+    def continue_from(self, before: ManagedJob) -> None:
+        """The same job before its requeue: Slurm keeps our pin on the record, so we keep what the pin overwrote."""
+        self.tag, self.original = before.tag, before.original
+        self.service, self.requeued_run = before.service, before.requeued_run
+
+    def ended(self) -> None:
+        """For good, unless somebody requeues it. What was of this run alone goes: many ended jobs are saved."""
+        self.service, self.interruption = self.service.cut(self.record.end_time, None), None
+        self.placement = self.forecast = None
+
+    # forecasts
+
+    def forecast_is(self, forecast: Forecast | None) -> None:
+        self.forecast = forecast
+
+    # saved state
 
     def dump(self) -> str:
-        """What a restart must not lose, as JSON text; of most jobs it is the same from cycle to cycle."""
-        facts = _saved_of(self)
-        if facts != self._dumped[0]:
-            self._dumped = (facts, json.dumps(self._facts()))
+        """What a restart must not lose, as JSON text. Of most jobs it is the same from cycle to cycle, and cached."""
+        values = of_job(self)
+        if values != self._dumped[0]:
+            self._dumped = (values, to_json(self))
         return self._dumped[1]
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "submit_time": self.record.submit_time,
-            "tag": self.tag.format() if self.tag else "",
-            "place": str(self.place),
-            "pin": asdict(self.pin) if self.pin else None,
-            "original": asdict(self.original) if self.original else None,
-            "lease_until": self.lease_until,
-            "lease_before": self.lease_before,
-            "lease_spread": self.lease_spread,
-            "begin": self.begin,
-            "retry_at": self.retry_at,
-            "failures": self.failures,
-            "mapped": self.mapped,
-            "handed_over": self.handed_over,
-            "site_factor": self.site_factor,
-            "real": asdict(self.real) if self.real else None,
-            "forecast": astuple(self.forecast) if self.forecast else None,
-            "restarts": self.record.restarts,
-            "service": astuple(self.service) if self.service != Service() else (),
-            "over": asdict(self.over) if self.over else None,
-            "interruption": astuple(self.interruption) if self.interruption else None,
-        }
-
-
-SAVED = (
-    *("tag", "place", "pin", "original", "lease_until", "lease_before", "lease_spread", "begin", "retry_at"),
-    *("failures", "mapped", "handed_over", "site_factor", "real", "forecast", "service", "interruption", "over"),
-)
-"""What of a job is saved, beside its submit time and how often it was restarted."""
-_saved_of = attrgetter("record.submit_time", "record.restarts", *SAVED)
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A dump read back; what stands in it may be of another release, or damaged."""
-
-    raw: Any
-
-    def restore(self, tracked: Tracked, now: float) -> None:
-        """Put the saved facts onto a job that Slurm still has, all or none. Raises ValueError where they are none."""
-        try:
-            facts = self._facts(now)
-            if self.raw["submit_time"] == tracked.record.submit_time:
-                vars(tracked).update(facts)
-                return
-            if _still_pinned(tracked.record, facts["pin"]):  # else only the number is the same
-                tracked.original = facts["original"]
-            restarts, service, over = self.raw.get("restarts", math.inf), facts["service"], facts["over"]
-            if tracked.record.restarts > restarts:  # requeued while we were away
-                under_way = facts["interruption"]
-                tracked.service = service.cut(tracked.record.submit_time, under_way)
-                tracked.over = Over(service.began, restarts, facts["original"]) if under_way else over
-            elif over is not None and over.is_of(tracked.record):
-                tracked.service, tracked.over = service, over
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"not the saved state of a job: {error!r}") from error
-
-    def _facts(self, now: float) -> dict[str, Any]:
-        """What was to come later than now ever notes, or has happened after now, is due: the clock has stepped back."""
-        raw = self.raw
-        pin, original, real, forecast = raw["pin"], raw["original"], raw.get("real"), raw.get("forecast")
-        interruption, over = raw.get("interruption"), raw.get("over")
-        return {
-            "place": Place(raw["place"]),
-            "pin": Pin(**{**pin, "at": min(pin["at"], now), "original": _original(pin["original"])}) if pin else None,
-            "original": _original(original),
-            "begin": None if raw["begin"] is None else float(raw["begin"]),
-            "retry_at": min(float(raw["retry_at"]), now + LONGEST_BACKOFF_S),
-            "failures": int(raw["failures"]),
-            "mapped": bool(raw["mapped"]),
-            "handed_over": bool(raw["handed_over"]),
-            "lease_until": float(raw["lease_until"]),
-            "lease_before": float(raw["lease_before"]),
-            "lease_spread": float(raw["lease_spread"]),
-            "forecast": _forecast(*forecast) if forecast else None,
-            "service": _service(*raw.get("service", ())[:5]),  # former releases noted there which run was over
-            "over": Over(float(over["began"]), int(over["restarts"]), _original(over["original"])) if over else None,
-            # nobody knows whether the job still waits for what was to follow the signal: it is sent anew
-            "interruption": Interruption(float(interruption[0]), str(interruption[1])) if interruption else None,
-            "site_factor": None if raw["site_factor"] is None else int(raw["site_factor"]),
-            "real": Placement(dict(real["gpus"]), tuple(real["ranks"]), float(real["alpha"])) if real else None,
-        }
-
-
-def _original(raw: Mapping[str, Any] | None) -> Original | None:
-    if not raw:
-        return None
-    required_nodes = str(raw.get("required_nodes", ""))
-    return Original(**{k: int(v) for k, v in raw.items() if k != "required_nodes"}, required_nodes=required_nodes)
-
-
-def _service(past: Any = 0, began: Any = 0, rate: Any = 0, interruptions: Any = 0, head: Any = "") -> Service:
-    return Service(float(past), float(began), float(rate), int(interruptions), str(head))
-
-
-def _forecast(made: float, earliest: float, median: Any, latest: Any, simulated: Sequence[Any] = ()) -> Forecast:
-    return Forecast(made, earliest, median, latest, tuple(simulated))
+    def restore(self, raw: Any, now: float) -> None:
+        """Take up the saved state of a job that Slurm still has, all of it or nothing. Raises ValueError."""
+        saved = from_raw(raw, now)
+        if saved.submit_time == self.record.submit_time:
+            for name in SAVED:
+                if name not in FROM_SLURM:
+                    setattr(self, name, getattr(saved, name))
+            return
+        if _still_pinned(self.record, saved.pin):  # else only the number is the same
+            self.original = saved.original
+        restarts = math.inf if saved.restarts is None else saved.restarts
+        if self.record.restarts > restarts:  # requeued while we were away
+            self.service = saved.service.cut(self.record.submit_time, saved.interruption)
+            over = RequeuedRun(saved.service.began, int(restarts), saved.original)
+            self.requeued_run = over if saved.interruption else saved.requeued_run
+        elif saved.requeued_run is not None and saved.requeued_run.is_of(self.record):
+            self.service, self.requeued_run = saved.service, saved.requeued_run
 
 
 def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
@@ -301,3 +342,23 @@ def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
     if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
         return record
     return replace(record, start_time=before.start_time, restarts=before.restarts)
+
+
+def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
+    """The record as it was before a pin of ours overwrote its node list, node counts, tasks, CPUs and priority."""
+    if before is None:
+        return record
+    return replace(
+        record,
+        min_nodes=before.min_nodes,
+        max_nodes=before.max_nodes,
+        tasks=before.tasks,
+        cpus=before.cpus or record.cpus,
+        priority=before.priority if record.priority else 0,  # 0: held since
+        required_nodes=before.required_nodes,
+    )
+
+
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks")
+request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
+"""The values of a record without what changes while a job waits but does not change what it asks for."""

@@ -1,4 +1,4 @@
-"""What an admin has set that bears on single jobs: reservations ahead, who preempts, fair-share."""
+"""What the site has configured that concerns single jobs: reservations, preemption, fair-share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from slurm_asrpt.core.policies.base import band_of
-from slurm_asrpt.daemon.parts import Parts
 from slurm_asrpt.errors import SlurmError, one_line
+from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
 
 T = TypeVar("T")
@@ -18,12 +18,12 @@ REREAD_S = 60.0
 """Seconds between two looks at who preempts and at fair-share; Slurm itself reckons that anew every five minutes."""
 
 
-class AdminRules:
+class SiteRules:
     """Reservations as of this cycle, the rest as of the last minute, or longer ago while slurmdbd is away."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._client, self._slurm = parts.client, parts.slurm
-        self._bands = parts.settings.policy.fairshare_bands
+    def __init__(self, client: SlurmClient, preempt_by: str, fairshare_bands: int) -> None:
+        """preempt_by: "qos", "partition" or "", as in slurm.conf. fairshare_bands: of the settings."""
+        self._client, self._preempt_by, self._bands = client, preempt_by, fairshare_bands
         self._reservations: list[Reservation] = []
         self._preempting: frozenset[str] = frozenset()
         self._shares: Mapping[tuple[str, str], float] = {}
@@ -32,7 +32,7 @@ class AdminRules:
 
     def follow(self, nodes: Sequence[NodeRecord], now: float) -> None:
         """Read what may have changed."""
-        client, by = self._client, self._slurm.preempt_by
+        client, by = self._client, self._preempt_by
         found = self._latest(lambda: client.reservations(nodes), self._reservations)
         self._reservations = sorted(found, key=lambda r: (r.start, r.name))
         if now < self._read + REREAD_S:
@@ -50,7 +50,7 @@ class AdminRules:
         except SlurmError as error:
             if str(error) != self._told:
                 self._told = str(error)
-                LOG.warning("%s; what was known before counts", one_line(error))
+                LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
 
     def ahead(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
@@ -62,7 +62,7 @@ class AdminRules:
 
     def preempts(self, record: JobRecord) -> bool:
         """Whether its QOS or partition lets it preempt others: if its start waited for free GPUs, it never would."""
-        own = {record.qos} if self._slurm.preempt_by == "qos" else set(record.partition.split(","))
+        own = {record.qos} if self._preempt_by == "qos" else set(record.partition.split(","))
         return not self._preempting.isdisjoint(own)
 
     def band(self, record: JobRecord) -> int:

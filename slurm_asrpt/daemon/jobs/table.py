@@ -1,58 +1,82 @@
-"""Jobs that have ended: told once, and remembered as long as Slurm shows them, as they may be requeued even then."""
+"""The jobs that asrptd manages, by job id: those that wait or run, and those that have ended."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from typing import Any
 
-from slurm_asrpt.daemon.jobs.managed_job import Tracked
-from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.record import facts
-from slurm_asrpt.daemon.writes import rank_maps
-from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.records import PENDING, JobRecord
 
 
-class Ended:
-    """What is known of them by job id, and what is still to be cleared away."""
+class JobTable(dict[str, ManagedJob]):
+    """Jobs that wait or run, by job id. saved: the ``jobs`` of state.json, for those that are new to this daemon."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self._known: dict[str, Tracked] = {}
-        self._gone: list[JobRecord] = []
+    def __init__(self, saved: Any = None) -> None:
+        super().__init__()
+        self._saved: Mapping[str, Any] = saved if isinstance(saved, dict) else {}
 
-    def told(self, record: JobRecord) -> bool:
-        """Whether this end has been told."""
+    def pending(self, *states: JobState) -> list[ManagedJob]:
+        """Pending jobs in one of these states; without any, all."""
+        return [j for j in self.values() if j.record.state == PENDING and (not states or j.state in states)]
+
+    def in_state(self, *states: JobState) -> list[ManagedJob]:
+        return [job for job in self.values() if job.state in states]
+
+    def running_since(self) -> dict[str, float]:
+        """Number and start time of each running job."""
+        return {str(j.record.number): j.record.start_time for j in self.values() if j.state is JobState.RUNNING}
+
+    def restore(self, job: ManagedJob, now: float) -> None:
+        """What the daemon before this one knew of a job that is new to this one.
+
+        Raises ValueError where its saved state is none; the job goes on without.
+        """
+        job_id, array_id = job.record.job_id, job.record.array_id
+        if job_id in self._saved:
+            job.restore(self._saved[job_id], now)
+        elif job_id != array_id:
+            self._restore_task(job, array_id, now)
+
+    def _restore_task(self, job: ManagedJob, array_id: str, now: float) -> None:
+        """Of an array task that was split from its array while no daemon was there, or just now."""
+        rest = self.get(array_id) or ManagedJob(record=job.record)
+        try:
+            if array_id in self._saved:
+                rest.restore(self._saved[array_id], now)
+        finally:
+            job.inherit_lease(rest)
+
+    def forget_saved(self) -> None:
+        """What the daemon before this one knew is true once."""
+        self._saved = {}
+
+
+class EndedJobs:
+    """Jobs that have ended, as long as Slurm shows them: they may be requeued even then."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, ManagedJob] = {}
+
+    def has(self, record: JobRecord) -> bool:
+        """Whether this end is known."""
         known = self._known.get(record.job_id)
         return known is not None and known.record.submit_time == record.submit_time
 
-    def note(self, tracked: Tracked) -> None:
+    def add(self, job: ManagedJob) -> None:
         """It has ended, for good unless somebody requeues it."""
-        tracked.service, tracked.interruption = tracked.service.cut(tracked.record.end_time, None), None
-        tracked.real = tracked.forecast = None  # of this run, and many are saved
-        self._known[tracked.record.job_id] = tracked
-        self.is_gone(tracked.record)
+        job.ended()
+        self._known[job.record.job_id] = job
 
-    def is_gone(self, record: JobRecord) -> None:
-        """Its files may go as soon as all is written."""
-        self._gone.append(record)
-
-    def before(self, record: JobRecord) -> Tracked | None:
-        """The run before that of a job that was requeued after its end; Slurm has kept our pin on it."""
+    def before(self, record: JobRecord) -> ManagedJob | None:
+        """The previous run of a job that was requeued after its end; Slurm has kept our pin on it."""
         return self._known.get(record.job_id) if record.restarts else None
 
-    def pinned(self) -> list[Tracked]:
-        """Those of which a restart must not forget what our pins had overwritten; what a pin has ended stays ended."""
-        known = self._known.values()
-        return [tracked for tracked in known if tracked.original is not None and not facts.failed_by_pin(tracked)]
+    def pinned(self) -> list[ManagedJob]:
+        """Those of which a restart must not forget what our pins had overwritten; a job ended by a pin stays ended."""
+        return [job for job in self._known.values() if job.original is not None and not job.failed_by_pin]
 
     def keep_only(self, shown: Container[str]) -> None:
-        """Forget those whom Slurm has forgotten."""
-        self._known = {job_id: tracked for job_id, tracked in self._known.items() if job_id in shown}
-
-    def settle(self) -> None:
-        """Runs go to the audit trail, then to the history, then their files go: a crash in between repeats a step."""
-        self.parts.audit.flush()
-        self.parts.recorder.flush()
-        for record in self._gone:  # the prolog makes a progress folder for every job, ours or not
-            rank_maps.remove(self.parts.settings.paths.spool, [record.number])
-            self.parts.watch.remove(str(record.number))
-        self._gone.clear()
+        """Forget those that Slurm has forgotten."""
+        self._known = {job_id: job for job_id, job in self._known.items() if job_id in shown}

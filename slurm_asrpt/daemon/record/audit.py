@@ -14,12 +14,14 @@ from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
 
 MOST_UNWRITTEN = 100_000
-SPOKEN = frozenset(
+LOGGED = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
     | {"interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
 )
-"""Events that the log tells, too."""
-UNSPOKEN = frozenset({"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"})
+"""Events that are logged, too."""
+NOT_LOGGED = frozenset(
+    {"user", "name", "key", "runner_up", "submitted", "began", "predicted", "decided", "alpha_block"}
+)
 """Facts of theirs that only the trail has."""
 
 LOG = logging.getLogger("asrptd")
@@ -27,8 +29,8 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 """Hears of each event, with its facts, as it is recorded."""
 
 
-class Audit:
-    """Appends to ``audit.jsonl`` in the state folder; a few writes a cycle, so a crash tears no line but the last.
+class AuditWriter:
+    """Appends to ``audit.jsonl`` in the state folder, a few writes a cycle: a crash tears no line but the last.
 
     lines: recorded so far, those not yet written included.
     """
@@ -45,9 +47,9 @@ class Audit:
         self.lines += 1
         if self._listener is not None:
             self._listener(event, facts)
-        if event in SPOKEN:
-            spoken = {name: fact for name, fact in facts.items() if name not in UNSPOKEN}
-            LOG.info("%s job %s %s", event, job_id, json.dumps(spoken, default=str))
+        if event in LOGGED:
+            logged = {name: fact for name, fact in facts.items() if name not in NOT_LOGGED}
+            LOG.info("%s job %s %s", event, job_id, json.dumps(logged, default=str))
 
     def flush(self) -> None:
         """Write what is unwritten, all of it or nothing: what a full disk refuses stays for the next time.

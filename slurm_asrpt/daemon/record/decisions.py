@@ -1,4 +1,4 @@
-"""What each decision was made from and what came of it, for the audit trail and for snapshots."""
+"""Decisions: what each was made from and what came of it, for the audit trail and for snapshots of asrpt-admin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from slurm_asrpt.audit.inputs import Inputs, decisions_of, digest, to_document
 from slurm_asrpt.audit.snapshot import FILE_NAME, WANTED, to_bytes
-from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Placement
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import Policy, key_names, policy_settings
 from slurm_asrpt.core.policies.base import Decision, Start
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.lifecycle import World
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.files import replace_file
 
@@ -27,7 +27,7 @@ MOST_COMPARED = 20
 
 
 @dataclass(frozen=True)
-class Decided:
+class RecordedDecision:
     """One decision. The document and its digest are only made where somebody asks."""
 
     inputs: Inputs
@@ -46,25 +46,28 @@ class Decided:
         return decisions_of(self.decisions)
 
 
-def decide(policy: Policy, world: World, view: ClusterView, now: float) -> Decided:
+def decide(
+    policy: Policy, chosen: PolicySettings, jobs: JobTable, fabric: Fabric, view: ClusterView, now: float
+) -> RecordedDecision:
     """Let the policy decide. view: what is free for it; it stays as it is."""
-    inputs = _inputs(policy, world, view, now)
-    return Decided(inputs, policy.decide(view, now))
+    inputs = _inputs(policy, chosen, jobs, fabric, view, now)
+    return RecordedDecision(inputs, policy.decide(view, now))
 
 
-def _inputs(policy: Policy, world: World, view: ClusterView, now: float) -> Inputs:
-    chosen = world.settings.policy
+def _inputs(
+    policy: Policy, chosen: PolicySettings, jobs: JobTable, fabric: Fabric, view: ClusterView, now: float
+) -> Inputs:
     return Inputs(
         now=now,
         policy=chosen.name,
         settings=chosen.chosen(policy_settings(chosen.name)),
         state=policy.dump(),
-        fabric=world.fabric,
+        fabric=fabric,
         nodes=view.nodes,
         free=view.free.copy(),
         free_cpus=view.free_cpus and view.free_cpus.copy(),
         free_memory=view.free_memory and view.free_memory.copy(),
-        jobs=tuple(t.job for t in world.tracked.values() if t.place is Place.QUEUED and t.job is not None),
+        jobs=tuple(j.job for j in jobs.values() if j.state is JobState.QUEUED and j.job is not None),
     )
 
 
@@ -72,11 +75,11 @@ def _inputs(policy: Policy, world: World, view: ClusterView, now: float) -> Inpu
 
 
 def start_facts(
-    start: Start, best: float | None, view: ClusterView, settings: Settings, fabric: Fabric, compared: bool
+    start: Start, best: float | None, view: ClusterView, policy: str, fabric: Fabric, compared: bool
 ) -> dict[str, Any]:
     """Where a job starts, by which key, and where else it could have. best: α̃_min. view: before the start."""
     facts: dict[str, Any] = {"gpus": dict(start.placement.gpus), "alpha": start.placement.alpha, "alpha_min": best}
-    names = key_names(settings.policy.name)
+    names = key_names(policy)
     facts["key"] = {name: part for name, part in zip(names, start.key, strict=False) if name}
     if compared:
         other = runner_up(view, start.job, start.placement, fabric)
@@ -97,20 +100,20 @@ def runner_up(view: ClusterView, job: Job, chosen: Placement, fabric: Fabric) ->
     return None
 
 
-def cycle_facts(decided: Decided, world: World, phases: Mapping[str, float]) -> dict[str, Any]:
+def cycle_facts(decided: RecordedDecision, jobs: JobTable, mode: str, phases: Mapping[str, float]) -> dict[str, Any]:
     """A cycle in which something was recorded. free: servers by the GPUs that were free on them."""
     inputs = decided.inputs
     free: dict[int, int] = {}
     for count in inputs.free.values():
         free[count] = free.get(count, 0) + 1
-    places = [tracked.place for tracked in world.tracked.values()]
+    states = [job.state for job in jobs.values()]
     return {
         "inputs": decided.digest,
-        "mode": "disabled" if world.parts.disabled else str(world.parts.mode),
+        "mode": mode,
         "policy": inputs.policy,
-        "queued": places.count(Place.QUEUED),
-        "apart": places.count(Place.APART),
-        "running": places.count(Place.RUNNING),
+        "queued": states.count(JobState.QUEUED),
+        "apart": states.count(JobState.INELIGIBLE),
+        "running": states.count(JobState.RUNNING),
         "gpus": sum(node.gpus for node in inputs.nodes),
         "free": dict(sorted(free.items())),
         "phases": {name: round(seconds, 4) for name, seconds in phases.items()},
@@ -120,12 +123,12 @@ def cycle_facts(decided: Decided, world: World, phases: Mapping[str, float]) -> 
 LOG = logging.getLogger("asrptd")
 
 
-def serve(state: Path, decided: Decided) -> None:
-    """Write this decision down if a snapshot is wanted. One that cannot be written keeps no job waiting."""
+def serve_snapshot(state: Path, decided: RecordedDecision) -> None:
+    """Write this decision to a file if asrpt-admin asks for a snapshot. A failure to write it delays no job."""
     if not (state / WANTED).exists():
         return
     try:
         (state / WANTED).unlink()
         replace_file(state / FILE_NAME, to_bytes(decided.document, decided.answer), 0o600)
     except OSError as error:
-        LOG.warning("no snapshot: %s", one_line(error))
+        LOG.warning("snapshot not written: %s", one_line(error))

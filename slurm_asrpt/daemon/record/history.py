@@ -10,8 +10,9 @@ from pathlib import Path
 
 from slurm_asrpt.core.job import UNPROFILED, JobProfile
 from slurm_asrpt.core.plurals import counted
-from slurm_asrpt.daemon.jobs.admission import Profiles
-from slurm_asrpt.daemon.jobs.managed_job import Forecast, Tracked
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import Forecast
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.history.store import DamagedError, History, HistoryError, ReadOnlyError, Run, Source, tagged
 from slurm_asrpt.hook.tag import Tag
@@ -21,14 +22,14 @@ LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"
 """The state that sacct, too, gives to a run that a requeue has ended."""
 MOST_UNWRITTEN = 100_000
-BELIEVED = 100.0
+FASTEST = 100.0
 """Times the speed of a job's placement; a report of more is none, or one run could move everybody's mean at will."""
 QUICKEST_S = 1e-3
 """Of an iteration of a job whose placement is not known."""
 
 
-class Recorder:
-    """Writes ended runs into the history. Runs that it will not take now are kept and written later.
+class HistoryWriter:
+    """Writes ended runs into the history. Runs that the history does not take now are kept and written later.
 
     open_history: raises HistoryError; asked at once, and again wherever a history is needed and there is none.
     """
@@ -37,48 +38,48 @@ class Recorder:
         self.spool, self.profiles = spool, profiles
         self.history: History | None = None
         self.unwritten: list[Run] = []
-        self._open, self._told = open_history, ""
+        self._open, self._logged = open_history, ""
         try:
-            self.reach()
+            self.connect()
         except HistoryError as error:
-            self._tell(one_line(error))
+            self._log_once(one_line(error))
 
-    def reach(self) -> History:
+    def connect(self) -> History:
         """The history, opened where it is not. Raises HistoryError."""
         if self.history is None:
             self.history = self._open()
         return self.history
 
-    def record(self, tracked: Tracked) -> Run | None:
+    def record(self, job: ManagedJob) -> Run | None:
         """Keep the run of a tagged job that has run until ``flush``; None where there is nothing to keep."""
-        record = tracked.record
-        if tracked.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
+        record = job.record
+        if job.tag is None or not record.nodes or not 0 < record.start_time <= record.end_time:
             return None  # not ours, or cancelled before it had any node
-        run = self._run(tracked, tracked.tag)
+        run = self._run(job, job.tag)
         if self._known(run):
             return None  # Slurm shows ended jobs for minutes; after a restart we know less of them than then
         self.unwritten.append(run)
         return run
 
-    def record_cut(self, tracked: Tracked, until: float) -> Run | None:
+    def record_cut(self, job: ManagedJob, until: float) -> Run | None:
         """As ``record``, for a run that a requeue has ended: Slurm's record is of the job that waits again."""
-        record = replace(tracked.record, state=REQUEUED, end_time=until)
-        return self.record(replace(tracked, record=record))
+        record = replace(job.record, state=REQUEUED, end_time=until)
+        return self.record(replace(job, record=record))
 
     def flush(self) -> None:
         """Write what is unwritten. A history that cannot be written must not stop the scheduling."""
         if not self.unwritten:
             return
         try:
-            self._write(self.reach())
+            self._write(self.connect())
         except HistoryError as error:
-            self._tell(one_line(error))
+            self._log_once(one_line(error))
             del self.unwritten[:-MOST_UNWRITTEN]
             if isinstance(error, DamagedError | ReadOnlyError):
                 self._close()  # opened anew, a damaged one is set aside and a read-only one may be writable by then
         else:
             self.unwritten.clear()
-            self._told = ""
+            self._logged = ""
 
     def _write(self, history: History) -> None:
         """Without what it knew when it could not be asked. Raises HistoryError."""
@@ -102,23 +103,23 @@ class Recorder:
         try:
             return self.history.known(*run.key)
         except HistoryError as error:
-            self._tell(one_line(error))
+            self._log_once(one_line(error))
             return False
 
-    def _tell(self, trouble: str) -> None:
+    def _log_once(self, trouble: str) -> None:
         """Each trouble once."""
-        if trouble != self._told:
+        if trouble != self._logged:
             LOG.error("%s; ended runs are kept in memory and written later", trouble)
-        self._told = trouble
+        self._logged = trouble
 
-    def _run(self, tracked: Tracked, tag: Tag) -> Run:
-        record, placement = tracked.record, tracked.real
+    def _run(self, job: ManagedJob, tag: Tag) -> Run:
+        record, placement = job.record, job.placement
         reported = read_progress(self.spool, str(record.number))
         if reported is not None and reported.written < record.start_time:
             reported = None  # of an earlier run: the file outlives a requeue
-        iterations, source = self._iterations(tracked, reported)
-        gpus = dict(placement.gpus if placement else tracked.read or (tracked.pin.gpus if tracked.pin else {}))
-        made, earliest, median, latest = _foretold(tracked.forecast)
+        iterations, source = self._iterations(job, reported)
+        gpus = dict(placement.gpus if placement else job.allocation or (job.pin.gpus if job.pin else {}))
+        made, earliest, median, latest = _forecast_times(job.forecast)
         run = Run(
             job_id=record.job_id,
             start_time=int(record.start_time),
@@ -141,39 +142,39 @@ class Recorder:
             forecast_median=median,
             forecast_high=latest,
         )
-        profile = self._profile(tracked)
+        profile = self._profile(job)
         return replace(tagged(run, tag), profile=profile.name if profile.name != UNPROFILED else tag.profile)
 
-    def _iterations(self, tracked: Tracked, reported: Progress | None) -> tuple[int, Source]:
+    def _iterations(self, job: ManagedJob, reported: Progress | None) -> tuple[int, Source]:
         """What the job reported, else elapsed time over the alpha of its real placement.
 
         A job without a profile counts one iteration a second of the reference GPU whatever it reports: its prediction
         is only ever used together with that stand-in profile.
         """
-        elapsed = tracked.record.end_time - tracked.record.start_time
-        if self._profile(tracked).name == UNPROFILED:
-            return max(1, round(elapsed / (tracked.real.alpha if tracked.real else 1.0))), Source.ELAPSED
-        if reported is not None and reported.ran and _believable(reported.ran, elapsed, tracked):
+        elapsed = job.record.end_time - job.record.start_time
+        if self._profile(job).name == UNPROFILED:
+            return max(1, round(elapsed / (job.placement.alpha if job.placement else 1.0))), Source.ELAPSED
+        if reported is not None and reported.ran and _is_plausible(reported.ran, elapsed, job):
             return reported.ran, Source.REPORTED
-        if tracked.real is not None and tracked.real.alpha > 0:
-            return max(1, round(elapsed / tracked.real.alpha)), Source.ELAPSED
+        if job.placement is not None and job.placement.alpha > 0:
+            return max(1, round(elapsed / job.placement.alpha)), Source.ELAPSED
         return 0, Source.NONE
 
-    def _profile(self, tracked: Tracked) -> JobProfile:
+    def _profile(self, job: ManagedJob) -> JobProfile:
         """That with which the job was planned, else that of the GPUs that it had."""
-        if tracked.job is not None:
-            return tracked.job.profile
-        gpus = sum((tracked.real.gpus if tracked.real else tracked.read or {}).values())
-        return self.profiles.of(tracked.tag if gpus else None, max(gpus, 1))
+        if job.job is not None:
+            return job.job.profile
+        gpus = sum((job.placement.gpus if job.placement else job.allocation or {}).values())
+        return self.profiles.of(job.tag if gpus else None, max(gpus, 1))
 
 
-def _believable(iterations: int, elapsed: float, tracked: Tracked) -> bool:
+def _is_plausible(iterations: int, elapsed: float, job: ManagedJob) -> bool:
     """Whether so many iterations can have been done in so many seconds."""
-    alpha = tracked.real.alpha / BELIEVED if tracked.real else QUICKEST_S
+    alpha = job.placement.alpha / FASTEST if job.placement else QUICKEST_S
     return iterations * alpha <= elapsed + 1.0
 
 
-def _foretold(forecast: Forecast | None) -> tuple[int, int, int, int]:
+def _forecast_times(forecast: Forecast | None) -> tuple[int, int, int, int]:
     """When a forecast was made, earliest, median and latest: whole seconds, outwards; 0 for none."""
     if forecast is None:
         return 0, 0, 0, 0

@@ -1,9 +1,9 @@
-"""What running jobs report, looked at beside the scheduling.
+"""The progress that running jobs report.
 
-A thread of its own does the reading: the spool is often on NFS, and a server that does not answer holds a reader for as
-long as it likes. Then jobs keep the figures that they last had, and the cycles go on. (The host files of new jobs and
-the last report of an ended one are still the cycle's own business.) A job is looked at once every so many seconds,
-which costs an open, a read of 256 bytes and a close.
+A thread of its own does the reading: the spool is often on NFS, and a server that does not answer blocks a reader for
+as long as it likes. Then jobs keep their last figures, and the cycles go on. (The cycle itself writes the host files of
+new jobs and reads the last report of an ended one.) Each job is read once every so many seconds, which costs an open, a
+read of 256 bytes and a close.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ProgressWatch:
             try:
                 self._remove()
                 self._read_due()
-            except Exception:  # a bug of ours: progress is a nicety, later passes may still bring it
+            except Exception:  # a bug of ours: scheduling goes on without, later passes may still read it
                 LOG.exception("reading jobs' progress failed")
 
     def _remove(self) -> None:
@@ -123,7 +123,7 @@ class ProgressWatch:
             self._observed[number] = (watched.started, observed)
 
 
-def whole(observed: Observed | None, predicted: int) -> int | None:
+def total_iterations(observed: Observed | None, predicted: int) -> int | None:
     """Iterations of the whole training: reported, else those before this job plus ``predicted``; None if neither."""
     if observed is not None and observed.progress.total:
         return observed.progress.total
@@ -131,7 +131,7 @@ def whole(observed: Observed | None, predicted: int) -> int | None:
     return start + predicted if predicted > 0 else None
 
 
-def remaining(
+def remaining_s(
     observed: Observed | None, total: int | None, alpha: float | None, predicted_s: float | None, ran_s: float
 ) -> float | None:
     """Seconds that a running job still takes, None where nothing says so or it has outrun its prediction.

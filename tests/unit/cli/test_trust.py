@@ -11,7 +11,7 @@ import pytest
 
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.core.job import JobProfile
-from slurm_asrpt.daemon import main
+from slurm_asrpt.daemon import main, setup
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.errors import AsrptError, InputError
@@ -105,7 +105,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def make() -> Daemon:
         settings, stopping = make_settings(tmp_path), Event()
-        main.prepare(settings)
+        setup.prepare(settings)
         lead = wait_to_lead(settings.paths.state, stopping)
         assert lead is not None
         made.append(Daemon(settings, lead, stopping))
@@ -236,5 +236,5 @@ def test_a_daemon_whom_slurm_may_not_obey_says_so(
     for user, said in ((0, False), (64030, False), (STRANGER, True)):
         caplog.clear()
         monkeypatch.setattr(main.os, "geteuid", lambda user=user: user)
-        daemon._scheduler(daemon.client.config())
+        daemon._start_scheduling(daemon.client.config())
         assert ("adminlevel=operator" in caplog.text) == said

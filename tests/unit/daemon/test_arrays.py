@@ -8,8 +8,7 @@ import pytest
 from slurm_asrpt_cli.status.select import Selection, one, read_jobs, select
 
 from slurm_asrpt.daemon.jobs import arrays
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.errors import AsrptError
 from tests.benches.daemon import Bench
 
@@ -84,9 +83,9 @@ def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_b
     bench.cycle(90)
     assert len(tasks_of(bench, array, "PENDING")) == arrays.AHEAD
     rest = bench.slurm.records[array]
-    assert (rest.state, bench.place(array)) == ("PENDING", Place.APART)
+    assert (rest.state, bench.job_state(array)) == ("PENDING", JobState.INELIGIBLE)
     assert rest.eligible_time > bench.slurm.now
-    row = next(row for row in build_status(bench.scheduler, bench.slurm.now).jobs if row.job_id == array)
+    row = next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == array)
     assert (row.reason, row.facts["more"]) == ("array", 9900)
     assert row.text.startswith("9900 tasks of the array follow")
     assert not bench.audit("lease-refused")
@@ -142,7 +141,7 @@ def test_handed_back_all_tasks_are_slurms(make_bench: Callable[..., Bench], at_o
     array = submit(bench, "0-149")
     bench.cycle(1 if at_once else 4)
     bench.restart()
-    bench.scheduler.parts.disabled = True
+    bench.mode.disabled = True
     bench.cycle(2)
     waiting = [r for r in bench.slurm.records.values() if r.array_id == array and r.state == "PENDING"]
     assert sum(r.array_tasks != "" for r in waiting) <= 1
@@ -154,7 +153,7 @@ def test_without_leave_to_write_an_array_is_left_to_slurm(make_bench: Callable[.
     bench = make_bench(policy="asrpt-gated", mode=mode)
     array = submit(bench, "0-49", leased=False)
     bench.cycle(3)
-    assert bench.place(array) is Place.LEFT
+    assert bench.job_state(array) is JobState.LEFT_TO_SLURM
     assert not bench.slurm.writes
     assert len(tasks_of(bench, array, "RUNNING")) == 12
 
@@ -176,7 +175,7 @@ def test_tasks_that_cannot_be_named_in_one_line_are_left_to_slurm(make_bench: Ca
     bench = make_bench(policy="asrpt-gated")
     array = submit(bench, ",".join(map(str, range(0, 3000, 3))))
     bench.cycle(2)
-    assert bench.place(array) is Place.LEFT
+    assert bench.job_state(array) is JobState.LEFT_TO_SLURM
     assert {update.job_id for update in bench.slurm.writes} == {array}
 
 
@@ -184,7 +183,7 @@ def test_a_task_that_waits_with_others_is_found_by_its_name(make_bench: Callable
     bench = make_bench(policy="asrpt-gated")
     array, other = submit(bench, "0-6:2", array_most=1), bench.slurm.submit(1)
     bench.cycle(2)
-    jobs = build_status(bench.scheduler, bench.slurm.now).jobs
+    jobs = bench.status(bench.slurm.now).jobs
     assert {job.job_id for job in jobs} == {array, f"{array}_0", other}
     shown = [job.job_id for job in select(jobs, Selection(jobs=read_jobs([f"{array}_4,{other}"])))]
     assert shown == [job.job_id for job in jobs if job.job_id in (array, other)]

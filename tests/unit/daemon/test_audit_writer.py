@@ -9,12 +9,12 @@ import pytest
 from slurm_asrpt.audit.trail import FILE_NAME
 from slurm_asrpt.config.settings import AuditSettings
 from slurm_asrpt.daemon.record import audit as module
-from slurm_asrpt.daemon.record.audit import Audit
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.history.store import History
 
 
 def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
-    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=3))
+    audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=3))
     for number in range(4):
         audit.record(float(number), "wait", "1", turn=number, text="x" * (1 << 20))
         audit.flush()
@@ -24,14 +24,14 @@ def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
 
 def test_starts_are_in_the_log_waits_are_not(tmp_path, caplog):
     caplog.set_level(logging.INFO, "asrptd")
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7", gpus={"n1": 4})
     audit.record(1.0, "wait", "8", reason="gpus")
     assert [record.getMessage() for record in caplog.records] == ['start job 7 {"gpus": {"n1": 4}}']
 
 
 def test_it_is_the_daemons_alone(tmp_path):
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
@@ -48,7 +48,7 @@ def entries(tmp_path):
 
 
 def test_a_line_that_a_crash_has_torn_takes_no_other_with_it(tmp_path):
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
     with audit.path.open("r+b") as file:
@@ -62,7 +62,7 @@ def test_a_line_that_a_crash_has_torn_takes_no_other_with_it(tmp_path):
 
 def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path):
     """EFBIG stands for ENOSPC: a part is taken, then the rest is refused."""
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     audit.record(1.0, "start", "7")
     audit.flush()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -80,7 +80,7 @@ def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path
 
 def test_of_what_can_never_be_written_the_oldest_goes(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_UNWRITTEN", 2)
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from slurm_asrpt.daemon import main
-from slurm_asrpt.daemon.clock import StepWatch, check_same_clock
-from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.clock import ClockStepDetector, check_same_clock
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.forecast.snapshot import PUBLISHED
@@ -37,7 +37,7 @@ class Clocks:
 
 def test_steps_are_seen_once_and_drifts_are_none():
     clocks = Clocks()
-    watch = StepWatch(clocks)
+    watch = ClockStepDetector(clocks)
     clocks.now += 5
     assert watch.step() == 0
     clocks.stepped = -HOUR
@@ -81,7 +81,7 @@ def daemon(request, clocks, tmp_path, monkeypatch):
     slurm = FakeSlurm(now=clocks.time())
     monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
     settings, stopping = make_settings(tmp_path, policy=request.param), threading.Event()
-    main.prepare(settings)
+    setup.prepare(settings)
     daemon = main.Daemon(settings, wait_to_lead(settings.paths.state, stopping), stopping)
     daemon.run(once=True)
     yield daemon
@@ -124,7 +124,7 @@ def test_a_pin_that_slurm_has_not_followed_is_taken_back_after_a_step_back(daemo
     slurm.starts_jobs = False
     job_id = slurm.submit(4)
     cycles(daemon, clocks, 2)
-    assert daemon.scheduler.world.tracked[job_id].place is Place.PINNED
+    assert daemon.scheduling.scheduler.jobs[job_id].state is JobState.PINNED
     clocks.stepped = -HOUR
     slurm.tick(-HOUR)
     cycles(daemon, clocks, 14)

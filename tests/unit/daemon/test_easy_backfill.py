@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from tests.benches.fake_slurm import FakeSlurm
 
 HOUR = 3600.0
@@ -17,7 +16,7 @@ def bench(make_bench):
 
 
 def rows(bench):
-    return {row.job_id: row for row in build_status(bench.scheduler, bench.slurm.now).jobs}
+    return {row.job_id: row for row in bench.status(bench.slurm.now).jobs}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ def test_a_small_job_passes_a_blocked_head_only_if_its_limit_allows(bench, limit
     head = bench.slurm.submit(8, time_limit=HOUR)
     small = bench.slurm.submit(2, time_limit=limit)
     bench.cycle(3)
-    assert bench.place(running) is Place.RUNNING
+    assert bench.job_state(running) is JobState.RUNNING
     assert bench.state(head) == "PENDING"
     assert (bench.state(small) == "RUNNING") is passes
     if not passes:
@@ -111,7 +110,7 @@ def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_b
     )
     bench.restart()
     bench.cycle()
-    assert bench.scheduler._cold
+    assert bench.scheduler.feed.cold
     assert [job_id for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [waiting]
 
 

@@ -4,10 +4,9 @@ import logging
 
 import pytest
 
-from slurm_asrpt.daemon import lifecycle
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.record.history import Recorder
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs import admission
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.history import store as module
 from slurm_asrpt.history.store import HistoryError, Origin, Run, Source
 from slurm_asrpt.hook.tag import Tag
@@ -73,13 +72,13 @@ def test_a_requeue_seen_while_it_ends_the_run_does_not_change_the_runs_start(ben
 
 
 def test_a_requeued_job_rests_before_it_starts_again(bench, monkeypatch):
-    monkeypatch.setattr(lifecycle, "REQUEUE_REST_S", 10.0)
+    monkeypatch.setattr(admission, "REQUEUE_PAUSE_S", 10.0)
     job_id = bench.slurm.submit(4)
     bench.cycle(10)
     bench.slurm.requeue(job_id)
     bench.slurm.change(job_id, eligible_time=bench.slurm.now + 1)  # its owner: StartTime=now+1
     bench.cycle(8)
-    assert bench.place(job_id) is Place.APART
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
     bench.cycle(5)
     assert bench.slurm.records[job_id].state == "RUNNING"
 
@@ -137,7 +136,7 @@ def test_a_history_that_cannot_be_written_stops_nothing_and_loses_nothing(bench,
 
 
 def test_a_daemon_that_stops_before_it_could_write_says_so(bench, monkeypatch, caplog):
-    recorder = bench.scheduler.parts.recorder
+    recorder = bench.history_writer
     monkeypatch.setattr(recorder, "unwritten", [Run("1", 5), Run("2", 5)])
     monkeypatch.setattr(recorder.history, "record", lambda runs: (_ for _ in ()).throw(HistoryError("gone")))
     with caplog.at_level(logging.ERROR, "asrptd"):
@@ -160,7 +159,7 @@ def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay
         return history
 
     bench.restart()
-    bench.scheduler.parts.recorder.__init__(open_late, bench.settings.paths.spool, bench.scheduler.parts.profiles)
+    bench.history_writer.__init__(open_late, bench.settings.paths.spool, bench.profiles)
     bench.slurm.end(new)
     bench.cycle()
     assert bench.runs().keys() == {known}
@@ -178,7 +177,7 @@ def test_a_history_that_is_damaged_or_read_only_while_asrptd_runs_is_opened_anew
         opened.append(module.History(tmp_path / f"{len(opened)}.sqlite"))
         return opened[-1]
 
-    recorder = Recorder(open_next, tmp_path, bench.scheduler.parts.profiles)
+    recorder = HistoryWriter(open_next, tmp_path, bench.profiles)
     recorder.unwritten = [Run("1", 5)]
     opened[0].record = lambda runs: (_ for _ in ()).throw(kind("malformed"))
     recorder.flush()
@@ -196,7 +195,7 @@ def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
     for _ in range(12):
         job_id = bench.slurm.submit(4, admin_comment=tag)
         bench.cycle(2)
-        row = next(row for row in build_status(bench.scheduler, bench.slurm.now).jobs if row.job_id == job_id)
+        row = next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == job_id)
         told.append((row.predicted_low, row.predicted_high))
         bench.cycle(2)
         bench.slurm.tick(400)
@@ -207,5 +206,5 @@ def test_ends_move_the_intervals_of_jobs_that_are_there(make_bench):
     assert 380 < told[-1][1] < 420
     assert bench.runs()["1"].predicted_high == 120, "the history keeps what the tag said: from it they are made anew"
     assert Misses.of_history(bench.history, bench.slurm.now).around(1001, 80, 100, 120) == pytest.approx(
-        bench.scheduler.parts.misses.around(1001, 80, 100, 120)
+        bench.recent.run_adjustment.around(1001, 80, 100, 120)
     )

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from slurm_asrpt.daemon import leader as lead_module
-from slurm_asrpt.daemon import main
-from slurm_asrpt.daemon.leader import Lead, LeadLostError, wait_to_lead
-from slurm_asrpt.daemon.state import Store
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError, wait_to_lead
+from slurm_asrpt.daemon.state import StateStore
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.status.document import read_status
 from tests.benches.daemon import make_settings
@@ -20,8 +20,8 @@ from tests.benches.fake_slurm import FakeSlurm
 HOLD = """
 import sys, time
 from pathlib import Path
-from slurm_asrpt.daemon.leader import Lead
-lead = Lead(Path(sys.argv[1]))
+from slurm_asrpt.daemon.leader import LeaderLock
+lead = LeaderLock(Path(sys.argv[1]))
 print(lead.take() and lead.name, flush=True)
 time.sleep(600)
 """
@@ -29,7 +29,7 @@ time.sleep(600)
 
 @pytest.fixture
 def lead(tmp_path):
-    lead = Lead(tmp_path / "state")
+    lead = LeaderLock(tmp_path / "state")
     yield lead
     lead.close()
 
@@ -46,7 +46,7 @@ def other(tmp_path):
 
 def test_one_leads_and_its_name_can_be_read(lead):
     assert lead.take()
-    second = Lead(lead.folder)
+    second = LeaderLock(lead.folder)
     assert not second.take()
     assert second.holder() == lead.name
     assert f" pid {os.getpid()} since 20" in lead.name
@@ -90,10 +90,10 @@ def test_once_does_not_stand_by(tmp_path, other):
 def test_a_folder_that_cannot_be_is_said_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AsrptError, match="cannot be used"):
-        Lead(tmp_path / "file" / "state")
+        LeaderLock(tmp_path / "file" / "state")
     (tmp_path / "lock").mkdir()
     with pytest.raises(AsrptError, match="cannot be used"):
-        Lead(tmp_path).take()
+        LeaderLock(tmp_path).take()
 
 
 def test_what_stands_in_the_lock_cannot_steer_a_terminal(lead):
@@ -106,17 +106,17 @@ def test_what_stands_in_the_lock_cannot_steer_a_terminal(lead):
 @pytest.mark.parametrize("damage", ["deleted", "taken"])
 def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
     assert lead.take()
-    store = Store(lead)
+    store = StateStore(lead)
     store.save({}, {}, 1.0)
     before = store.path.read_bytes()
     lead.path.unlink()
-    second = Lead(lead.folder)
+    second = LeaderLock(lead.folder)
     if damage == "taken":
         assert second.take()
         lead.close()  # both are this process: the names would be the same within a second
         second.name = "elsewhere pid 1 since today"
         second.path.write_text(second.name)
-    with pytest.raises(LeadLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
+    with pytest.raises(LeadershipLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
         store.save({}, {"1": "{}"}, 2.0)
     assert store.path.read_bytes() == before
     second.close()
@@ -127,13 +127,13 @@ def daemon(tmp_path, monkeypatch):
     slurm = FakeSlurm()
     monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
     settings, stopping = make_settings(tmp_path), threading.Event()
-    main.prepare(settings)
+    setup.prepare(settings)
     return main.Daemon(settings, wait_to_lead(settings.paths.state, stopping), stopping)
 
 
 def test_the_status_says_who_leads(daemon):
     daemon.run(once=True)
-    assert read_status(daemon.settings.paths.run).leader == daemon.lead.name
+    assert read_status(daemon.settings.paths.run).leader == daemon.leader.name
     daemon.close()
 
 
@@ -141,10 +141,10 @@ def test_a_daemon_that_has_lost_the_lead_ends_and_leaves_the_hook_to_the_other(d
     daemon.run(once=True)
     hook = daemon.settings.paths.hook / "hook.conf"
     before = hook.read_bytes()
-    daemon.lead.path.write_text("elsewhere pid 1 since today")
+    daemon.leader.path.write_text("elsewhere pid 1 since today")
     writes = len(daemon.client.writes)
     daemon.client.submit(4)
-    with pytest.raises(LeadLostError, match="elsewhere pid 1"):
+    with pytest.raises(LeadershipLostError, match="elsewhere pid 1"):
         daemon.run()
     daemon.close()
     assert hook.read_bytes() == before

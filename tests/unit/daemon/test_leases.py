@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.lifecycle import REQUEUE_REST_S
-from slurm_asrpt.daemon.writes import starts
+from slurm_asrpt.daemon.jobs.admission import REQUEUE_PAUSE_S
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.writes import leases as module
 
 
 def fill(bench):
@@ -63,7 +63,7 @@ def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
     assert bench.job(job_id).begin == begin
     bench.slurm.tick(begin - bench.slurm.now)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_the_owners_begin_outlives_a_lost_state(bench):
@@ -78,7 +78,7 @@ def test_the_owners_begin_outlives_a_lost_state(bench):
     assert bench.job(job_id).why.kind == "begin"
     bench.slurm.tick(begin - bench.slurm.now)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def starts_now(bench, job_id):
@@ -99,7 +99,7 @@ def test_an_owner_who_starts_a_job_before_it_was_ever_seen_is_obeyed(bench):
     bench.cycle()
     bench.slurm.end(blocker)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
@@ -110,7 +110,7 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
     starts_now(bench, job_id)
     bench.slurm.end(blocker)
     bench.cycle(3)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     blockers = [bench.slurm.submit(4), bench.slurm.submit(4)]
     bench.cycle(2)
     bench.slurm.starts_jobs = False
@@ -120,8 +120,8 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
         bench.restart()
     bench.cycle(5)  # a requeued job rests for two seconds
     assert bench.job(job_id).begin == 0.0
-    assert bench.place(job_id) is Place.PINNED
-    assert [bench.place(b) for b in blockers] == [Place.RUNNING] * 2
+    assert bench.job_state(job_id) is JobState.PINNED
+    assert [bench.job_state(b) for b in blockers] == [JobState.RUNNING] * 2
 
 
 @pytest.mark.parametrize("pinned", [True, False], ids=["our start", "Slurm's"])
@@ -132,7 +132,7 @@ def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us
     else:
         bench.slurm.tick(bench.slurm.lease)  # nobody was there
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     bench.slurm.requeued(job_id)
     bench.slurm.hold(job_id)
     pause_ends = bench.slurm.records[job_id].eligible_time
@@ -143,24 +143,24 @@ def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us
     bench.slurm.release(job_id)
     bench.cycle()
     assert bench.slurm.now < pause_ends
-    assert (bench.place(job_id), bench.job(job_id).why.kind) == (Place.APART, "begin")
+    assert (bench.job_state(job_id), bench.job(job_id).why.kind) == (JobState.INELIGIBLE, "begin")
     bench.slurm.tick(pause_ends - bench.slurm.now)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
     """Slurm would start it in the second of its requeue, and end it."""
     job_id = bench.slurm.submit(4)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     bench.slurm.starts_jobs = False  # or it would itself
     bench.slurm.requeue(job_id)
     bench.slurm.change(job_id, submit_time=bench.slurm.now - 4, eligible_time=bench.slurm.now - 4)  # its now is past
     seen = bench.slurm.now
     bench.cycle(5)
     (start,) = [entry for entry in bench.audit("start", job_id) if entry["time"] > seen]
-    assert start["time"] >= seen + REQUEUE_REST_S
+    assert start["time"] >= seen + REQUEUE_PAUSE_S
 
 
 def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
@@ -182,7 +182,7 @@ def test_a_dead_daemon_leaves_jobs_to_slurm_when_leases_run_out(bench):
     assert bench.state(job_id) == "RUNNING"
     bench.start()
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 @pytest.mark.parametrize("multifactor", [False, True])
@@ -203,8 +203,8 @@ def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
 
 @pytest.fixture
 def small_shares(monkeypatch):
-    monkeypatch.setattr(starts, "FEW", 3)
-    monkeypatch.setattr(starts, "MOST", 10)
+    monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
+    monkeypatch.setattr(module, "MOST_RENEWALS", 10)
 
 
 def renewed(bench, cycles):

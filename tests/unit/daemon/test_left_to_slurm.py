@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_what_is_left_to_slurm_is_never_pinned_and_said_to_be_left(bench, change
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4, **changes)
     bench.cycle(3)
-    assert bench.place(job_id) is Place.LEFT
+    assert bench.job_state(job_id) is JobState.LEFT_TO_SLURM
     assert [e["why"] for e in bench.audit("left", job_id)] == [why]
     assert not [w for w in bench.writes(job_id) if "ReqNodeList" in w or "NumNodes" in w]
 
@@ -56,7 +56,7 @@ def test_a_job_larger_than_the_cluster_blocks_nobody(bench):
     large, small = bench.slurm.submit(40), bench.slurm.submit(4)
     bench.cycle(2)
     assert bench.job(large).why.kind == "capacity"
-    assert bench.place(small) is Place.RUNNING
+    assert bench.job_state(small) is JobState.RUNNING
 
 
 def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
@@ -70,10 +70,14 @@ def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
     bench.slurm.change(dependent, reason="BeginTime")
     bench.slurm.release(held)
     bench.cycle(2)
-    assert [bench.place(j) for j in (dependent, held, deferred)] == [Place.RUNNING, Place.RUNNING, Place.APART]
+    assert [bench.job_state(j) for j in (dependent, held, deferred)] == [
+        JobState.RUNNING,
+        JobState.RUNNING,
+        JobState.INELIGIBLE,
+    ]
     bench.slurm.tick(5000)
     bench.cycle(2)
-    assert bench.place(deferred) is Place.RUNNING
+    assert bench.job_state(deferred) is JobState.RUNNING
 
 
 def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
@@ -82,11 +86,11 @@ def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
     bench.cycle(2)
     job_id = bench.slurm.submit(8)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.QUEUED
+    assert bench.job_state(job_id) is JobState.QUEUED
     bench.slurm.change(job_id, tasks=2, cpus=2)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 def test_a_node_in_a_state_that_we_do_not_know_is_not_used(bench):

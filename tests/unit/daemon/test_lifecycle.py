@@ -5,21 +5,21 @@ import dataclasses
 import pytest
 
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.errors import SlurmError
 
 
 def test_a_job_starts_where_it_was_planned_and_ends(bench):
     job_id = bench.slurm.submit(6)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     (started,) = bench.audit("start", job_id)
     (running,) = bench.audit("running", job_id)
     assert running["gpus"] == started["gpus"] == bench.slurm.records[job_id].gpus_by_node
     assert running["as_planned"]
     bench.slurm.end(job_id)
     bench.cycle()
-    assert job_id not in bench.scheduler.world.tracked
+    assert job_id not in bench.scheduler.jobs
     assert [e["state"] for e in bench.audit("ended", job_id)] == ["COMPLETED"]
     assert bench.runs()[job_id].nodes == started["gpus"]
 
@@ -38,12 +38,12 @@ def test_a_full_cluster_makes_jobs_wait_leased_with_a_reason(bench):
     first, second = bench.slurm.submit(12), bench.slurm.submit(4)
     bench.cycle(3)
     assert bench.state(first) == "RUNNING"
-    assert bench.place(second) is Place.QUEUED
+    assert bench.job_state(second) is JobState.QUEUED
     assert bench.job(second).why.kind == "gpus"
     assert bench.slurm.records[second].eligible_time > bench.slurm.now
     bench.slurm.end(first)
     bench.cycle(2)
-    assert bench.place(second) is Place.RUNNING
+    assert bench.job_state(second) is JobState.RUNNING
 
 
 def test_two_starts_of_one_cycle_do_not_share_gpus(bench):
@@ -59,10 +59,10 @@ def test_a_cancelled_job_leaves_the_queue(bench):
     bench.cycle(2)
     bench.slurm.end(waiting, "CANCELLED")
     bench.cycle()
-    assert waiting not in bench.scheduler.world.tracked
+    assert waiting not in bench.scheduler.jobs
     assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [JobId(last)]
     assert bench.runs().keys() == set()  # it never had a node
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 def test_a_vanished_job_is_said_to_be_gone(bench):
@@ -73,7 +73,7 @@ def test_a_vanished_job_is_said_to_be_gone(bench):
     bench.slurm.forget(job_id)
     bench.cycle()
     assert {e["job"] for e in bench.audit("vanished")} == {job_id, other}
-    assert bench.scheduler.world.tracked == {}
+    assert bench.scheduler.jobs == {}
     assert list(bench.scheduler.policy.queue(bench.slurm.now)) == []
 
 
@@ -95,7 +95,7 @@ def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
     bench.slurm.end(blocker)
     bench.slurm.tick(120)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.slurm.starts[job_id] == 1
 
 
@@ -107,7 +107,7 @@ def test_a_silent_slurm_raises_and_loses_nothing(bench):
         bench.cycle()
     bench.slurm.answers = True
     bench.cycle()
-    assert set(bench.scheduler.world.tracked) == set(waiting)
+    assert set(bench.scheduler.jobs) == set(waiting)
 
 
 def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
@@ -127,7 +127,7 @@ def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
     bench.slurm.answers = True
     bench.slurm.tick(1)
     bench.cycle(14)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.slurm.starts[job_id] == 1
 
 
@@ -136,10 +136,10 @@ def test_the_policy_sees_a_node_that_cleans_up_as_full(bench):
         bench.slurm.states[name] = "IDLE+COMPLETING"
     job_id = bench.slurm.submit(4)
     bench.cycle()
-    assert bench.place(job_id) is Place.QUEUED
+    assert bench.job_state(job_id) is JobState.QUEUED
     bench.slurm.states.clear()
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_jobs_of_equal_submit_time_queue_by_number(bench):
@@ -148,7 +148,7 @@ def test_jobs_of_equal_submit_time_queue_by_number(bench):
     jobs = [bench.slurm.submit(12) for _ in range(12)]
     bench.cycle(2)
     assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == jobs
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 def test_records_are_only_ever_replaced(bench):
@@ -157,7 +157,7 @@ def test_records_are_only_ever_replaced(bench):
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.slurm.jobs()[0].state = "RUNNING"
     bench.cycle()
-    assert job_id in bench.scheduler.world.tracked
+    assert job_id in bench.scheduler.jobs
 
 
 def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):

@@ -11,8 +11,8 @@ from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, SlurmSet
 from slurm_asrpt.core.job import UNPROFILED
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import POLICIES
-from slurm_asrpt.daemon import main
-from slurm_asrpt.daemon.clock import LONGEST_REST_S, rest_s
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.clock import LONGEST_PAUSE_S, pause_after
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.errors import AsrptError, InputError, SlurmError
@@ -21,7 +21,7 @@ from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
 from slurm_asrpt.history.store import History, HistoryError, Run
 from slurm_asrpt.profile.schema import LIBRARY
 from slurm_asrpt.status.document import read_status
-from slurm_asrpt.throttle import Seldom
+from slurm_asrpt.throttle import Throttle
 from tests.benches.daemon import make_settings
 from tests.benches.fake_slurm import FakeSlurm
 
@@ -38,7 +38,7 @@ def make_daemon(slurm, tmp_path, monkeypatch):
 
     def make(**settings):
         chosen, stopping = make_settings(tmp_path, **settings), Event()
-        main.prepare(chosen)
+        setup.prepare(chosen)
         made.append(Daemon(chosen, wait_to_lead(chosen.paths.state, stopping), stopping))
         return made[-1]
 
@@ -89,7 +89,7 @@ def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path
         history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
     daemon = make_daemon()
     daemon.run(once=True)
-    assert 800 < daemon.scheduler.parts.misses.around(7, 80, 100, 120)[1] <= 900 + 1e-6
+    assert 800 < daemon.recent.run_adjustment.around(7, 80, 100, 120)[1] <= 900 + 1e-6
 
 
 def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
@@ -99,10 +99,10 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     now = 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
         daemon.recorder.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
-        daemon._tend_history(now + 3600 * hour)
+        daemon._maintain(now + 3600 * hour)
         assert daemon.recorder.history.count("1", ()) == left
     monkeypatch.setattr(main, "tend", fails)
-    daemon._tend_history(now + 50 * 3600)
+    daemon._maintain(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text
 
 
@@ -121,7 +121,7 @@ def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
     assert pauses[0] == pauses[2] == 2.0
 
 
-@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, LONGEST_REST_S)])
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, LONGEST_PAUSE_S)])
 def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
     daemon, spent = make_daemon(interval_s=5.0), [100.0]
     daemon.run(once=True)
@@ -134,8 +134,8 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
     def costly(now):
         spent[0] += cost
 
-    daemon.scheduler.cycle = costly
-    daemon.scheduler.between_cycles = lambda pause_s: None
+    daemon.scheduling.scheduler.cycle = costly
+    daemon.scheduling.scheduler.between_cycles = lambda pause_s: None
     daemon._cycle(began)
     assert daemon._pause(began, None, 0) == pytest.approx(pause)
     assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
@@ -143,7 +143,7 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
 
 @pytest.mark.parametrize(("cores", "pause"), [(1, 14.0), (2, 6.0), (4, 2.0), (8, 0.0), (64, 0.0)])
 def test_cycles_take_an_eighth_of_the_machine_at_most(cores, pause):
-    assert rest_s(2.0, cores) == pytest.approx(pause)
+    assert pause_after(2.0, cores) == pytest.approx(pause)
 
 
 def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
@@ -182,7 +182,7 @@ def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slu
         clock[0] += 1.0
 
     monkeypatch.setattr("slurm_asrpt.daemon.main.write_status", slowly)
-    daemon._showing = Seldom(lambda: clock[0])
+    daemon.status_throttle = Throttle(lambda: clock[0])
     for _ in range(30):
         daemon._cycle(slurm.now)
         clock[0] += 1.0
@@ -315,7 +315,7 @@ def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monke
     settings = make_settings(tmp_path)
     wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
     with pytest.raises(AsrptError, match=r"policy\.name: no policy is called 'lottery'; known: .*asrpt"):
-        main.prepare(wrong)
+        setup.prepare(wrong)
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -360,9 +360,9 @@ def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monk
             raise SlurmError(f"pyslurm 1.2.3 does not fit Slurm {version}")
         return quicker
 
-    monkeypatch.setattr(main.pyslurm, "load", load)
+    monkeypatch.setattr(setup.pyslurm, "load", load)
     daemon = make_daemon()
     daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
     daemon.run(once=True)
     assert daemon.client is (quicker if taken else slurm)
-    assert daemon.scheduler.parts.client is daemon.client
+    assert daemon.scheduling.scheduler._client is daemon.client

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from slurm_asrpt.config.settings import Mode
-from slurm_asrpt.daemon.jobs.admission import Profiles
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.writes.order import factors
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import Source
@@ -51,14 +50,14 @@ def test_what_shadow_has_decided_enforce_plans_anew(make_bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(6, leased=False)
     bench.cycle(2)
-    assert bench.place(job_id) is Place.PINNED
+    assert bench.job_state(job_id) is JobState.PINNED
     bench.settings = bench.settings.model_copy(
         update={"daemon": bench.settings.daemon.model_copy(update={"mode": Mode.ENFORCE})}
     )
     bench.slurm.starts_jobs = True
     bench.restart()
     bench.cycle(3)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_order_writes_descending_site_factors_and_nothing_else(make_bench):
@@ -130,7 +129,7 @@ def test_a_profile_for_other_gpus_or_of_no_file_counts_as_none(bench):
     jobs = [bench.slurm.submit(2, profile="flat"), bench.slurm.submit(2, profile="nowhere")]
     bench.cycle(2)
     assert [bench.job(j).job.profiled for j in jobs] == [False, False]
-    problems = bench.scheduler.parts.profiles.problems
+    problems = bench.profiles.problems
     assert "is for 4 GPUs" in problems["flat"]
     assert problems["nowhere"] == "no profile nowhere"
 
@@ -182,7 +181,7 @@ def test_the_status_shows_every_job_once_running_first_then_by_rank(bench, tmp_p
     left = bench.slurm.submit(2, exclusive="user", leased=False)
     bench.slurm.starts_jobs = False
     bench.cycle(2)
-    status = build_status(bench.scheduler, bench.slurm.now)
+    status = bench.status(bench.slurm.now)
     rows = {row.job_id: row for row in status.jobs}
     assert status.jobs[0].job_id == running
     assert rows[running].rank is None
@@ -200,7 +199,7 @@ def test_the_status_shows_progress(bench):
     job_id = bench.slurm.submit(4, profile="flat")
     bench.cycle(2)
     bench.report(job_id, "42 100\n")
-    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    (row,) = bench.status(bench.slurm.now).jobs
     assert (row.iterations_done, row.iterations_total) == (42, 100)
     assert row.alpha == row.alpha_min == 2.0
     assert row.remaining_s == 58 * 2.0
@@ -209,11 +208,11 @@ def test_the_status_shows_progress(bench):
 def test_a_job_that_reports_nothing_has_its_predicted_time_left(bench):
     bench.slurm.submit(4, profile="flat", iterations=10)
     bench.cycle(11)
-    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    (row,) = bench.status(bench.slurm.now).jobs
     assert row.iterations_done is None
     assert row.remaining_s == 20 - (bench.slurm.now - row.start_time)
     bench.cycle(20)
-    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    (row,) = bench.status(bench.slurm.now).jobs
     assert row.remaining_s is None
 
 
@@ -221,7 +220,7 @@ def test_without_a_profile_iterations_and_predicted_seconds_are_not_compared(ben
     job_id = bench.slurm.submit(4, iterations=10)
     bench.cycle(6)
     bench.report(job_id, "5000\n")
-    (row,) = build_status(bench.scheduler, bench.slurm.now).jobs
+    (row,) = bench.status(bench.slurm.now).jobs
     assert (row.iterations_done, row.iterations_total) == (5000, None)
     assert row.remaining_s == 10 - (bench.slurm.now - row.start_time)
 
@@ -243,4 +242,4 @@ def test_a_wait_is_audited_when_its_reason_changes_not_each_cycle(bench):
     job_id = bench.slurm.submit(4)
     bench.cycle(20)
     assert len(bench.audit("wait", job_id)) == 1
-    assert bench.place(job_id) is Place.QUEUED
+    assert bench.job_state(job_id) is JobState.QUEUED

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import rank_maps
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.slurm.writeback import pin
@@ -26,8 +26,8 @@ def test_a_pinned_job_keeps_its_gpus_from_others_until_it_runs(bench):
     bench.cycle(2)
     second = bench.slurm.submit(8)
     bench.cycle(2)
-    assert bench.place(first) is Place.PINNED
-    assert bench.place(second) is Place.QUEUED
+    assert bench.job_state(first) is JobState.PINNED
+    assert bench.job_state(second) is JobState.QUEUED
 
 
 def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(bench):
@@ -117,7 +117,7 @@ def test_a_start_has_its_time_from_when_it_was_written(bench):
     bench.slurm.starts_jobs = True
     bench.slurm.tick(0)
     bench.cycle()
-    assert (bench.place(job_id), len(bench.audit("start", job_id))) == (Place.RUNNING, 1)
+    assert (bench.job_state(job_id), len(bench.audit("start", job_id))) == (JobState.RUNNING, 1)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -162,7 +162,7 @@ def test_a_job_backing_off_has_no_node_list_and_a_lease(bench):
     bench.slurm.starts_jobs = False
     job_id = bench.slurm.submit(4)
     bench.cycle(25)
-    assert bench.place(job_id) is Place.APART
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
     record = bench.slurm.records[job_id]
     assert record.required_nodes == ""
     assert record.eligible_time > bench.slurm.now
@@ -186,7 +186,7 @@ def test_a_refused_pin_is_audited_and_tried_again(bench):
     assert [e["why"] for e in bench.audit("not-started", job_id)] == ["Requested node configuration is not available"]
     bench.slurm.update = update
     bench.cycle(5)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_the_fence_keeps_a_job_that_has_just_started_from_being_resized(bench):
@@ -206,7 +206,7 @@ def test_the_fence_keeps_a_job_that_has_just_started_from_being_resized(bench):
     assert bench.slurm.resized == []
     assert bench.audit("fence-refused", job_id)
     bench.cycle()
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.slurm.starts[job_id] == 1
 
 
@@ -232,7 +232,7 @@ def test_the_taking_back_of_a_late_job_that_starts_meanwhile_does_not_resize_it(
 
     bench.slurm.nodes = nodes_and_a_start
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.slurm.resized == []
 
 
@@ -248,5 +248,5 @@ def test_a_refused_fence_of_a_queued_job_does_not_submit_it_twice(bench):
     bench.slurm.node_state("n1", "IDLE")
     bench.slurm.tick(120)  # Slurm defers what was requeued
     bench.cycle(15)
-    assert bench.place(job_id) is Place.RUNNING
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING

@@ -12,8 +12,7 @@ import pytest
 from slurm_asrpt_cli.admin.audit import what
 from slurm_asrpt_cli.status.explain import explain_command
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.records import JobRecord
 from slurm_asrpt.spool import progress_dir
@@ -62,7 +61,7 @@ def checkpoint(bench: Bench, job_id: str, iteration: int) -> None:
 
 
 def row(bench: Bench, job_id: str) -> JobStatus:
-    return next(job for job in build_status(bench.scheduler, bench.slurm.now).jobs if job.job_id == job_id)
+    return next(job for job in bench.status(bench.slurm.now).jobs if job.job_id == job_id)
 
 
 def test_signal_checkpoint_requeue_and_its_turn_again(hlas: Bench) -> None:
@@ -119,7 +118,7 @@ def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
     assert hlas.slurm.signals == []
     assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
     assert row(hlas, short).reason == "gpus"
-    explain_command(build_status(hlas.scheduler, hlas.slurm.now), row(hlas, long), as_json=False)
+    explain_command(hlas.status(hlas.slurm.now), row(hlas, long), as_json=False)
     (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Interruption")]
     assert "never" in said
     assert why in said
@@ -141,7 +140,7 @@ def test_other_modes_interrupt_nobody(make: Callable[..., Bench], mode: str) -> 
 def test_disabled_in_between_the_job_runs_on(hlas: Bench) -> None:
     long, _ = long_and_short(hlas)
     hlas.cycle(1)
-    hlas.scheduler.parts.disabled = True
+    hlas.mode.disabled = True
     hlas.cycle(int(2 * GRACE_S))
     assert hlas.state(long) == "RUNNING"
     assert hlas.job(long).interruption is None
@@ -175,7 +174,7 @@ def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
     hlas.cycle(3)
     service = hlas.job(long).service
     assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
-    assert (hlas.state(short), hlas.place(long)) == ("RUNNING", Place.APART)
+    assert (hlas.state(short), hlas.job_state(long)) == ("RUNNING", JobState.INELIGIBLE)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -275,7 +274,7 @@ def test_another_end_after_a_forgotten_requeue_is_the_jobs(hlas: Bench, state: s
     killed(hlas, before, state)
     hlas.cycle(3)
     assert hlas.state(long) == state
-    assert long not in hlas.scheduler.world.tracked
+    assert long not in hlas.scheduler.jobs
 
 
 def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
@@ -297,12 +296,12 @@ def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuse
     if refuses:
         hlas.slurm.errors[long] = "Requested operation is presently disabled"
         hlas.cycle(2)
-        assert hlas.place(long) is Place.APART
+        assert hlas.job_state(long) is JobState.INELIGIBLE
     else:
-        hlas.scheduler.parts.disabled = True
+        hlas.mode.disabled = True
     hlas.cycle(int(5 * GRACE_S))
     assert hlas.state(long) == "FAILED"
-    assert long not in hlas.scheduler.world.tracked
+    assert long not in hlas.scheduler.jobs
     assert len(hlas.audit("gone", long)) == 1
 
 
@@ -382,7 +381,7 @@ def test_no_more_often_than_max_interruptions(make: Callable[..., Bench]) -> Non
 def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     long, short = long_and_short(hlas)
     hlas.cycle(1)
-    found = build_status(hlas.scheduler, hlas.slurm.now)
+    found = hlas.status(hlas.slurm.now)
     assert (row(hlas, long).queue, row(hlas, short).queue) == (2, 1)
     assert row(hlas, long).attained_gpu_s == pytest.approx(4 * (hlas.slurm.now - hlas.slurm.records[long].start_time))
     assert (row(hlas, long).interruptions, row(hlas, short).interruptions) == (1, 0)

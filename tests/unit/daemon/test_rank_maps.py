@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from slurm_asrpt.daemon.jobs.managed_job import Place
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.placements import placement_of
 from slurm_asrpt.daemon.writes import rank_maps
 
@@ -24,7 +24,7 @@ def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench)
     bench.cycle()
     assert not bench.hosts(job_id).exists()
     bench.cycle()
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
 
 
 def test_a_rank_map_is_announced_written_and_removed(make_bench):
@@ -35,7 +35,7 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert tracked.mapped
     hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
     gpus = bench.slurm.records[job_id].gpus_by_node
-    expected = placement_of(tracked, gpus, bench.scheduler.world.servers, bench.scheduler.world.fabric)
+    expected = placement_of(tracked, gpus, bench.scheduler.cluster)
     assert hosts == list(expected.ranks)
     assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
     assert not bench.hosts(f"{job_id}.wait").exists()
@@ -82,7 +82,7 @@ def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
     job_id = bench.slurm.submit(6, profile="tail")
     bench.slurm.starts_jobs = False
     bench.cycle(seconds=0.1)
-    bench.job(job_id).place = Place.APART
+    bench.job(job_id).state = JobState.INELIGIBLE
     bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
     bench.scheduler.between_cycles(0.5)
 
@@ -99,7 +99,7 @@ def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, mo
         patch.setattr(rank_maps.Path, "write_text", full)
         bench.cycle(2)
     assert bench.job(job_id).mapped
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert not bench.hosts(job_id).exists()
     assert "No space left" in caplog.text
 
@@ -124,7 +124,7 @@ def test_a_job_taken_back_leaves_no_announcement(make_bench):
     bench.cycle()
     while bench.job(job_id).failures < 2:
         bench.cycle()
-    assert bench.place(job_id) is Place.APART
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
     assert list(bench.hosts("x").parent.iterdir()) == []
 
 
@@ -139,7 +139,7 @@ def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
     after = bench.slurm.submit(6, profile="tail")
     bench.cycle(2)
     assert bench.runs()[job_id]
-    assert bench.place(after) is Place.RUNNING
+    assert bench.job_state(after) is JobState.RUNNING
     assert str(bench.hosts(job_id)) in caplog.text
 
 

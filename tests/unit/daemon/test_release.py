@@ -10,10 +10,9 @@ import pytest
 
 from slurm_asrpt import switch
 from slurm_asrpt.config.settings import Mode, parse_settings
-from slurm_asrpt.daemon import disable as disabling
+from slurm_asrpt.daemon import disable as disable_module
 from slurm_asrpt.daemon.disable import disable as disable_command
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.status.document import write_status
@@ -36,7 +35,7 @@ def switch_mode(bench, mode):
 
 
 def disable(bench):
-    bench.scheduler.parts.disabled = True
+    bench.mode.disabled = True
 
 
 def after_sigkill(bench):
@@ -170,13 +169,13 @@ def test_disabled_it_says_so_and_enabled_again_it_plans_anew(bench):
     job_id = bench.slurm.submit(12)
     disable(bench)
     bench.cycle(2)
-    assert build_status(bench.scheduler, bench.slurm.now).mode == "disabled"
+    assert bench.status(bench.slurm.now).mode == "disabled"
     bench.slurm.starts_jobs = False
     bench.slurm.end(blocker)
     bench.cycle(2)
-    bench.scheduler.parts.disabled = False
+    bench.mode.disabled = False
     bench.cycle(2)
-    assert bench.place(job_id) is Place.PINNED
+    assert bench.job_state(job_id) is JobState.PINNED
     assert bench.slurm.records[job_id].required_nodes
     bench.slurm.starts_jobs = True
     bench.cycle(2)
@@ -242,7 +241,7 @@ def test_without_a_daemon_the_command_does_it_itself(bench):
     assert again.jobs == []
     assert valid_until((bench.settings.paths.hook / "hook.conf").read_bytes()) <= time.time()
     bench.start()  # the next daemon finds the mark, and what it needs to learn from
-    bench.scheduler.parts.disabled = switch.is_off(bench.settings.paths.state)
+    bench.mode.disabled = switch.is_off(bench.settings.paths.state)
     bench.slurm.writes.clear()
     bench.cycle(3)
     assert bench.slurm.writes == []
@@ -256,13 +255,13 @@ def test_with_a_daemon_the_command_waits_for_it(bench, monkeypatch):
     bench.cycle()
 
     def a_cycle_passes(seconds):
-        bench.scheduler.parts.disabled = switch.is_off(bench.settings.paths.state)
+        bench.mode.disabled = switch.is_off(bench.settings.paths.state)
         bench.cycle()
-        write_status(bench.settings.paths.run, build_status(bench.scheduler, time.time()))
+        write_status(bench.settings.paths.run, bench.status(time.time()))
 
     done = disable_command(bench.settings, bench.slurm, a_cycle_passes)
     assert (done.by, done.jobs) == ("asrptd", [waiting])
-    monkeypatch.setattr(disabling, "PATIENCE_S", -10.0)  # from here on it does not answer
+    monkeypatch.setattr(disable_module, "PATIENCE_S", -10.0)  # from here on it does not answer
     with pytest.raises(AsrptError, match="systemctl stop asrptd"):
         disable_command(bench.settings, bench.slurm, lambda seconds: None)
 

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from slurm_asrpt.daemon import state as store
-from slurm_asrpt.daemon.jobs.managed_job import SAVED, Place
-from slurm_asrpt.daemon.leader import Lead
-from slurm_asrpt.daemon.state import SCHEMA, Store
+from slurm_asrpt.daemon.jobs.saved_state import SAVED, JobState
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.state import SCHEMA, StateStore
 from slurm_asrpt.errors import AsrptError, InputError
 
 
@@ -51,7 +51,7 @@ def test_a_restart_keeps_what_has_been_served_on_the_virtual_machine(bench):
     lost = {job: left for job, left, _, _ in before["jobs"]}
     served = sum(lost.pop(job) - left for job, left, _, _ in after["jobs"]) + sum(lost.values())
     assert served == pytest.approx(gpu_seconds)
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 def test_a_restart_starts_nothing_twice_and_keeps_pins(bench):
@@ -60,11 +60,11 @@ def test_a_restart_starts_nothing_twice_and_keeps_pins(bench):
     bench.cycle()
     bench.restart()
     bench.cycle()
-    assert bench.place(job_id) is Place.PINNED
+    assert bench.job_state(job_id) is JobState.PINNED
     assert len(bench.audit("start", job_id)) == 1
     bench.slurm.starts_jobs = True
     bench.cycle(2)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     assert bench.audit("running", job_id)[0]["as_planned"]
 
 
@@ -76,7 +76,7 @@ def test_a_pin_of_the_daemon_before_is_undone(bench):
     bench.cycle(11)
     assert any(w.get("ReqNodeList") == "" for w in bench.writes(job_id))
     assert bench.slurm.records[job_id].required_nodes in ("", "n1")
-    assert bench.place(job_id) is not Place.LEFT
+    assert bench.job_state(job_id) is not JobState.LEFT_TO_SLURM
 
 
 def test_a_job_that_was_reused_by_another_submission_takes_nothing_over(bench):
@@ -100,7 +100,7 @@ def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, c
     assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
     assert "state.json is damaged: kept as " in caplog.text
     assert set(order(bench)) == set(jobs)
-    assert bench.place(blocker) is Place.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_state_that_is_json_but_not_ours_loses_no_job(bench, damage):
     bench.start()
     bench.cycle(2)
     assert set(order(bench)) == set(jobs)
-    assert all(bench.place(j) is Place.QUEUED for j in jobs)
-    assert bench.place(blocker) is Place.RUNNING
+    assert all(bench.job_state(j) is JobState.QUEUED for j in jobs)
+    assert bench.job_state(blocker) is JobState.RUNNING
 
 
 def test_jobs_that_came_and_went_while_we_were_away(bench):
@@ -182,7 +182,8 @@ def test_a_job_requeued_while_we_were_away_loses_our_node_list(bench):
     bench.slurm.node_state("n1", "DOWN*")
     bench.start()
     bench.cycle(2)
-    assert bench.place(job_id) is not Place.LEFT  # Slurm's own pause after a requeue holds it, then the policy
+    # Slurm's own pause after a requeue holds it, then the policy
+    assert bench.job_state(job_id) is not JobState.LEFT_TO_SLURM
     assert bench.slurm.records[job_id].required_nodes == ""
 
 
@@ -206,15 +207,15 @@ def test_a_state_that_cannot_be_read_now_is_not_damaged(bench, monkeypatch, numb
         patch.setattr(store.Path, "read_text", fails)
         with pytest.raises(AsrptError, match=r"state\.json cannot be read \(not now\)"):
             bench.start()
-    bench.lead.close()
+    bench.leader.close()
     bench.start()
     assert state_file(bench).read_text() == before
 
 
 def test_an_unchanged_state_is_not_written_again(tmp_path):
-    lead = Lead(tmp_path)
+    lead = LeaderLock(tmp_path)
     assert lead.take()
-    store = Store(lead)
+    store = StateStore(lead)
     store.save({}, {}, 1.0)
     before = (tmp_path / "state.json").stat().st_mtime_ns
     store.save({}, {}, 1.0)

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
 from slurm_asrpt.core.policies.base import band_of
-from slurm_asrpt.daemon.jobs.managed_job import Place
-from slurm_asrpt.daemon.status import build_status
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.records import Reservation
 from tests.unit.core.test_baselines import FABRIC, cluster, job
 
@@ -15,7 +14,7 @@ HOUR = 3600.0
 
 
 def row(bench, job_id):
-    return next(row for row in build_status(bench.scheduler, bench.slurm.now).jobs if row.job_id == job_id)
+    return next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == job_id)
 
 
 def maintenance(bench, in_s, *nodes):
@@ -32,7 +31,7 @@ def test_who_would_reach_into_a_reservation_goes_elsewhere_or_says_why_it_waits(
     two = bench.slurm.submit(8, time_limit=2 * HOUR)
     bench.cycle(3)
     assert bench.slurm.records[one].nodes == "n3"
-    assert bench.place(two) is Place.QUEUED
+    assert bench.job_state(two) is JobState.QUEUED
     said = row(bench, two)
     assert (said.reason, said.facts["reservation"]) == ("ahead", "maint")
     assert "reservation maint, which begins about 00:59:57 from now" in said.text

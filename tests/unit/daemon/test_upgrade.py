@@ -12,8 +12,8 @@ from threading import Event
 
 import pytest
 
-from slurm_asrpt.daemon import main
-from slurm_asrpt.daemon.jobs.managed_job import Place, Service
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.jobs.saved_state import JobState, Service
 from slurm_asrpt.daemon.leader import wait_to_lead
 from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.daemon.state import SCHEMA
@@ -62,29 +62,29 @@ def daemon(slurm: FakeSlurm, tmp_path: Path) -> Iterator[Daemon]:
     with closing(sqlite3.connect(state / "history.sqlite")) as connection:
         connection.executescript((RECORDED / "history.sql").read_text())
     (state / "history.sqlite").chmod(0o600)
-    main.prepare(settings)
+    setup.prepare(settings)
     stopping = Event()
     made = Daemon(settings, wait_to_lead(state, stopping), stopping)
     yield made
     made.close()
 
 
-def places(daemon: Daemon) -> dict[str, Place]:
-    assert daemon.scheduler is not None
-    return {job_id: tracked.place for job_id, tracked in daemon.scheduler.world.tracked.items()}
+def places(daemon: Daemon) -> dict[str, JobState]:
+    assert daemon.scheduling.scheduler is not None
+    return {job_id: tracked.state for job_id, tracked in daemon.scheduling.scheduler.jobs.items()}
 
 
 def test_jobs_stay_where_they_are_and_nothing_is_written_to_slurm(daemon: Daemon, slurm: FakeSlurm) -> None:
     daemon.run(once=True)
-    assert places(daemon) == {"1": Place.RUNNING, "2": Place.PINNED, "3": Place.QUEUED}
+    assert places(daemon) == {"1": JobState.RUNNING, "2": JobState.PINNED, "3": JobState.QUEUED}
     assert slurm.writes == []
-    assert daemon.scheduler is not None
-    tracked, recorded = daemon.scheduler.world.tracked, json.loads((RECORDED / "state.json").read_text())
+    assert daemon.scheduling.scheduler is not None
+    tracked, recorded = daemon.scheduling.scheduler.jobs, json.loads((RECORDED / "state.json").read_text())
     pin = tracked["2"].pin
     assert pin is not None
     assert (pin.gpus, pin.at) == ({"n3": 4}, recorded["jobs"]["2"]["pin"]["at"])
     assert tracked["1"].service == Service(0.0, 1_000_000.0, 8.0)
-    assert daemon.scheduler.policy.dump()["runs"] == recorded["policy"]["runs"]
+    assert daemon.scheduling.scheduler.policy.dump()["runs"] == recorded["policy"]["runs"]
     audit = "".join(path.read_text() for path in daemon.settings.paths.state.glob("audit*"))
     assert "lost" not in audit
 
@@ -105,12 +105,12 @@ def test_its_jobs_run_and_end_and_what_they_did_is_kept(daemon: Daemon, slurm: F
     for _ in range(3):
         daemon.run(once=True)
         slurm.tick(1)
-    assert places(daemon) == {"2": Place.RUNNING, "3": Place.QUEUED}
+    assert places(daemon) == {"2": JobState.RUNNING, "3": JobState.QUEUED}
     slurm.end("2")
     for _ in range(3):
         daemon.run(once=True)
         slurm.tick(1)
-    assert places(daemon) == {"3": Place.RUNNING}
+    assert places(daemon) == {"3": JobState.RUNNING}
     with History(daemon.settings.paths.state / "history.sqlite", read_only=True) as history:
         runs = {run.job_id: run for run in history.runs() if run.group_id == GROUP and run.uid == 1001}
     said = {
