@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.daemon import scheduler, witness
+from slurm_asrpt.daemon import cycle
+from slurm_asrpt.daemon.record import decisions
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
 
@@ -32,8 +33,8 @@ PARTS = ("decide", "cycle_facts", "start_facts")
 @contextmanager
 def timed(spent: dict[str, float]) -> Iterator[None]:
     """Add up the time that the scheduler spends in the witness, without that of the policy."""
-    kept = {name: getattr(witness, name) for name in PARTS}
-    inputs = witness._inputs
+    kept = {name: getattr(decisions, name) for name in PARTS}
+    inputs = decisions._inputs
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
@@ -45,14 +46,14 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
 
         return run
 
-    witness._inputs = wrap("witness", inputs)
-    scheduler.witness.cycle_facts = wrap("told", kept["cycle_facts"])
-    scheduler.witness.start_facts = wrap("start", kept["start_facts"])
+    decisions._inputs = wrap("witness", inputs)
+    cycle.witness.cycle_facts = wrap("told", kept["cycle_facts"])
+    cycle.witness.start_facts = wrap("start", kept["start_facts"])
     try:
         yield
     finally:
-        witness._inputs = inputs
-        scheduler.witness.cycle_facts, scheduler.witness.start_facts = kept["cycle_facts"], kept["start_facts"]
+        decisions._inputs = inputs
+        cycle.witness.cycle_facts, cycle.witness.start_facts = kept["cycle_facts"], kept["start_facts"]
 
 
 def cycles(bench: Bench, before: Callable[[], None]) -> list[dict[str, float]]:
@@ -113,7 +114,7 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
 
 def _start_pinned(bench: Bench) -> None:
     """Start a pinned job, as Slurm does."""
-    for tracked in bench.scheduler.world.tracked.values():
+    for tracked in bench.scheduler.jobs.values():
         if tracked.pin is not None and tracked.record.state == "PENDING":
             bench.slurm.change(tracked.record.job_id, state="RUNNING", reason="None", start_time=bench.slurm.now,
                                nodes=",".join(tracked.pin.gpus), gpus_by_node=tracked.pin.gpus)  # fmt: skip

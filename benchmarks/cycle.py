@@ -35,7 +35,7 @@ from pathlib import Path
 
 from benchmarks.busylab import Bystander, big_lab, cpu_s, hand_over_all, lease_all, occupy, rss_mb
 from slurm_asrpt.config.settings import DEFAULT_POLICY, DaemonSettings
-from slurm_asrpt.daemon.store import FILE_NAME as STATE
+from slurm_asrpt.daemon.state import FILE_NAME as STATE
 from slurm_asrpt.errors import MachineError
 from slurm_asrpt.lab.cluster import Lab
 from slurm_asrpt.lab.demo import asrptd

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from slurm_asrpt import progress
-from slurm_asrpt.daemon.progresswatch import ProgressWatch
+from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter
 from slurm_asrpt.spool import progress_dir
 

@@ -14,8 +14,9 @@ from slurm_asrpt_cli._app.help import Tool
 from slurm_asrpt import __version__
 from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
-from slurm_asrpt.daemon.lead import wait_to_lead
-from slurm_asrpt.daemon.loop import Daemon, prepare, stop_on_signals
+from slurm_asrpt.daemon.leader import wait_to_lead
+from slurm_asrpt.daemon.main import Daemon, stop_on_signals
+from slurm_asrpt.daemon.setup import prepare
 from slurm_asrpt.errors import AsrptError, InputError, printable
 
 app = Tool()
@@ -64,9 +65,9 @@ def asrptd(
     LOG.info("release %s", __version__)
     stopping = Event()
     stop_on_signals(stopping)
-    lead = wait_to_lead(settings.paths.state, stopping, once)
-    if lead is not None:
-        _run(Daemon(settings, lead, stopping), once)
+    leader = wait_to_lead(settings.paths.state, stopping, once)
+    if leader is not None:
+        _run(Daemon(settings, leader, stopping), once)
 
 
 def _run(daemon: Daemon, once: bool) -> None:

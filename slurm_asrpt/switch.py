@@ -1,27 +1,54 @@
-"""The switch of ``asrpt-admin disable``: while a mark lies in the state folder asrptd writes nothing to Slurm."""
+"""What asrptd may write to Slurm now: its configured mode, and the switch of ``asrpt-admin disable``.
+
+The switch is a file in the state folder. While it is there asrptd only takes back what it has written before.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_asrpt.config.settings import Mode
 from slurm_asrpt.files import give_to_folder_owner, replace_file
 
 FILE_NAME = "disabled"
 
 
+@dataclass
+class OperatingMode:
+    """The mode of the settings, and whether asrptd is disabled at present."""
+
+    configured: Mode
+    disabled: bool = False
+
+    @property
+    def current(self) -> Mode:
+        """While disabled no more than in mode shadow."""
+        return Mode.SHADOW if self.disabled else self.configured
+
+    @property
+    def enforcing(self) -> bool:
+        return self.current is Mode.ENFORCE
+
+    @property
+    def label(self) -> str:
+        """As status and audit trail name it."""
+        return "disabled" if self.disabled else str(self.configured)
+
+
 def is_off(state: Path) -> bool:
-    """Whether asrptd must keep its hands off. Raises OSError."""
+    """Whether asrptd is disabled. Raises OSError."""
     return (state / FILE_NAME).exists()
 
 
 def turn_off(state: Path) -> None:
-    """Put the mark there. Raises OSError."""
+    """Disable asrptd. Raises OSError."""
     replace_file(state / FILE_NAME, b"asrpt-admin enable takes this away\n", mode=0o600)
     give_to_folder_owner(state / FILE_NAME)
 
 
 def turn_on(state: Path) -> bool:
-    """Take the mark away; whether there was one. Raises OSError."""
+    """Enable asrptd; whether it was disabled. Raises OSError."""
     there = is_off(state)
     (state / FILE_NAME).unlink(missing_ok=True)
     return there

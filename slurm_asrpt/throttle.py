@@ -1,4 +1,4 @@
-"""What costs much is done seldom."""
+"""Limits how often expensive work is done."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-REST = 9.0
-"""So such work takes a tenth of the time at most."""
+PAUSE_FACTOR = 9.0
+"""Such work takes a tenth of the time at most."""
 
 
-class Seldom:
-    """``due`` unless the last time is less than REST times as long ago as it took, and than ``most_s``.
+class Throttle:
+    """``due`` once PAUSE_FACTOR times the duration of the last time has passed since, or ``most_s``.
 
     clock: in seconds.
     """
@@ -31,4 +31,4 @@ class Seldom:
         began = self._clock()
         yield
         self.last = self._clock()
-        self._next = self.last + min(self._most_s, REST * (self.last - began))
+        self._next = self.last + min(self._most_s, PAUSE_FACTOR * (self.last - began))

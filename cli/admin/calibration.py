@@ -18,7 +18,7 @@ from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.history.maintenance import DAY_S

@@ -21,8 +21,8 @@ from slurm_asrpt_cli.admin.switch import tell_of
 from slurm_asrpt import switch
 from slurm_asrpt.config.location import DEFAULT_PATH, ENVIRONMENT_VARIABLE
 from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.daemon.disabling import disable
-from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.daemon.disable import disable
+from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, InputError, SlurmError, one_line, printable
 from slurm_asrpt.install import Step, apply, check, lines, remove
 from slurm_asrpt.install.site import DEFAULT_SLURM, DEFAULT_UNITS, Site

@@ -13,7 +13,7 @@ from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt.audit import snapshot as snapshots
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE, AsrptError, printable
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.status.reason_texts import in_words

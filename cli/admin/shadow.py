@@ -18,7 +18,7 @@ from slurm_asrpt_cli.admin.access import asking_slurm, of_asrptd, read_history
 from slurm_asrpt.audit.trail import jobs_of
 from slurm_asrpt.config.settings import Mode, Settings
 from slurm_asrpt.core.cluster import Fabric
-from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import EXIT_INTERRUPTED, InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import Run

@@ -11,8 +11,8 @@ from slurm_asrpt_cli._app.progress import progress
 from slurm_asrpt_cli.admin.access import of_asrptd
 
 from slurm_asrpt import switch
-from slurm_asrpt.daemon.disabling import HandedBack, disable
-from slurm_asrpt.daemon.lead import held
+from slurm_asrpt.daemon.disable import Released, disable
+from slurm_asrpt.daemon.leader import held
 from slurm_asrpt.errors import EXIT_FAILURE
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.text import counted
@@ -48,7 +48,7 @@ def disable_command(config: ConfigOption = None, as_json: JsonOption = False) ->
         raise typer.Exit(EXIT_FAILURE)
 
 
-def tell_of(done: HandedBack) -> None:
+def tell_of(done: Released) -> None:
     """Print what was handed back."""
     print(
         f"{done.by} handed {counted(len(done.jobs), 'waiting job')} back to Slurm; asrptd writes nothing more to Slurm"

@@ -20,8 +20,9 @@ from slurm_asrpt_cli.status.table import date, gpus_in_words, learned_from
 from slurm_asrpt.config.settings import Mode, Settings, load_settings
 from slurm_asrpt.core.job import Job
 from slurm_asrpt.core.reasons import Phase
-from slurm_asrpt.daemon.intake import Profiles, admit
-from slurm_asrpt.daemon.lengths import span_of
+from slurm_asrpt.daemon.forecasts.run_lengths import span_of
+from slurm_asrpt.daemon.jobs.admission import request_of
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.forecast.estimate import SAMPLES
 from slurm_asrpt.forecast.sampling import Quantiles
@@ -187,7 +188,7 @@ def _admitted(settings: Settings, record: JobRecord, tag: Tag, status: Status) -
         for i, n in enumerate(status.nodes)
     ]
     profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
-    job = admit(record, tag, nodes, settings.slurm.partitions, profiles)[1]
+    job = request_of(record, tag, nodes, settings.slurm.partitions, profiles)[1]
     return job, "" if job.profiled else profiles.problem(tag, job.gpus) if tag.profile else ""
 
 

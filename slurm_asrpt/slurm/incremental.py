@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.records import PENDING, REQUEUED_STATES, RUNNING_STATES, JobRecord
-from slurm_asrpt.throttle import Seldom
+from slurm_asrpt.throttle import Throttle
 
 MANY = 500
 """With fewer jobs, all are read in full every time."""
@@ -163,7 +163,7 @@ class IncrementalQueue:
         many: int = MANY,
     ) -> None:
         self._lines, self._read, self._clock, self._many = lines, read, clock, many
-        self._reading = Seldom(clock)
+        self._reading = Throttle(clock)
         self._known: dict[int, _Known] = {}
         self._lacking = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,22 @@ from slurm_asrpt.config.settings import Settings, parse_settings
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.job import JobProfile, Stage
 from slurm_asrpt.core.policies import make_policy, policy_settings
-from slurm_asrpt.daemon.audit import Audit
-from slurm_asrpt.daemon.intake import Profiles
-from slurm_asrpt.daemon.lead import Lead
-from slurm_asrpt.daemon.parts import Parts
-from slurm_asrpt.daemon.progresswatch import ProgressWatch
-from slurm_asrpt.daemon.recorder import Recorder
-from slurm_asrpt.daemon.scheduler import Scheduler
-from slurm_asrpt.daemon.store import Store
-from slurm_asrpt.daemon.tracked import Place, Tracked
+from slurm_asrpt.daemon.forecasts.forecaster import Computation, Forecaster, Process
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.record.history import HistoryWriter
+from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.scheduling import assemble
+from slurm_asrpt.daemon.state import StateStore
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Run
 from slurm_asrpt.spool import hosts_dir, progress_dir
+from slurm_asrpt.status.document import Status
+from slurm_asrpt.switch import OperatingMode
 from tests.benches.fake_slurm import FakeSlurm
 
 # the last stage talks most: on servers of 1, 4 and 1 GPUs Heavy-Edge puts the last four ranks together
@@ -94,27 +98,43 @@ class Bench:
         state, spool = self.settings.paths.state, self.settings.paths.spool
         name = self.settings.policy.name
         chosen = self.settings.policy.chosen(policy_settings(name))
-        self.lead = Lead(state)
-        assert self.lead.take()
-        profiles, clock = Profiles(load), Clock(self.slurm)
-        self.scheduler = Scheduler(
-            Parts(
-                settings=self.settings,
-                client=self.slurm,
-                slurm=self.slurm.config(),
-                policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **chosen),
-                profiles=profiles,
-                store=Store(self.lead),
-                audit=Audit(state),
-                recorder=Recorder(lambda: self.history, spool, profiles),
-                watch=ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic),
-                clock=clock,
-            )
+        self.leader = LeaderLock(state)
+        assert self.leader.take()
+        clock = Clock(self.slurm)
+        self.profiles, self.mode = Profiles(load), OperatingMode(self.settings.daemon.mode)
+        self.recent, self.audit_writer = RecentJobs(), AuditWriter(state, listener=lambda *event: self.listen(*event))
+        self.history_writer = HistoryWriter(lambda: self.history, spool, self.profiles)
+        self.progress = ProgressWatch(spool, self.settings.daemon.progress_s, clock.monotonic)
+        self.scheduling = assemble(
+            settings=self.settings,
+            client=self.slurm,
+            slurm=self.slurm.config(),
+            policy=make_policy(name, fabric=Fabric(1.25e9, 300e9), **chosen),
+            profiles=self.profiles,
+            store=StateStore(self.leader),
+            audit=self.audit_writer,
+            history=self.history_writer,
+            progress=self.progress,
+            recent=self.recent,
+            mode=self.mode,
+            clock=clock,
         )
+        self.scheduler = self.scheduling.scheduler
+
+    def listen(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Hears of the events of the audit trail; a test may put its own in its place."""
+
+    def forecaster(self, begin: Callable[[bytes, float], Computation] = Process) -> Forecaster:
+        """Another forecaster beside this daemon's. begin: starts a computation."""
+        jobs, cluster = self.scheduler.jobs, self.scheduler.cluster
+        return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, False, begin)
+
+    def status(self, now: float, forecaster: Forecaster | None = None) -> Status:
+        return self.scheduling.status.build(now, forecaster or self.scheduling.forecaster)
 
     def stop(self) -> None:
         """The daemon is gone, without a last word."""
-        self.lead.close()
+        self.leader.close()
 
     def restart(self) -> None:
         self.stop()
@@ -131,11 +151,11 @@ class Bench:
             self.scheduler.between_cycles(seconds)
             self.slurm.tick(seconds)
 
-    def job(self, job_id: str) -> Tracked:
-        return self.scheduler.world.tracked[job_id]
+    def job(self, job_id: str) -> ManagedJob:
+        return self.scheduler.jobs[job_id]
 
-    def place(self, job_id: str) -> Place:
-        return self.job(job_id).place
+    def job_state(self, job_id: str) -> JobState:
+        return self.job(job_id).state
 
     def state(self, job_id: str) -> str:
         return self.slurm.records[job_id].state

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.config.settings import SlurmSettings
-from slurm_asrpt.daemon.recorder import REQUEUED
+from slurm_asrpt.daemon.record.history import REQUEUED
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.history.store import FILE_NAME as HISTORY
 from slurm_asrpt.history.store import History, Run

@@ -36,7 +36,7 @@ class IncrementalClient(CliClient):
 
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> IncrementalClient:
-    monkeypatch.setattr("slurm_asrpt.throttle.REST", 1e6)  # what it lacks is not read either
+    monkeypatch.setattr("slurm_asrpt.throttle.PAUSE_FACTOR", 1e6)  # what it lacks is not read either
     return IncrementalClient(SlurmSettings(conf=str(cluster.lab.slurm_conf)))
 
 

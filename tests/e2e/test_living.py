@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt import switch
-from slurm_asrpt.daemon.store import SCHEMA
+from slurm_asrpt.daemon.state import SCHEMA
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.install import job_submit
 from slurm_asrpt.slurm.records import JobRecord

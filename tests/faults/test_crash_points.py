@@ -169,7 +169,7 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
                 slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
                 for _ in range(cycles):
                     bench.survive()
-                    known = bench.scheduler.world.tracked.items()
+                    known = bench.scheduler.jobs.items()
                     assert all((tracked.begin or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
         finally:
             bench.close()
@@ -201,7 +201,7 @@ def test_in_mode_order_no_factor_is_forgotten_or_wrong(
                 bench.cycle(2)
                 wanted = [str(job_id) for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
                 assert sorted(wanted, key=lambda job_id: -slurm.site_factors[job_id]) == wanted
-            bench.scheduler.parts.disabled = True
+            bench.mode.disabled = True
             bench.cycle()
         finally:
             bench.close()

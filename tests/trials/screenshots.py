@@ -23,8 +23,6 @@ from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.estimate import forecast
 from slurm_asrpt.forecast.snapshot import PUBLISHED, from_json
@@ -90,10 +88,10 @@ def fill(folder: Path) -> str:
 
 def show(bench: Bench) -> None:
     """Write status and snapshot, with estimates made at once."""
-    forecaster = Forecaster(bench.settings.daemon, AtOnce)
+    forecaster = bench.forecaster(AtOnce)
     for _ in range(2):
-        forecaster.step(bench.scheduler, bench.slurm.now)
-    write_status(bench.settings.paths.run, build_status(bench.scheduler, bench.slurm.now, forecaster))
+        forecaster.step(bench.slurm.now)
+    write_status(bench.settings.paths.run, bench.status(bench.slurm.now, forecaster))
     assert (bench.settings.paths.run / PUBLISHED).exists()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.audit.timeline import Life, Lives, slots
 from slurm_asrpt.audit.trail import FILE_NAME, entries
 from slurm_asrpt.config.settings import AuditSettings
-from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.slurm.notation import read_time
 from tests.benches.daemon import Bench
@@ -26,7 +26,7 @@ def turns(state: Path, since: float = 0.0, until: float = 1e12) -> list[int]:
 
 
 def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
-    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=3))
+    audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=3))
     for turn in range(4):
         audit.record(float(turn), "wait", "1", turn=turn, text="x" * (600 << 10))
         audit.flush()
@@ -40,7 +40,7 @@ def test_files_put_aside_are_read_first_and_each_once(tmp_path: Path) -> None:
 
 
 def test_lines_of_other_jobs_are_left_out_where_jobs_are_named(tmp_path: Path) -> None:
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     for turn, job in enumerate(("4711", "4711_3", "47", "47110", "", "14711")):
         audit.record(float(turn), "not-started", job, turn=turn, other={"job": "4711"})
     audit.flush()
@@ -51,7 +51,7 @@ def test_lines_of_other_jobs_are_left_out_where_jobs_are_named(tmp_path: Path) -
 def test_fewer_files_than_before_are_kept_from_the_next_one_on(tmp_path: Path) -> None:
     for number in (1, 2, 7):
         (tmp_path / f"{FILE_NAME}.{number}").write_text("{}\n")
-    audit = Audit(tmp_path, AuditSettings(file_mb=1, files=2))
+    audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=2))
     audit.record(1.0, "wait", text="x" * (1 << 20))
     audit.flush()
     assert [path.name for path in tmp_path.iterdir()] == [f"{FILE_NAME}.1"]

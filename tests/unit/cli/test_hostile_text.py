@@ -20,7 +20,7 @@ from slurm_asrpt_cli.asrptd import OneLine
 
 from slurm_asrpt.audit.snapshot import to_bytes
 from slurm_asrpt.config.settings import Settings, load_settings
-from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.history.store import FILE_NAME, History, Run, Source
 from slurm_asrpt.predict.model_store import ModelInfo, check_sum, list_models
 from slurm_asrpt.predict.retrain import models_folder, retrain
@@ -191,7 +191,7 @@ def evil_model(settings: Settings) -> Path:
 
 def evil_trail(settings: Settings) -> None:
     """An event of each kind, with figures that are none, and texts where figures belong."""
-    audit = Audit(settings.paths.state)
+    audit = AuditWriter(settings.paths.state)
     numbers = {"gpus": {EVIL: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
     for event in ("queued", "wait", "start", "running", "ended", "cut", "gone", "left", "not-started", "cycle", EVIL):
         texts = dict.fromkeys(("user", "name", "reason", "why", "error", "state", "place", "mode", EVIL), EVIL)
@@ -296,7 +296,7 @@ def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
 
 
 def test_the_audit_trail_has_a_line_an_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     with caplog.at_level(logging.INFO, "asrptd"):
         audit.record(1.0, "left", "7", why=EVIL, facts={EVIL: EVIL})
     audit.flush()

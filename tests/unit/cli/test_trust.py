@@ -11,9 +11,9 @@ import pytest
 
 from slurm_asrpt.config.settings import load_settings
 from slurm_asrpt.core.job import JobProfile
-from slurm_asrpt.daemon import loop
-from slurm_asrpt.daemon.lead import wait_to_lead
-from slurm_asrpt.daemon.loop import Daemon
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.leader import wait_to_lead
+from slurm_asrpt.daemon.main import Daemon
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.history.store import FILE_NAME, History, HistoryError
 from slurm_asrpt.predict.retrain import retrain
@@ -100,12 +100,12 @@ def test_a_folder_like_tmp_is_good_enough_for_a_file_of_ours(config: Path) -> No
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Daemon]]:
-    monkeypatch.setattr(loop, "CliClient", lambda settings: FakeSlurm())
+    monkeypatch.setattr(main, "CliClient", lambda settings: FakeSlurm())
     made: list[Daemon] = []
 
     def make() -> Daemon:
         settings, stopping = make_settings(tmp_path), Event()
-        loop.prepare(settings)
+        setup.prepare(settings)
         lead = wait_to_lead(settings.paths.state, stopping)
         assert lead is not None
         made.append(Daemon(settings, lead, stopping))
@@ -152,7 +152,7 @@ def test_a_state_folder_that_asrptd_makes_is_its_own(tmp_path: Path, umask: Call
     settings = make_settings(tmp_path)
     (tmp_path / "state").rmdir()
     umask(0)
-    loop._make_folders(settings)
+    main._make_folders(settings)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
@@ -235,6 +235,6 @@ def test_a_daemon_whom_slurm_may_not_obey_says_so(
     monkeypatch.setattr(daemon.client, "config", lambda: SlurmConfig(**{**vars(plain), "slurm_uid": 64030}))
     for user, said in ((0, False), (64030, False), (STRANGER, True)):
         caplog.clear()
-        monkeypatch.setattr(loop.os, "geteuid", lambda user=user: user)
-        daemon._scheduler(daemon.client.config())
+        monkeypatch.setattr(main.os, "geteuid", lambda user=user: user)
+        daemon._start_scheduling(daemon.client.config())
         assert ("adminlevel=operator" in caplog.text) == said

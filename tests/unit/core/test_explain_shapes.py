@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.core.job import Request
-from slurm_asrpt.daemon.statusview import build_status
 from tests.benches.daemon import Bench
 
 POLICIES = ("asrpt-gated", "asrpt", "easy-backfill", "fifo", "hlas", "wcs-workload")
@@ -18,7 +17,7 @@ ON_N2 = {**PER_JOB, "required_nodes": "n2", "min_nodes": 1, "max_nodes": 1}
 
 
 def text_of(bench: Bench, job_id: str) -> str:
-    return next(job.text for job in build_status(bench.scheduler, bench.slurm.now).jobs if job.job_id == job_id)
+    return next(job.text for job in bench.status(bench.slurm.now).jobs if job.job_id == job_id)
 
 
 def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
@@ -27,7 +26,7 @@ def six_free_on_each(make_bench: Callable[..., Bench], policy: str) -> Bench:
     for node in ("n1", "n2"):
         bench.slurm.submit(2, 10, required_nodes=node, min_nodes=1, max_nodes=1)
     bench.cycle(8)
-    assert {node.name: node.gpus_free for node in build_status(bench.scheduler, bench.slurm.now).nodes} == {
+    assert {node.name: node.gpus_free for node in bench.status(bench.slurm.now).nodes} == {
         "n1": 6, "n2": 6,
     }  # fmt: skip
     return bench

@@ -9,8 +9,7 @@ from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request, Stag
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, worst_alpha
 from slurm_asrpt.core.placement.splitter import slurm_split
 from slurm_asrpt.core.policies import make_policy, policy_names
-from slurm_asrpt.daemon.statusview import build_status
-from slurm_asrpt.daemon.tracked import Place
+from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.history.store import Source
 from slurm_asrpt.status.reason_texts import text_of
 from tests.benches.daemon import SLICED
@@ -130,11 +129,11 @@ def test_a_tensor_parallel_job_waits_for_whole_groups(make_bench):
     bench.slurm.end(small[0])
     bench.cycle(2)
     assert bench.job(job_id).job.request.unit == 2
-    row = {r.job_id: r for r in build_status(bench.scheduler, bench.slurm.now).jobs}[job_id]
+    row = {r.job_id: r for r in bench.status(bench.slurm.now).jobs}[job_id]
     assert row.text == "needs 8 GPUs, 6 free on nodes that it may use"
     bench.slurm.end(small[1])
     bench.cycle(4)
-    assert bench.place(job_id) is Place.RUNNING
+    assert bench.job_state(job_id) is JobState.RUNNING
     given_ = bench.slurm.records[job_id].gpus_by_node
     assert sorted(given_.values()) == [4, 4]
     assert bench.job(job_id).real.alpha > 0
@@ -153,7 +152,7 @@ def test_a_request_that_parts_the_slices_runs_as_an_unprofiled_job(make_bench, s
     job_id = bench.slurm.submit(8, profile="sliced", **fields)
     bench.cycle(3)
     assert not bench.job(job_id).job.profiled
-    assert "2 GPUs a replica on one server" in bench.scheduler.parts.profiles.problems["sliced"]
+    assert "2 GPUs a replica on one server" in bench.profiles.problems["sliced"]
     if "tres_per_node" not in fields:
         assert bench.state(job_id) == "RUNNING"
 
@@ -175,7 +174,7 @@ def test_a_job_that_slurm_started_with_parted_slices_is_recorded(make_bench):
     bench.cycle(10)
     assert any(count % SLICED.tensor for count in bench.slurm.records[job_id].gpus_by_node.values())
     assert bench.job(job_id).real is None
-    build_status(bench.scheduler, bench.slurm.now)
+    bench.status(bench.slurm.now)
     bench.slurm.end(job_id)
     bench.cycle()
     run = bench.runs()[job_id]

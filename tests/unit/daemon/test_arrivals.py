@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.arrivals import KEPT, MOST, WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.recent_jobs import KEPT, MOST, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
 
 NOW = 1e6
@@ -15,7 +15,7 @@ NOW = 1e6
 def came(*times: float, since: float = -math.inf) -> Arrivals:
     arrivals = Arrivals(since=since)
     for number, time in enumerate(times):
-        arrivals.came(Job(JobId(str(number)), "u", 1, unprofiled(1)), Quantiles(1.0, 2.0, 3.0), 1.0, time)
+        arrivals.arrived(Job(JobId(str(number)), "u", 1, unprofiled(1)), Quantiles(1.0, 2.0, 3.0), 1.0, time)
     return arrivals
 
 
@@ -53,6 +53,6 @@ def test_what_was_before_one_looked_is_no_time_in_which_nobody_came() -> None:
 
 def test_of_whom_nothing_is_predicted_runs_as_long_as_is_usual() -> None:
     arrivals = came(NOW - 9)
-    arrivals.came(Job(JobId("8"), "u", 1, unprofiled(1)), None, 2.0, NOW - 3)
+    arrivals.arrived(Job(JobId("8"), "u", 1, unprofiled(1)), None, 2.0, NOW - 3)
     known, unknown = arrivals.recent(NOW, Quantiles(10.0, 20.0, 40.0))[0]
     assert (known.span, unknown.span) == (Quantiles(1.0, 2.0, 3.0), Quantiles(5.0, 10.0, 20.0))

@@ -8,9 +8,7 @@ import pytest
 
 from slurm_asrpt import throttle
 from slurm_asrpt.core.job import JobId, Request
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.outlook import with_room
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.snapshot import with_room
 from slurm_asrpt.forecast.calibration import Calibration, calibration
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal, StartInterval
 from slurm_asrpt.forecast.sampling import UNKNOWN_S
@@ -52,16 +50,16 @@ class Watched:
         self.start()
 
     def start(self):
-        self.forecaster = Forecaster(self.bench.settings.daemon, self.works)
+        self.forecaster = self.bench.forecaster(self.works)
 
     def cycle(self, seconds=1.0):
         now = self.slurm.now
         self.bench.scheduler.cycle(now)
-        self.forecaster.step(self.bench.scheduler, now)
+        self.forecaster.step(now)
         self.slurm.tick(seconds)
 
     def row(self, job_id):
-        status = build_status(self.bench.scheduler, self.slurm.now, self.forecaster)
+        status = self.bench.status(self.slurm.now, self.forecaster)
         return next(row for row in status.jobs if row.job_id == job_id)
 
     def tell(self, job_id, *times):
@@ -104,7 +102,7 @@ PROVEN = StartConformal(MIN_STARTS * (ConformityScore(0.0, 0.0, 0.0),))
 
 def test_an_estimate_is_shown_and_the_first_one_is_judged(watched, waiting):
     begin = watched.slurm.now
-    watched.bench.scheduler.parts.margins = PROVEN
+    watched.bench.recent.start_adjustment = PROVEN
     made = watched.tell(waiting, begin + 80, begin + 100, begin + 200.5)
     row = watched.row(waiting)
     assert (row.start_earliest, row.start_median, row.start_latest) == (begin + 80, begin + 100, begin + 200.5)
@@ -137,7 +135,7 @@ def test_the_snapshot_has_the_present_and_the_last_day(watched, works, waiting):
 @pytest.fixture
 def untiring(monkeypatch):
     """Publishing, however long it takes here, is done again at once."""
-    monkeypatch.setattr(throttle, "REST", 0.0)
+    monkeypatch.setattr(throttle, "PAUSE_FACTOR", 0.0)
 
 
 def test_what_ifs_get_another_snapshot_once_the_queue_has_changed(untiring, watched, waiting):
@@ -280,15 +278,15 @@ def test_calibration_counts_inside_early_and_late(bench):
 
 def test_a_real_queue_through_the_real_process(bench_gated):
     """Jobs of all GPUs, one after the other: each starts later than the one before it, and at the end all is judged."""
-    slurm, forecaster = bench_gated.slurm, Forecaster(bench_gated.settings.daemon)
-    bench_gated.scheduler.parts.margins = PROVEN
+    slurm, forecaster = bench_gated.slurm, bench_gated.forecaster()
+    bench_gated.recent.start_adjustment = PROVEN
     jobs = [slurm.submit(12, 100, admin_comment=Tag(GROUP, 100, low=80, high=130).format()) for _ in range(4)]
     deadline = time.monotonic() + 120
     bench_gated.cycle()
     while not all(bench_gated.job(job_id).forecast for job_id in jobs[1:]):
         assert time.monotonic() < deadline
         bench_gated.scheduler.cycle(slurm.now)
-        forecaster.step(bench_gated.scheduler, slurm.now)
+        forecaster.step(slurm.now)
         time.sleep(0.05)
     forecaster.close()
     told = [bench_gated.job(job_id).forecast for job_id in jobs[1:]]
@@ -310,7 +308,7 @@ def test_what_slurm_takes_between_two_jobs_is_in_the_forecasts(watched, waiting)
     watched.cycle()
     record = watched.bench.job(waiting).record
     watched.cycle()
-    rests = watched.bench.scheduler.parts.arrivals.rests
+    rests = watched.bench.recent.idle_gaps
     assert record.start_time <= began
     assert rests.usual() == pytest.approx(record.start_time - (began - 5))
 
@@ -328,7 +326,7 @@ def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):
 
 
 def test_a_start_that_is_seen_before_the_end_that_made_room_for_it(watched, waiting):
-    nodes = watched.bench.scheduler.world.view.nodes
+    nodes = watched.bench.scheduler.cluster.view.nodes
     first, second = (Running(JobId(n), {nodes[0].name: nodes[0].gpus}, Request(), 0.0, UNKNOWN_S, 9.0) for n in "12")
     assert with_room([first, second], nodes) == [first]
 
@@ -340,7 +338,7 @@ def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     watched.cycle()
     watched.cycle()
     watched.cycle()
-    margins = watched.bench.scheduler.parts.margins
+    margins = watched.bench.recent.start_adjustment
     simulated, told = (
         StartInterval(begin + 80, begin + 100, begin + 120),
         StartInterval(begin + 80, begin + 100, math.inf),
@@ -350,4 +348,4 @@ def test_starts_teach_margins_that_survive_a_restart(watched, waiting):
     watched.bench.restart()
     watched.start()
     watched.cycle()
-    assert watched.bench.scheduler.parts.margins == margins
+    assert watched.bench.recent.start_adjustment == margins

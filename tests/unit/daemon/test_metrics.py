@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 
-from slurm_asrpt.daemon.audit import Audit
 from slurm_asrpt.daemon.metrics import Metrics
 from slurm_asrpt.forecast.calibration import Calibration
 from slurm_asrpt.predict.validation import Drift
@@ -108,9 +107,7 @@ def test_prometheus_understands_the_queries(tmp_path: Path) -> None:
 def watched(bench: Bench) -> Metrics:
     """The bench's daemon with metrics."""
     metrics = Metrics("")
-    bench.scheduler.parts.audit = bench.scheduler.writer.audit = Audit(
-        bench.settings.paths.state, listener=metrics.event
-    )
+    bench.listen = metrics.event  # type: ignore[method-assign]
     return metrics
 
 

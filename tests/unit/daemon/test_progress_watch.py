@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_asrpt.daemon import progresswatch
-from slurm_asrpt.daemon.progresswatch import Observed, ProgressWatch, remaining, whole
+from slurm_asrpt.daemon.record import progress
+from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
 from slurm_asrpt.spool import (
     MAX_PROGRESS_BYTES,
     MOST_FILES,
@@ -266,7 +266,7 @@ def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeyp
         asked.set()
         answers.wait(30)
 
-    monkeypatch.setattr(progresswatch, "read_progress", hang)
+    monkeypatch.setattr(progress, "read_progress", hang)
     watch.start()
     try:
         watch.look({"7": 900.0})
@@ -306,7 +306,7 @@ def test_the_thread_reads_and_ends(tmp_path: Path) -> None:
     ],
 )
 def test_iterations_in_all(observed: Observed | None, predicted: int, total: int | None) -> None:
-    assert whole(observed, predicted) == total
+    assert total_iterations(observed, predicted) == total
 
 
 @pytest.mark.parametrize(
@@ -331,4 +331,4 @@ def test_time_left(
     ran_s: float,
     seconds: float | None,
 ) -> None:
-    assert remaining(observed, total, alpha, predicted_s, ran_s) == seconds
+    assert remaining_s(observed, total, alpha, predicted_s, ran_s) == seconds

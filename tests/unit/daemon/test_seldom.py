@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_asrpt.throttle import REST, Seldom
+from slurm_asrpt.throttle import PAUSE_FACTOR, Throttle
 
 
 class Clock:
@@ -14,12 +14,12 @@ class Clock:
 
 def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
     clock = Clock()
-    work = Seldom(clock)
+    work = Throttle(clock)
     assert work.due
     with work.spending():
         clock.now += 2.0
     assert work.last == clock.now
-    clock.now += 2.0 * REST - 0.1
+    clock.now += 2.0 * PAUSE_FACTOR - 0.1
     assert not work.due
     clock.now += 0.2
     assert work.due
@@ -27,7 +27,7 @@ def test_after_some_time_of_it_there_is_a_rest_many_times_as_long() -> None:
 
 def test_a_rest_can_be_bounded() -> None:
     clock = Clock()
-    work = Seldom(clock, most_s=5.0)
+    work = Throttle(clock, most_s=5.0)
     with work.spending():
         clock.now += 60.0
     clock.now += 4.9
@@ -38,7 +38,7 @@ def test_a_rest_can_be_bounded() -> None:
 
 def test_what_has_failed_stays_due() -> None:
     clock = Clock()
-    work = Seldom(clock)
+    work = Throttle(clock)
 
     def fail() -> None:
         with work.spending():

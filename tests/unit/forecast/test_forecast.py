@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, Request, unprofiled
 from slurm_asrpt.core.policies import make_policy, policy_names
-from slurm_asrpt.daemon.forecaster import Process
+from slurm_asrpt.daemon.forecasts.forecaster import Process
 from slurm_asrpt.forecast.__main__ import SLICE_S, paced
 from slurm_asrpt.forecast.conformal import KEPT, MIN_STARTS, NEIGHBORS, ConformityScore, StartConformal, StartInterval
 from slurm_asrpt.forecast.estimate import forecast

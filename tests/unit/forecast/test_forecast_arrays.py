@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from slurm_asrpt.core.job import ARRAY_TASKS_AHEAD, Job, JobId
 from slurm_asrpt.core.policies import policy_names
 from slurm_asrpt.core.policies.base import Policy
-from slurm_asrpt.daemon.arrivals import Arrivals
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.outlook import make_snapshot
-from slurm_asrpt.daemon.statusview import build_status
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.forecasts.recent_jobs import Arrivals
 from slurm_asrpt.forecast.arrays import MAX_TASKS, PendingTasks, TaskFeed
 from slurm_asrpt.forecast.estimate import MIN_SAMPLES, SAMPLES, forecast
 from slurm_asrpt.forecast.replay import Replay
@@ -180,7 +178,7 @@ def test_tasks_of_an_array_miss_what_was_predicted_together_and_each_keeps_its_i
 
 
 def rows(bench: Bench, forecaster: Forecaster) -> dict[str, JobStatus]:
-    return {row.job_id: row for row in build_status(bench.scheduler, bench.slurm.now, forecaster).jobs}
+    return {row.job_id: row for row in bench.status(bench.slurm.now, forecaster).jobs}
 
 
 @pytest.fixture
@@ -198,7 +196,7 @@ def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> N
     array = bench.slurm.submit(1, 50, array_tasks="0-499", array_most=most)
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
-    full = make_snapshot(bench.scheduler, bench.slurm.now)
+    full = bench.scheduling.snapshots.make(bench.slurm.now)
     found = forecast(full, 0)
     if most:  # the array cannot fill the cluster: it does not keep the job from nine GPUs, but it has three of its own
         assert found[JobId(array)].earliest < found[JobId(f"{array}_499")].earliest
@@ -213,7 +211,7 @@ def test_a_long_job_behind_a_big_array_starts_late(bench: Bench, most: int) -> N
 def test_a_rest_has_the_prediction_and_the_request_of_its_tasks(bench: Bench) -> None:
     array = bench.slurm.submit(2, 50, array_tasks="3-9:2,20", array_most=2)
     bench.cycle(3)
-    full = make_snapshot(bench.scheduler, bench.slurm.now)
+    full = bench.scheduling.snapshots.make(bench.slurm.now)
     (rest,) = full.arrays
     sibling = next(each for each in full.waiting if each.job.id == f"{array}_3")
     assert (rest.span, rest.job) == (sibling.span, replace(sibling.job, id=JobId(array)))
@@ -227,20 +225,20 @@ def test_of_a_long_line_only_arrays_at_its_head_are_played(bench: Bench) -> None
         bench.slurm.submit(1, 100 + number)
     bench.slurm.submit(1, 5000, array_tasks="0-999")
     bench.cycle(4)
-    assert [rest.job.id for rest in make_snapshot(bench.scheduler, bench.slurm.now).arrays] == [first]
+    assert [rest.job.id for rest in bench.scheduling.snapshots.make(bench.slurm.now).arrays] == [first]
 
 
 def test_a_held_rest_is_in_no_forecast(bench: Bench) -> None:
     bench.slurm.hold(bench.slurm.submit(1, 50, array_tasks="0-999"))
     bench.cycle(3)
-    assert make_snapshot(bench.scheduler, bench.slurm.now).arrays == ()
+    assert bench.scheduling.snapshots.make(bench.slurm.now).arrays == ()
 
 
 def test_tasks_came_with_their_array(bench: Bench) -> None:
     submitted = bench.slurm.now
     bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(3, 100.0)
-    came, _ = bench.scheduler.parts.arrivals.recent(bench.slurm.now)
+    came, _ = bench.recent.arrivals.recent(bench.slurm.now)
     assert Counter(each.job.submit_time for each in came)[submitted] == ARRAY_TASKS_AHEAD
 
 
@@ -253,11 +251,11 @@ def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
 
 def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> None:
     works = Works()
-    forecaster = Forecaster(bench.settings.daemon, works)
+    forecaster = bench.forecaster(works)
 
     def cycle() -> None:
         bench.cycle()
-        forecaster.step(bench.scheduler, bench.slurm.now)
+        forecaster.step(bench.slurm.now)
 
     array = bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(2)
@@ -282,15 +280,15 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
 
 def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
     works = Works()
-    forecaster = Forecaster(bench.settings.daemon, works)
+    forecaster = bench.forecaster(works)
     array = bench.slurm.submit(1, 50, array_tasks="0-2999")
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
-    forecaster.step(bench.scheduler, bench.slurm.now)
+    forecaster.step(bench.slurm.now)
     now = bench.slurm.now
     works.answers.append({array: [now + 10, now + 20, None]})
     bench.cycle()
-    forecaster.step(bench.scheduler, bench.slurm.now)
+    forecaster.step(bench.slurm.now)
     found = rows(bench, forecaster)
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None

@@ -16,8 +16,6 @@ from slurm_asrpt_cli.status import command
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
 from slurm_asrpt.core.policies import policy_names
-from slurm_asrpt.daemon.forecaster import Forecaster
-from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.forecast.conformal import MIN_STARTS, ConformityScore, StartConformal
@@ -176,9 +174,9 @@ class NoAnswer:
 
 
 def publish(bench: Bench) -> None:
-    forecaster = Forecaster(bench.settings.daemon, lambda data, budget_s: NoAnswer())
-    forecaster.step(bench.scheduler, bench.slurm.now)
-    status = build_status(bench.scheduler, bench.slurm.now, forecaster)
+    forecaster = bench.forecaster(lambda data, budget_s: NoAnswer())
+    forecaster.step(bench.slurm.now)
+    status = bench.status(bench.slurm.now, forecaster)
     write_status(bench.settings.paths.run, status)
 
 
@@ -224,10 +222,10 @@ def test_a_script_gets_its_prediction_and_its_place(site, tmp_path, monkeypatch,
     assert (found["group"], found["gpus"], found["predicted_iterations"]) == (job.group, 4, 500)
     assert (found["predicted_low"], found["predicted_high"]) == (400, 700)
     for _ in range(20):  # of the user's runs, each ten times as long as the table's upper end
-        site.scheduler.parts.misses.learn(os.getuid(), 400, 500, 700, 7000)
+        site.recent.run_adjustment.learn(os.getuid(), 400, 500, 700, 7000)
     publish(site)
     moved = ask(SCRIPT, [], tmp_path, monkeypatch, capsys)
-    told = rounded_interval(*site.scheduler.parts.misses.adjusted(os.getuid(), 400, 500, 700))
+    told = rounded_interval(*site.recent.run_adjustment.adjusted(os.getuid(), 400, 500, 700))
     assert (moved["predicted_low"], moved["predicted_high"]) == told
     assert told[1] > 5000
     assert found["promise"] is False

@@ -14,7 +14,7 @@ from slurm_asrpt_cli.profile import app
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import GroupSettings
-from slurm_asrpt.daemon.attached import Attached
+from slurm_asrpt.daemon.profiles import AttachmentsFile
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.attachments import (
     GROUP,
@@ -116,18 +116,18 @@ def test_asrptd_follows_the_file_and_keeps_what_it_knew_of_a_bad_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "attachments.toml"
-    following = Attached(path, lambda found: render_hook_conf(["gpu"], 0, 0, GroupSettings(), found))
-    assert following.follow() == Attachments()
+    following = AttachmentsFile(path, lambda found: render_hook_conf(["gpu"], 0, 0, GroupSettings(), found))
+    assert following.current() == Attachments()
     path.write_text(format_attachments(Attachments({ID: "p"})))
-    assert following.follow().groups == {ID: "p"}
+    assert following.current().groups == {ID: "p"}
     path.write_text("version = 1\n[group]\nnonsense")
-    assert [following.follow().groups for _ in range(3)] == [{ID: "p"}] * 3
+    assert [following.current().groups for _ in range(3)] == [{ID: "p"}] * 3
     assert len([r for r in caplog.records if "what was attached before counts" in r.message]) == 1
     too_large = {f"{i:0128}": "p" * 64 for i in range(MOST)}
     path.write_text(format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MOST)})))
-    assert following.follow().groups == {ID: "p"}
+    assert following.current().groups == {ID: "p"}
     path.unlink()
-    assert following.follow() == Attachments()
+    assert following.current() == Attachments()
 
 
 @pytest.fixture

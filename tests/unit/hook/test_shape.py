@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.core.job import UNPROFILED, Pipeline
-from slurm_asrpt.daemon.intake import Profiles
+from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.hook.group import describe
 from slurm_asrpt.profile.cut import balanced_ends, even_cut

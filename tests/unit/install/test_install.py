@@ -18,7 +18,7 @@ from slurm_asrpt_cli.admin.install import _show_next
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import parse_settings
-from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.leader import LeaderLock
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.hook.hook_conf import valid_until
 from slurm_asrpt.hook.table import parse_table
@@ -406,7 +406,7 @@ def test_an_asrptd_that_runs_is_to_be_restarted(tmp_path: Path, capsys: pytest.C
     site = make_site(tmp_path)
     state = site.settings.paths.state
     state.mkdir(exist_ok=True)
-    lead = Lead(state)
+    lead = LeaderLock(state)
     assert lead.take()
     _show_next([], [], site)
     lead.close()

@@ -17,7 +17,7 @@ from slurm_asrpt.config.settings import PolicySettings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage, unprofiled
 from slurm_asrpt.core.placement.selection import best_alpha
-from slurm_asrpt.daemon.audit import Audit
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import InputError
 from slurm_asrpt.history.store import History, Origin, Run
 from slurm_asrpt.reporting import shadow as shadow_page
@@ -133,7 +133,7 @@ def test_the_page_escapes_and_loads_nothing() -> None:
 
 
 def test_events_of_the_audit_trail(tmp_path: Path) -> None:
-    audit = Audit(tmp_path)
+    audit = AuditWriter(tmp_path)
     for at, event, job in ((NOW - 99, "left", "1"), (NOW, "left", "2"), (NOW, "start", "3"), (NOW, "vanished", "4")):
         audit.record(at, event, job)
     audit.flush()

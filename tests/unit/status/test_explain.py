@@ -11,7 +11,6 @@ from slurm_asrpt_cli.status.explain import explain_command
 from slurm_asrpt_cli.status.table import gpu_hours
 
 from slurm_asrpt.core.reasons import KINDS, Phase
-from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, Status
 from slurm_asrpt.status.explain import add_ahead, explain
 from slurm_asrpt.status.reason_texts import WORDS, change_of, in_words, rule_of
@@ -25,7 +24,7 @@ FACTS = {
 
 
 def told(bench: Bench) -> Status:
-    return build_status(bench.scheduler, bench.slurm.now)
+    return bench.status(bench.slurm.now)
 
 
 def row(found: Status, job_id: str) -> JobStatus:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import pytest
 from slurm_asrpt_cli.status.explain import show_explanation
 
-from slurm_asrpt.daemon.statusview import build_status
 from slurm_asrpt.status.document import write_status
 from tests.benches.daemon import Bench
 
 
 def told(bench: Bench, job_id: str, capsys: pytest.CaptureFixture[str], as_json: bool = False) -> str:
-    write_status(bench.folder, build_status(bench.scheduler, bench.slurm.now))
+    write_status(bench.folder, bench.status(bench.slurm.now))
     show_explanation(bench.folder, job_id, as_json)
     return capsys.readouterr().out
 

@@ -11,8 +11,8 @@ from slurm_asrpt_cli.admin import switch as admin_switch
 from typer.testing import CliRunner
 
 from slurm_asrpt import switch
-from slurm_asrpt.daemon.disabling import HandedBack
-from slurm_asrpt.daemon.lead import Lead
+from slurm_asrpt.daemon.disable import Released
+from slurm_asrpt.daemon.leader import LeaderLock
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(config: Path, *words: str, code: int = 0) -> str:
 
 @pytest.mark.parametrize(("refused", "code"), [([], 0), (["7", "9"], 1)])
 def test_disable_tells_what_slurm_let_go(config, monkeypatch, refused, code) -> None:
-    monkeypatch.setattr(admin_switch, "disable", lambda *_: HandedBack("asrptd", ["5", "6"], refused))
+    monkeypatch.setattr(admin_switch, "disable", lambda *_: Released("asrptd", ["5", "6"], refused))
     text = run(config, "disable", code=code)
     assert "asrptd handed 2 waiting jobs back" in text
     assert ("7 9" in text) is bool(refused)
@@ -44,7 +44,7 @@ def test_enable_tells_the_mode_and_whether_anybody_hears_it(config: Path, tmp_pa
     assert "enabled: mode order" in text
     assert "systemctl start asrptd" in text
     assert not switch.is_off(tmp_path / "state")
-    lead = Lead(tmp_path / "state")
+    lead = LeaderLock(tmp_path / "state")
     assert lead.take()
     found = json.loads(run(config, "enable", "--json"))
     lead.close()

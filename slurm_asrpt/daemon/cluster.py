@@ -1,0 +1,98 @@
+"""The nodes as Slurm shows them: what is free for asrptd's jobs, and how fast jobs run on them at best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
+from slurm_asrpt.core.job import Job, Request
+from slurm_asrpt.core.placement.selection import alpha_by_type, fits
+from slurm_asrpt.slurm.records import NodeRecord
+
+
+@dataclass(frozen=True)
+class ClusterChange:
+    """What an update has changed. usable: the nodes that may serve jobs now. table: what jobs may ask of any node."""
+
+    usable: bool
+    table: bool
+
+
+class ClusterState:
+    """``nodes`` in table order, ``servers``: the same as policies see them, ``view``: what is free for our jobs."""
+
+    def __init__(self, settings: Settings, memory_consumed: bool) -> None:
+        """memory_consumed: whether Slurm allocates memory, too."""
+        self.fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+        self.nodes: list[NodeRecord] = []
+        self.servers: list[Node] = []
+        self.view = ClusterView(())
+        self._managed, self._speeds = set(settings.slurm.partitions), settings.gpu.speeds
+        self._memory_consumed = memory_consumed
+        self._table: tuple[Any, ...] | None = None
+        self._best: dict[Any, Mapping[str, float]] = {}
+        self._able: frozenset[str] = frozenset()  # nodes that may ever serve our jobs
+        self._requests: dict[Request, Request] = {}
+
+    def update(self, records: list[NodeRecord]) -> ClusterChange:
+        """The nodes as of now."""
+        self.nodes = records
+        ours = [n for n in records if n.usable and self._is_ours(n)]
+        self.servers = [_server(n, self._speeds) for n in records]
+        names = {n.name for n in ours}
+        nodes = [node for node in self.servers if node.name in names]
+        table = tuple((n.name, n.gpus, n.cpus, n.gpu_type, n.partitions, n.other_gres, n.features) for n in records)
+        change = ClusterChange(tuple(nodes) != self.view.nodes or self._table is None, table != self._table)
+        if change.usable:
+            self._best.clear()
+        if change.table:
+            self._table = table
+            self._able = frozenset(n.name for n in records if self._is_ours(n))
+            self._requests.clear()
+        self.view = ClusterView(
+            nodes,
+            # a node that cleans up after a job shows its GPUs as free, but Slurm starts nothing there yet
+            {n.name: 0 if n.completing else max(0, n.gpus - n.gpus_used) for n in ours},
+            {n.name: n.cpus - n.cpus_used for n in ours},
+            {n.name: n.memory - n.memory_used for n in ours} if self._memory_consumed else None,
+        )
+        return change
+
+    def _is_ours(self, record: NodeRecord) -> bool:
+        """Whether managed jobs may be placed there. Nodes whose GPUs are split or shared are Slurm's alone."""
+        return bool(record.gpus and record.partitions & self._managed and not record.other_gres)
+
+    def best_alpha(self, job: Job | None) -> float | None:
+        """α̃_min of a job on the present nodes, None if they cannot hold it."""
+        return None if job is None else min(self.alpha_by_type(job).values(), default=None)
+
+    def alpha_by_type(self, job: Job) -> Mapping[str, float]:
+        """The same for each type of GPU that holds it alone, or for all together; empty if they cannot."""
+        key = (job.profile, job.request)
+        if key not in self._best:
+            nodes = self.view.nodes
+            self._best[key] = alpha_by_type(job, nodes, self.fabric) if fits(job, nodes) else {}
+        return self._best[key]
+
+    def share(self, request: Request) -> Request:
+        """One object for all jobs that ask alike; its hundreds of nodes need no names if they are all."""
+        if request.candidates is not None and self._able <= request.candidates:
+            request = replace(request, candidates=None)
+        return self._requests.setdefault(request, request)
+
+    def servers_of(self, gpus: Mapping[str, int]) -> list[Node]:
+        """The nodes of an allocation, in node-table order; those that are not known any more are missing."""
+        return [node for node in self.servers if node.name in gpus]
+
+    def takes_whole_servers(self, gpus: Mapping[str, int]) -> bool:
+        """Whether these are all GPUs of each of the nodes."""
+        sizes = self.view.by_name
+        return all(name in sizes and sizes[name].gpus == count for name, count in gpus.items())
+
+
+def _server(record: NodeRecord, speeds: Mapping[str, float]) -> Node:
+    """A node as policies see it. speeds: of types of GPU, as the site says."""
+    return Node(record.name, record.gpus, record.index, record.gpu_type, speeds.get(record.gpu_type, 1.0))

@@ -1,0 +1,153 @@
+"""asrpt-admin disable: asrptd releases the jobs that wait; where no asrptd runs, this does it instead.
+
+The way back must not depend on what may be the cause of the trouble: history, models and policy are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_asrpt import switch
+from slurm_asrpt.audit.trail import FILE_NAME as AUDIT_FILE
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.lifecycle import JobLifecycle, RunSink
+from slurm_asrpt.daemon.policy_feed import JobListener
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.state import StateStore
+from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.writes.rank_maps import RankMaps
+from slurm_asrpt.daemon.writes.release import DONE, REFUSED, Release
+from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.files import as_owner
+from slurm_asrpt.hook.hook_conf import write_hook_conf
+from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.status.document import read_status
+from slurm_asrpt.switch import OperatingMode
+
+PATIENCE_S = 30.0
+"""Beyond three cycles: how long asrptd is waited for."""
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Released:
+    """by: who did it. jobs, refused: job ids; a refused one starts by itself when its lease runs out."""
+
+    by: str
+    jobs: list[str]
+    refused: list[str]
+
+
+def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], None]) -> Released:
+    """Disable asrptd and release the jobs that wait. tell: gets the seconds waited for asrptd so far.
+
+    Root acts as the daemon's user. Raises AsrptError, SlurmError, OSError; asrptd is disabled even then.
+    """
+    state, since = settings.paths.state, time.time()
+    if not state.is_dir():
+        raise InputError(f"{state} is not there: asrptd has not run here, so there is nothing to release")
+    with as_owner(state):
+        trail, leader = _TrailSince(state / AUDIT_FILE), LeaderLock(state)
+        switch.turn_off(state)
+        while not leader.take():
+            if _disabled_since(settings.paths.run, since):
+                return Released("asrptd", *trail.released())
+            _be_patient(settings, time.time() - since)
+            tell(time.time() - since)
+            time.sleep(POLL_S)
+        try:
+            release_instead(settings, client, leader, time.time())
+        finally:
+            leader.close()
+        return Released("asrpt-admin", *trail.released())
+
+
+def _be_patient(settings: Settings, waited: float) -> None:
+    """Raises AsrptError where asrptd has been waited for too long."""
+    patience = PATIENCE_S + 3 * settings.daemon.interval_s
+    if waited > patience:
+        raise AsrptError(
+            f"asrptd has not released the jobs within {patience:.0f} s; it will as soon as it can (see its log), or "
+            f"stop it (systemctl stop asrptd) and run this again"
+        )
+
+
+def _disabled_since(run: Path, since: float) -> bool:
+    try:
+        status = read_status(run)
+    except AsrptError:
+        return False
+    return status.mode == "disabled" and status.written > since
+
+
+def release_instead(settings: Settings, client: SlurmClient, leader: LeaderLock, now: float) -> None:
+    """What asrptd would do in its first cycle after being disabled. Raises AsrptError, SlurmError, OSError."""
+    store = StateStore(leader)
+    saved = store.load() or {}
+    if settings.paths.hook.is_dir():  # else it was removed before, and no hook leases anything
+        write_hook_conf(settings.paths.hook, settings.slurm.partitions, 0, now, settings.group)
+    jobs, audit = JobTable(saved.get("jobs")), AuditWriter(settings.paths.state, settings.audit)
+
+    def save(now: float) -> None:
+        store.amend(saved, {job.record.job_id: job.dump() for job in jobs.pending()}, now)
+
+    try:
+        _release(settings, client, jobs, audit, save, now)
+    finally:
+        audit.flush()
+    save(now)
+
+
+def _release(
+    settings: Settings,
+    client: SlurmClient,
+    jobs: JobTable,
+    audit: AuditWriter,
+    save: Callable[[float], None],
+    now: float,
+) -> None:
+    """Without policy and history: nothing is decided, and the next asrptd finds all that it is to learn from."""
+    slurm, operating = client.config(), OperatingMode(settings.daemon.mode, disabled=True)
+    cluster, listener = ClusterState(settings, slurm.memory_consumed), JobListener()
+    profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+    lifecycle = JobLifecycle(settings, jobs, cluster, listener, profiles, audit, operating, RunSink())
+    records, nodes = client.jobs(), client.nodes()
+    lifecycle.follow_nodes(nodes, now)
+    lifecycle.follow_jobs(records, now)
+    leases = Leases(settings, jobs, client, operating, time)
+    rank_maps = RankMaps(settings.paths.spool, cluster, client, time)
+    starts = Starts(settings, jobs, cluster, listener, client, slurm, leases, rank_maps, audit, operating, save)
+    Release(jobs, starts, client, audit, operating, settings.daemon.lease_s).release_all(now)
+
+
+class _TrailSince:
+    """What the audit trail says from now on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size = path, path.stat().st_size if path.exists() else 0
+
+    def released(self) -> tuple[list[str], list[str]]:
+        """Jobs released, and those that Slurm refused to update."""
+        done: dict[str, bool] = {}
+        for entry in self._entries():
+            if entry.get("event") in (DONE, REFUSED):
+                done[str(entry.get("job"))] = entry["event"] == DONE
+        return [job for job, good in done.items() if good], [job for job, good in done.items() if not good]
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        with self.path.open(encoding="utf-8") as file:
+            file.seek(self.size if self.path.stat().st_size >= self.size else 0)  # else a new file has been begun
+            yield from (json.loads(line) for line in file if line.endswith("\n"))

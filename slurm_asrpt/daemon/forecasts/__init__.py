@@ -1,0 +1,1 @@
+"""Start-time forecasts: their inputs, and the process that computes them."""

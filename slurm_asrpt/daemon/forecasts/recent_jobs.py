@@ -1,0 +1,166 @@
+"""What recent jobs teach forecasts: arrivals, run times, idle gaps of GPUs, and conformal adjustments."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from slurm_asrpt.core.job import Job, JobId, unprofiled
+from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of, span_of
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.errors import one_line
+from slurm_asrpt.forecast.conformal import StartConformal
+from slurm_asrpt.forecast.sampling import UNKNOWN_S, Quantiles
+from slurm_asrpt.forecast.snapshot import Waiting
+from slurm_asrpt.forecast.survival import typical_run_time
+from slurm_asrpt.history.store import History, HistoryError, Run
+from slurm_asrpt.predict.conformal import RunConformal
+
+LOG = logging.getLogger("asrptd")
+WINDOW_S = 86400.0
+"""A day: it holds the hours in which people submit and those in which they do not."""
+MOST = 2000
+"""Of more, an even sample is used."""
+KEPT = 10_000
+"""Of more in a day, only the latest count, as if they were all: a burst is no rate that goes on."""
+ENDED = 100
+"""So many of the latest runs say how long jobs run."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """span: its iterations, None where nothing is predicted; each takes alpha seconds in the best placement."""
+
+    job: Job
+    span: Quantiles | None
+    alpha: float
+
+    def waiting(self, unknown: Quantiles) -> Waiting:
+        return Waiting(self.job, self.span or unknown.scaled(1 / self.alpha))
+
+
+class Arrivals:
+    """Jobs that became eligible in the last WINDOW_S seconds.
+
+    runs: those of the history. since: when asrptd began to look, seconds since the epoch; of what was before nothing is
+    known, which does not mean that no job came.
+    """
+
+    def __init__(self, runs: Iterable[Run] = (), since: float = -math.inf) -> None:
+        known = [run for run in runs if run.gpus > 0]
+        self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), KEPT)
+        self._since = min([since, *(run.submit_time for run in known)])
+        self._ended = deque[float](maxlen=ENDED)
+        for run in sorted(known, key=lambda run: run.end_time):
+            self.ended(run)
+
+    def arrived(self, job: Job, span: Quantiles | None, alpha: float, now: float) -> None:
+        """Eligible at ``now``, a task with its array; span and alpha as in _Arrival."""
+        self._jobs.append(_Arrival(replace(job, submit_time=now), span, alpha))
+        self._since = min(self._since, now)
+
+    def ended(self, run: Run) -> None:
+        """Its run time counts from now on."""
+        if run.start_time:
+            self._ended.append(float(run.end_time - run.start_time))
+
+    def run_times(self, going_s: Sequence[float]) -> Quantiles:
+        """Seconds that jobs run; going_s: how long the jobs that run now have run."""
+        return typical_run_time(self._ended, going_s)
+
+    def recent(
+        self, now: float, unknown: Quantiles = UNKNOWN_S, least_s: float = 0.0
+    ) -> tuple[Sequence[Waiting], float]:
+        """The arrivals, and the seconds in which they came: of many a part, in the same part of the time.
+
+        unknown: seconds that a job without a prediction lasts. least_s: the time is never taken to be shorter.
+        """
+        recent = [each for each in self._jobs if each.job.submit_time > now - WINDOW_S]
+        recent.sort(key=lambda each: each.job.submit_time)  # tasks of an array are seen after others that came later
+        self._jobs = deque(recent, KEPT)
+        window_s = min(WINDOW_S, max(now - self._since, least_s))
+        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MOST]]
+        share = len(part) / max(len(recent), 1)
+        return tuple(part if share == 1 else (_compressed(each, now, share) for each in part)), window_s * (share or 1)
+
+
+def _compressed(each: Waiting, now: float, share: float) -> Waiting:
+    return replace(each, job=replace(each.job, submit_time=now - share * (now - each.job.submit_time)))
+
+
+def _from_history(run: Run) -> _Arrival:
+    """A run of the history as a job. Its profile and shape are not known any more: only its length counts."""
+    job = Job(JobId(run.job_id), run.user, run.gpus, unprofiled(run.gpus), submit_time=float(run.submit_time))
+    alpha = run.alpha or 1.0
+    span = span_of(run.predicted_iterations, run.predicted_low, run.predicted_high).scaled(alpha)
+    known = run.predicted_iterations > 0
+    order = (run.predicted_mean or run.predicted_iterations) * alpha
+    return _Arrival(replace(job, predicted_iterations=order), span if known else None, 1.0)
+
+
+KEPT_GAPS = 50
+"""So many of the latest ends and starts are remembered."""
+
+
+class IdleGaps:
+    """Seconds that ends took to be seen here, and starts to happen once they were decided."""
+
+    def __init__(self) -> None:
+        self._ends, self._starts = deque[float](maxlen=KEPT_GAPS), deque[float](maxlen=KEPT)
+
+    def ended(self, seconds: float) -> None:
+        self._ends.append(seconds)
+
+    def started(self, seconds: float) -> None:
+        self._starts.append(seconds)
+
+    def typical_s(self) -> float:
+        """From the end of a job to the next start on its GPUs: in the median, as some are seen after hours."""
+        return max(0.0, sum(median(each) for each in (self._ends, self._starts) if each))
+
+
+@dataclass
+class RecentJobs:
+    """run_adjustment: conformal, of predicted run lengths. start_adjustment: the same of start-time forecasts."""
+
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    run_adjustment: RunConformal = field(default_factory=RunConformal)
+    start_adjustment: StartConformal = field(default_factory=StartConformal)
+    idle_gaps: IdleGaps = field(default_factory=IdleGaps)
+
+    @classmethod
+    def of_history(cls, connect: Callable[[], History], now: float) -> RecentJobs:
+        """As far as the history knows; a history that cannot be read cannot keep asrptd from its work."""
+        recent = cls(Arrivals(since=now))
+        try:
+            recent.arrivals = _arrivals_of(connect(), now)
+        except HistoryError as error:
+            LOG.error("%s", one_line(error))
+        try:
+            recent.run_adjustment = RunConformal.of_history(connect(), now)
+        except HistoryError as error:
+            LOG.error("%s", one_line(error))
+        return recent
+
+    def arrived(self, job: ManagedJob, admitted: Job, alpha: float, since: float) -> None:
+        """A job has become eligible at ``since``; alpha: α̃_min."""
+        span = iterations_of(job, self.run_adjustment) if admitted.predicted_iterations > 0 else None
+        self.arrivals.arrived(admitted, span, alpha, since)
+
+    def ended(self, run: Run, now: float) -> None:
+        """A run was seen at ``now`` to have ended."""
+        self.arrivals.ended(run)
+        self.idle_gaps.ended(now - run.end_time)
+        self.run_adjustment.learn_run(run)
+
+
+def _arrivals_of(history: History, now: float) -> Arrivals:
+    """Jobs of the last day. Raises HistoryError."""
+    first = int(now - WINDOW_S)
+    known = history.count("submit_time BETWEEN 1 AND ?", (first,))
+    runs = history.runs_where("end_time >= ? AND submit_time >= ?", [first] * 2)
+    return Arrivals(runs, first if known else now)

@@ -1,0 +1,139 @@
+"""From what the daemon knows to the snapshot that a forecast is computed from."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.cluster import Node
+from slurm_asrpt.core.job import Job, JobId
+from slurm_asrpt.core.policies import policy_settings
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.forecasts.run_lengths import iterations_of, run_of
+from slurm_asrpt.daemon.jobs.arrays import TaskCounts
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.placements import resources_of
+from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch
+from slurm_asrpt.forecast.arrays import PendingTasks
+from slurm_asrpt.forecast.sampling import Quantiles
+from slurm_asrpt.forecast.snapshot import MAX_JOBS, Running, Snapshot, Waiting
+from slurm_asrpt.slurm.notation import read_tasks
+
+LEAST_PERIODS = 10
+"""Times ``forecast_s``: arrivals in a shorter time say nothing of a rate."""
+
+
+class SnapshotMaker:
+    """Makes snapshots of the state just after a cycle."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        progress: ProgressWatch,
+        recent: RecentJobs,
+    ) -> None:
+        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
+        self._progress, self._recent = progress, recent
+
+    def make(self, now: float) -> Snapshot:
+        """The state as of now."""
+        settings, view, recent = self._settings, self._cluster.view, self._recent
+        holding = [*self._jobs.in_state(JobState.RUNNING), *self._jobs.in_state(JobState.PINNED)]
+        seen = self._progress.look(self._jobs.running_since())
+        unknown = recent.arrivals.run_times([now - j.record.start_time for j in holding if j.state is JobState.RUNNING])
+        running = with_room(
+            [self._running(job, seen.get(str(job.record.number)), unknown, now) for job in holding], view.nodes
+        )
+        first = [self._jobs[job_id] for job_id, _ in self._policy.queue(now)[:MAX_JOBS]]
+        lengths = [(job.job, self._iterations(job, job.job, unknown)) for job in first if job.job]
+        arrivals, window_s = recent.arrivals.recent(now, unknown, LEAST_PERIODS * settings.daemon.forecast_s)
+        return Snapshot(
+            now=now,
+            policy=settings.policy.name,
+            settings=settings.policy.chosen(policy_settings(settings.policy.name)),
+            state=self._policy.dump(),
+            fabric=self._cluster.fabric,
+            nodes=view.nodes,
+            free=self._free(running),
+            free_cpus=view.free_cpus,
+            free_memory=view.free_memory,
+            running=tuple(running),
+            waiting=tuple(Waiting(*each) for each in lengths),
+            recent=tuple(arrivals),
+            window_s=window_s,
+            margins=recent.start_adjustment,
+            unknown=unknown,
+            rest_s=recent.idle_gaps.typical_s(),
+            arrays=tuple(self._array_rests(first, unknown)),
+        )
+
+    def _iterations(self, job: ManagedJob, admitted: Job, unknown: Quantiles) -> Quantiles:
+        return iterations_of(job, self._recent.run_adjustment, self._cluster.best_alpha(admitted) or 1.0, unknown)
+
+    def _array_rests(self, first: Sequence[ManagedJob], unknown: Quantiles) -> Iterator[PendingTasks]:
+        """Tasks that wait together, of the arrays with a task among the ``first`` in line, or with none in line."""
+        everybody = self._jobs.values()
+        rests = [job for job in everybody if job.has_waiting_tasks]
+        if not rests:
+            return
+        counts, in_line = TaskCounts(everybody), {job.record.array_id for job in first}
+        behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_line
+        for rest in rests:
+            record, array = rest.record, rest.record.job_id
+            if rest.job is None or array in behind:
+                continue
+            yield PendingTasks(
+                rest.job,
+                self._iterations(rest, rest.job, unknown),
+                tuple((tasks.start, tasks.stop, tasks.step) for tasks in read_tasks(record.array_tasks)),
+                counts.waiting[array],
+                counts.known[array] - counts.waiting[array],
+                record.array_most,
+            )
+
+    def _free(self, running: Sequence[Running]) -> dict[str, int]:
+        """GPUs that are free beside those of ``running``. A node that cleans up after a job is counted as ready."""
+        view = self._cluster.view
+        cleaning = {n.name: n.gpus - n.gpus_used for n in self._cluster.nodes if n.completing}
+        held = Counter[str]()
+        for run in running:
+            held.update(run.gpus)
+        return {n.name: max(0, min(cleaning.get(n.name, view.free[n.name]), n.gpus - held[n.name])) for n in view.nodes}
+
+    def _running(self, job: ManagedJob, observed: Observed | None, unknown: Quantiles, now: float) -> Running:
+        """A job that runs, or one that Slurm is about to start."""
+        record, pin = job.record, job.pin
+        begun = job.state is JobState.RUNNING
+        gpus: Mapping[str, int] = record.gpus_by_node if begun else pin.gpus if pin else {}
+        ran_s = max(0.0, now - record.start_time) if begun else 0.0
+        best = self._cluster.best_alpha(job.job)
+        span, over_s = run_of(job, self._recent.run_adjustment, observed, best, ran_s, unknown)
+        return Running(
+            job_id=JobId(record.job_id),
+            gpus={name: count for name, count in gpus.items() if name in self._cluster.view.by_name},
+            request=resources_of(record, sum(gpus.values())),
+            ran_s=over_s,
+            span=span,
+            limit_s=max(0.0, record.time_limit - ran_s) if record.time_limit else math.inf,
+        )
+
+
+def with_room(running: Sequence[Running], nodes: Sequence[Node]) -> list[Running]:
+    """Without those whose GPUs others still hold: Slurm may show a start before the end that has made room for it."""
+    left = {node.name: node.gpus for node in nodes}
+    kept = []
+    for run in running:
+        if all(gpus <= left[name] for name, gpus in run.gpus.items()):
+            kept.append(run)
+            for name, gpus in run.gpus.items():
+                left[name] -= gpus
+    return kept

@@ -1,0 +1,1 @@
+"""The managed job: its state and lifecycle, what is saved of it, and admission."""

@@ -1,0 +1,364 @@
+"""A job under asrptd's control: Slurm's record of it, what asrptd knows beside that, and what becomes of it.
+
+Nothing outside this package assigns to a field: other modules call the method that says what has happened
+(tests/unit/daemon/test_job_ownership.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.core.policies.base import Phase, Reason, reason
+from slurm_asrpt.daemon.jobs.saved_state import (
+    FROM_SLURM,
+    LONGEST_BACKOFF_S,
+    SAVED,
+    Forecast,
+    Interruption,
+    JobState,
+    Pin,
+    RequeuedRun,
+    SavedJob,
+    from_raw,
+    of_job,
+    to_json,
+)
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.slurm.parse import fold
+from slurm_asrpt.slurm.records import PENDING, JobRecord, Reservation
+from slurm_asrpt.slurm.writeback import Original
+
+KILLED = "FAILED"
+"""What Slurm makes of a job whose script was killed, by a requeue that it has forgotten or by anybody else."""
+FIRST_BACKOFF_S = 5.0
+
+
+@dataclass(eq=False, kw_only=True)
+class ManagedJob(SavedJob):
+    """The one owner of a job's state. The fields of ``SavedJob`` survive a restart, these do not."""
+
+    record: JobRecord
+    submit_time: float = 0.0  # the record's
+    job: Job | None = None  # as the policy sees it
+    one_task_per_gpu: bool = False  # its ranks are GPUs
+    admitted: Any = None  # what these two were made from
+    reservations: tuple[Reservation, ...] = ()  # those to come that it would reach into if it began now
+    unrestricted: Job | None = None  # the job with the nodes of those, too; None where there are none
+    reason: Reason | None = None  # why it waits
+    first_seen: float = 0.0  # by this daemon; of a job that was requeued as it is now
+    decided_at: float = 0.0  # when this daemon first decided its start
+    pin_written_at: float = 0.0  # a slurmctld that answers slowly makes that much later than the decision
+    avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start, and until when
+    allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
+    _dumped: tuple[tuple[Any, ...], str] = ((), "")
+
+    def __post_init__(self) -> None:
+        self.follow(self.record)
+
+    def follow(self, record: JobRecord) -> None:
+        """Slurm's record as of now."""
+        self.record, self.submit_time, self.restarts = record, record.submit_time, record.restarts
+
+    def read_tag(self, record: JobRecord) -> None:
+        """The hook's tag on a new record; a comment that is no tag leaves the tag that is known."""
+        if self.tag is None or record.admin_comment != self.record.admin_comment:
+            self.tag = parse_tag(record.admin_comment) or self.tag
+
+    # what it is
+
+    @property
+    def not_before(self) -> float:
+        """The owner's own begin time; 0 for none."""
+        return self.begin_time if self.begin_time is not None else float(self.tag.begin if self.tag else 0)
+
+    @property
+    def forgotten(self) -> bool:
+        """Slurm, killed before it wrote the requeue down, shows as running, or failed, a run that the requeue ended."""
+        return self.record.state in ("RUNNING", KILLED) and self.was_requeued(self.record)
+
+    @property
+    def failed_by_pin(self) -> bool:
+        """Whether slurmctld has ended the job before it ran because our pin named a node that it has lost."""
+        return self.original is not None and self.record.state == "NODE_FAIL" and not self.record.nodes
+
+    @property
+    def waits_for_map(self) -> bool:
+        return self.mapped and self.state is JobState.PINNED
+
+    @property
+    def has_waiting_tasks(self) -> bool:
+        """Whether this is a job array's record in which tasks wait only for those before them."""
+        return self.reason is not None and self.reason.kind == "array" and self.record.state == PENDING
+
+    def was_requeued(self, record: JobRecord) -> bool:
+        """Whether asrptd has requeued the run that this record shows."""
+        return self.requeued_run is not None and self.requeued_run.is_of(record)
+
+    # admission and the policy's queue
+
+    def nodes_changed(self) -> None:
+        """What the job may use depends on the nodes: it is admitted anew."""
+        self.admitted = () if self.admitted is not None else None
+
+    def near(self, reservations: tuple[Reservation, ...]) -> None:
+        """Reservations to come that it would reach into if it began now."""
+        self.reservations = reservations
+
+    def admit(self, job: Job, unrestricted: Job | None, one_task_per_gpu: bool, made_from: object) -> None:
+        """What the policy gets from now on, and what that was made from."""
+        self.job, self.unrestricted, self.one_task_per_gpu = job, unrestricted, one_task_per_gpu
+        self.admitted = made_from
+
+    def resumed(self, in_queue: bool) -> None:
+        """The policy has taken up its saved queue, with or without this job."""
+        self.state = JobState.QUEUED if in_queue else JobState.INELIGIBLE
+
+    def queued(self) -> None:
+        self.state, self.reason = JobState.QUEUED, None
+
+    def waits(self, why: Reason) -> None:
+        """Why the policy lets it wait."""
+        self.reason = why
+
+    def withdrawn(self, state: JobState, why: Reason | None) -> None:
+        """It is not for the policy now."""
+        self.state, self.reason = state, why
+
+    # a start
+
+    def pinned(self, placement: Placement, now: float, original: Original, written: bool) -> None:
+        """The policy starts it there. written: it will be written to Slurm, where it overwrites ``original``."""
+        self.pin = Pin(dict(placement.gpus), list(placement.ranks), placement.alpha, now, original)
+        self.state, self.reason = JobState.PINNED, reason(Phase.STARTING, "starting")
+        self.decided_at = self.decided_at or now
+        if written:
+            self.original = original
+
+    def needs_map(self, needed: bool) -> None:
+        """Whether its ranks must be in another order than Slurm's."""
+        self.mapped = needed
+
+    def pin_written(self, at: float) -> None:
+        self.pin_written_at = at
+
+    def pin_dropped(self) -> None:
+        """The start will not be written, or nothing of it remains."""
+        self.pin = None
+
+    def pin_cleared(self) -> None:
+        """Slurm has taken the pin off. The record was read before: left so, it would look like the owner's request."""
+        record = unpinned(self.record, self.original)
+        if record.reason not in ("BeginTime", "Dependency") and not record.reason.startswith("JobHeld"):
+            record = replace(record, reason="BeginTime", eligible_time=self.lease_until)
+        self.follow(record)
+        self.original, self.site_factor = None, None
+
+    def not_started(self, now: float, why: Reason, at_once: bool, avoid: bool) -> None:
+        """Slurm did not start it: it waits again, at once the first time, then after growing pauses.
+
+        at_once: whether it may be retried at once. avoid: whether the nodes may be the cause.
+        """
+        self.failures += 1
+        at_once = at_once and self.failures == 1
+        pause = 0.0 if at_once else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (self.failures - 2))
+        if self.pin is not None and self.failures > 1 and avoid:
+            self.avoided_nodes.update(dict.fromkeys(self.pin.gpus, now + LONGEST_BACKOFF_S))
+        self.state, self.pin, self.retry_at, self.reason = JobState.INELIGIBLE, None, now + pause, why
+
+    def started(self) -> None:
+        """Slurm shows it as running."""
+        self.state, self.reason = JobState.RUNNING, None
+
+    def allocated(self, placement: Placement | None) -> None:
+        """What the record says was allocated; placement: None where no formula says how fast that is."""
+        self.allocation, self.placement = self.record.gpus_by_node, placement
+
+    def run_began(self, rate: float) -> None:
+        """A run begins, in which it attains so many GPU-seconds of the reference type a second."""
+        self.service = replace(self.service, began=self.record.start_time, rate=rate, head="")
+
+    # begin times and leases
+
+    def begin_time_set(self, begin_time: float) -> None:
+        """By its owner, or by Slurm at a requeue; 0: at once."""
+        self.begin_time = begin_time
+
+    def lease_seen(self, until: float) -> None:
+        """Slurm shows a lease of ours or of the hook's."""
+        self.lease_until = self.lease_until or until
+
+    def lease_intended(self, until: float, spread: float) -> None:
+        """A lease is about to be written.
+
+        If asrptd dies or the answer is lost, the new lease may hold, or the one that Slurm shows now. Without this
+        note asrptd would take its own leases for begin times that owners have set.
+        """
+        self.lease_before, self.lease_until, self.lease_spread = self.record.eligible_time, until, spread
+
+    def lease_written(self, spread: float) -> None:
+        """Slurm has taken it; the record was read before."""
+        self.follow(replace(self.record, eligible_time=self.lease_until))
+        self.lease_before, self.lease_spread = 0.0, spread
+
+    def lease_refused(self, spread: float) -> None:
+        self.lease_until, self.lease_before, self.lease_spread = self.lease_before, 0.0, spread
+
+    def inherit_lease(self, rest: ManagedJob) -> None:
+        """A new array task was split from its array under the lease of the array's other tasks."""
+        if self.record.submit_time == rest.record.submit_time:
+            self.lease_until, self.lease_before = rest.lease_until, rest.lease_before
+            self.lease_spread = rest.lease_spread
+
+    # mode order, and the release back to Slurm
+
+    def site_factor_is(self, factor: int | None) -> None:
+        self.site_factor = factor
+
+    def was_handed_over(self, done: bool) -> None:
+        """Whether the hook's lease on a job that is left to Slurm has been taken off."""
+        self.handed_over = done
+
+    def released(self, now: float, fields: Iterable[str]) -> None:
+        """Slurm has taken back these fields of the job; the record was read before."""
+        if "SiteFactor" in fields:
+            self.site_factor = None
+        if "StartTime" in fields:
+            self.follow(replace(self.record, eligible_time=max(now, self.not_before)))
+            self.lease_until = 0.0
+
+    # preemption and requeues
+
+    def interruption_decided(self, now: float, head: str) -> None:
+        """It counts from now on, whatever becomes of it."""
+        self.service = replace(self.service, interruptions=self.service.interruptions + 1)
+        self.interruption = Interruption(now, head)
+
+    def interruption_resumed(self, now: float) -> None:
+        """Slurm has forgotten the requeue of its run: asrptd goes on from there."""
+        self.interruption = Interruption(now, self.service.head)
+
+    def signalled(self, now: float, mark: str) -> None:
+        if self.interruption is not None:
+            self.interruption = replace(self.interruption, sent=now, mark=mark)
+
+    def to_be_requeued(self) -> None:
+        """Its run is over as soon as Slurm is asked."""
+        if self.service.began:
+            self.requeued_run = RequeuedRun(self.service.began, self.record.restarts, self.original)
+
+    def requeue_accepted(self) -> None:
+        if self.interruption is not None:
+            self.interruption = replace(self.interruption, asked=True)
+
+    def requeue_refused(self) -> None:
+        """The run goes on."""
+        self.requeued_run = None
+
+    def requeued_again(self) -> None:
+        """Slurm had forgotten the requeue, and with it that our pin was taken off."""
+        self.original = self.original or (self.requeued_run.original if self.requeued_run else None)
+
+    def interruption_over(self) -> None:
+        self.interruption = None
+
+    def cut(self, until: float) -> None:
+        """A requeue has ended its run."""
+        if self.interruption is not None:
+            self.to_be_requeued()
+        self.service = self.service.cut(until, self.interruption)
+        self.interruption = None
+
+    def waits_again(self) -> None:
+        """It was requeued under the same submit time."""
+        self.state, self.pin, self.placement = JobState.INELIGIBLE, None, None
+        self.begin_time, self.lease_until = None, 0.0
+
+    def continue_from(self, before: ManagedJob) -> None:
+        """The same job before its requeue: Slurm keeps our pin on the record, so we keep what the pin overwrote."""
+        self.tag, self.original = before.tag, before.original
+        self.service, self.requeued_run = before.service, before.requeued_run
+
+    def ended(self) -> None:
+        """For good, unless somebody requeues it. What was of this run alone goes: many ended jobs are saved."""
+        self.service, self.interruption = self.service.cut(self.record.end_time, None), None
+        self.placement = self.forecast = None
+
+    # forecasts
+
+    def forecast_is(self, forecast: Forecast | None) -> None:
+        self.forecast = forecast
+
+    # saved state
+
+    def dump(self) -> str:
+        """What a restart must not lose, as JSON text. Of most jobs it is the same from cycle to cycle, and cached."""
+        values = of_job(self)
+        if values != self._dumped[0]:
+            self._dumped = (values, to_json(self))
+        return self._dumped[1]
+
+    def restore(self, raw: Any, now: float) -> None:
+        """Take up the saved state of a job that Slurm still has, all of it or nothing. Raises ValueError."""
+        saved = from_raw(raw, now)
+        if saved.submit_time == self.record.submit_time:
+            for name in SAVED:
+                if name not in FROM_SLURM:
+                    setattr(self, name, getattr(saved, name))
+            return
+        if _still_pinned(self.record, saved.pin):  # else only the number is the same
+            self.original = saved.original
+        restarts = math.inf if saved.restarts is None else saved.restarts
+        if self.record.restarts > restarts:  # requeued while we were away
+            self.service = saved.service.cut(self.record.submit_time, saved.interruption)
+            over = RequeuedRun(saved.service.began, int(restarts), saved.original)
+            self.requeued_run = over if saved.interruption else saved.requeued_run
+        elif saved.requeued_run is not None and saved.requeued_run.is_of(self.record):
+            self.service, self.requeued_run = saved.service, saved.requeued_run
+
+
+def _still_pinned(record: JobRecord, pin: Pin | None) -> bool:
+    """Whether a job of another submit time is the same one, requeued while we were away with our pin on it."""
+    return pin is not None and record.restarts > 0 and record.required_nodes == fold(pin.gpus)
+
+
+def is_another(record: JobRecord, before: JobRecord) -> bool:
+    """Whether a slurmctld that was killed has given the number to another job: a requeue is counted as a restart."""
+    return record.submit_time > before.submit_time and not record.restarts
+
+
+def still_its_run(record: JobRecord, before: JobRecord) -> JobRecord:
+    """``record``; of a job that a requeue is just ending, with the start of the run that ends.
+
+    Until its processes are gone Slurm shows the requeue's time as start and one restart more, beside the old submit
+    time.
+    """
+    if record.state == PENDING or record.submit_time != before.submit_time or record.restarts <= before.restarts:
+        return record
+    return replace(record, start_time=before.start_time, restarts=before.restarts)
+
+
+def unpinned(record: JobRecord, before: Original | None) -> JobRecord:
+    """The record as it was before a pin of ours overwrote its node list, node counts, tasks, CPUs and priority."""
+    if before is None:
+        return record
+    return replace(
+        record,
+        min_nodes=before.min_nodes,
+        max_nodes=before.max_nodes,
+        tasks=before.tasks,
+        cpus=before.cpus or record.cpus,
+        priority=before.priority if record.priority else 0,  # 0: held since
+        required_nodes=before.required_nodes,
+    )
+
+
+_PASSING = ("reason", "eligible_time", "start_time", "end_time", "priority", "array_tasks")
+request_values = attrgetter(*(each.name for each in dataclasses.fields(JobRecord) if each.name not in _PASSING))
+"""The values of a record without what changes while a job waits but does not change what it asks for."""

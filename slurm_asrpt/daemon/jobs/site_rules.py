@@ -1,0 +1,72 @@
+"""What the site has configured that concerns single jobs: reservations, preemption, fair-share."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from slurm_asrpt.core.policies.base import band_of
+from slurm_asrpt.errors import SlurmError, one_line
+from slurm_asrpt.slurm.client import SlurmClient
+from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
+
+T = TypeVar("T")
+LOG = logging.getLogger("asrptd")
+REREAD_S = 60.0
+"""Seconds between two looks at who preempts and at fair-share; Slurm itself reckons that anew every five minutes."""
+
+
+class SiteRules:
+    """Reservations as of this cycle, the rest as of the last minute, or longer ago while slurmdbd is away."""
+
+    def __init__(self, client: SlurmClient, preempt_by: str, fairshare_bands: int) -> None:
+        """preempt_by: "qos", "partition" or "", as in slurm.conf. fairshare_bands: of the settings."""
+        self._client, self._preempt_by, self._bands = client, preempt_by, fairshare_bands
+        self._reservations: list[Reservation] = []
+        self._preempting: frozenset[str] = frozenset()
+        self._shares: Mapping[tuple[str, str], float] = {}
+        self._read = -math.inf
+        self._told = ""  # the last trouble: it may be the same each cycle
+
+    def follow(self, nodes: Sequence[NodeRecord], now: float) -> None:
+        """Read what may have changed."""
+        client, by = self._client, self._preempt_by
+        found = self._latest(lambda: client.reservations(nodes), self._reservations)
+        self._reservations = sorted(found, key=lambda r: (r.start, r.name))
+        if now < self._read + REREAD_S:
+            return
+        self._read = now
+        if by:
+            self._preempting = self._latest(lambda: client.preempting(by), self._preempting)
+        if self._bands > 1:
+            self._shares = self._latest(client.fair_shares, self._shares)
+
+    def _latest(self, read: Callable[[], T], before: T) -> T:
+        """What Slurm says now, or where it does not, what it said before: no reason to schedule nobody."""
+        try:
+            return read()
+        except SlurmError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                LOG.warning("%s; the previous answer stays in force", one_line(error))
+            return before
+
+    def ahead(self, record: JobRecord, now: float) -> tuple[Reservation, ...]:
+        """The reservations to come that the job would reach into by its time limit, which is what Slurm goes by."""
+        if not self._reservations:
+            return ()
+        end = now + (record.time_limit or math.inf)
+        return tuple(r for r in self._reservations if now < r.start < end)
+
+    def preempts(self, record: JobRecord) -> bool:
+        """Whether its QOS or partition lets it preempt others: if its start waited for free GPUs, it never would."""
+        own = {record.qos} if self._preempt_by == "qos" else set(record.partition.split(","))
+        return not self._preempting.isdisjoint(own)
+
+    def band(self, record: JobRecord) -> int:
+        """Its fair-share band, 0 for those served least. Who has no factor is in the last one, as in Slurm."""
+        if self._bands < 2:
+            return 0
+        return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)

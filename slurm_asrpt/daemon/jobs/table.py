@@ -1,0 +1,82 @@
+"""The jobs that asrptd manages, by job id: those that wait or run, and those that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.records import PENDING, JobRecord
+
+
+class JobTable(dict[str, ManagedJob]):
+    """Jobs that wait or run, by job id. saved: the ``jobs`` of state.json, for those that are new to this daemon."""
+
+    def __init__(self, saved: Any = None) -> None:
+        super().__init__()
+        self._saved: Mapping[str, Any] = saved if isinstance(saved, dict) else {}
+
+    def pending(self, *states: JobState) -> list[ManagedJob]:
+        """Pending jobs in one of these states; without any, all."""
+        return [j for j in self.values() if j.record.state == PENDING and (not states or j.state in states)]
+
+    def in_state(self, *states: JobState) -> list[ManagedJob]:
+        return [job for job in self.values() if job.state in states]
+
+    def running_since(self) -> dict[str, float]:
+        """Number and start time of each running job."""
+        return {str(j.record.number): j.record.start_time for j in self.values() if j.state is JobState.RUNNING}
+
+    def restore(self, job: ManagedJob, now: float) -> None:
+        """What the daemon before this one knew of a job that is new to this one.
+
+        Raises ValueError where its saved state is none; the job goes on without.
+        """
+        job_id, array_id = job.record.job_id, job.record.array_id
+        if job_id in self._saved:
+            job.restore(self._saved[job_id], now)
+        elif job_id != array_id:
+            self._restore_task(job, array_id, now)
+
+    def _restore_task(self, job: ManagedJob, array_id: str, now: float) -> None:
+        """Of an array task that was split from its array while no daemon was there, or just now."""
+        rest = self.get(array_id) or ManagedJob(record=job.record)
+        try:
+            if array_id in self._saved:
+                rest.restore(self._saved[array_id], now)
+        finally:
+            job.inherit_lease(rest)
+
+    def forget_saved(self) -> None:
+        """What the daemon before this one knew is true once."""
+        self._saved = {}
+
+
+class EndedJobs:
+    """Jobs that have ended, as long as Slurm shows them: they may be requeued even then."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, ManagedJob] = {}
+
+    def has(self, record: JobRecord) -> bool:
+        """Whether this end is known."""
+        known = self._known.get(record.job_id)
+        return known is not None and known.record.submit_time == record.submit_time
+
+    def add(self, job: ManagedJob) -> None:
+        """It has ended, for good unless somebody requeues it."""
+        job.ended()
+        self._known[job.record.job_id] = job
+
+    def before(self, record: JobRecord) -> ManagedJob | None:
+        """The previous run of a job that was requeued after its end; Slurm has kept our pin on it."""
+        return self._known.get(record.job_id) if record.restarts else None
+
+    def pinned(self) -> list[ManagedJob]:
+        """Those of which a restart must not forget what our pins had overwritten; a job ended by a pin stays ended."""
+        return [job for job in self._known.values() if job.original is not None and not job.failed_by_pin]
+
+    def keep_only(self, shown: Container[str]) -> None:
+        """Forget those that Slurm has forgotten."""
+        self._known = {job_id: job for job_id, job in self._known.items() if job_id in shown}

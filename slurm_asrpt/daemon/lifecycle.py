@@ -1,0 +1,286 @@
+"""What becomes of jobs: new ones, and those that start, end, are requeued, or disappear, as Slurm's answers show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.policies.base import Phase, reason
+from slurm_asrpt.core.policies.hlas.policy import service_rate
+from slurm_asrpt.daemon import placements
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.jobs.admission import Admission
+from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, is_another, still_its_run
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
+from slurm_asrpt.daemon.policy_feed import JobListener
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.record import facts
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.record.history import HistoryWriter
+from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.writes import rank_maps
+from slurm_asrpt.history.store import Run
+from slurm_asrpt.hook.tag import parse_tag
+from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
+from slurm_asrpt.slurm.request import LeftToSlurm
+from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.switch import OperatingMode
+
+
+class RunSink:
+    """Where ended runs go. This one keeps and deletes nothing: the next asrptd finds all there is to learn from."""
+
+    def ended(self, job: ManagedJob, now: float) -> Run | None:
+        """The run of a job that has ended; None where there is nothing to keep."""
+        return None
+
+    def cut(self, job: ManagedJob, until: float) -> Run | None:
+        """The run of a job that a requeue has ended."""
+        return None
+
+    def flush(self) -> None:
+        """Write what is unwritten."""
+
+    def remove_progress(self, record: JobRecord) -> None:
+        """The job's progress folder may go."""
+
+
+class RunRecorder(RunSink):
+    """Ended runs go into the history, and forecasts learn from them."""
+
+    def __init__(self, history: HistoryWriter, recent: RecentJobs, progress: ProgressWatch) -> None:
+        self._history, self._recent, self._progress = history, recent, progress
+
+    def ended(self, job: ManagedJob, now: float) -> Run | None:
+        run = self._history.record(job)
+        if run is not None:
+            self._recent.ended(run, now)
+        return run
+
+    def cut(self, job: ManagedJob, until: float) -> Run | None:
+        return self._history.record_cut(job, until)
+
+    def flush(self) -> None:
+        self._history.flush()
+
+    def remove_progress(self, record: JobRecord) -> None:
+        self._progress.remove(str(record.number))
+
+
+class JobLifecycle:
+    """Keeps jobs and nodes up to date with what Slurm says, and tells policy, history and audit trail."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        jobs: JobTable,
+        cluster: ClusterState,
+        listener: JobListener,
+        profiles: Profiles,
+        audit: AuditWriter,
+        mode: OperatingMode,
+        runs: RunSink,
+    ) -> None:
+        self.jobs, self.cluster, self.ended = jobs, cluster, EndedJobs()
+        self._listener, self._profiles, self._audit, self._mode, self._runs = listener, profiles, audit, mode, runs
+        self._managed, self._spool = set(settings.slurm.partitions), settings.paths.spool
+        self._to_clear: list[JobRecord] = []
+
+    def follow_nodes(self, records: list[NodeRecord], now: float) -> None:
+        """The nodes as of now."""
+        change = self.cluster.update(records)
+        if change.usable:
+            nodes = self.cluster.view.nodes
+            self._listener.cluster_changed(list(nodes), now)
+            self._audit.record(now, "cluster", nodes=len(nodes), gpus=sum(n.gpus for n in nodes))
+        if change.table:
+            for job in self.jobs.values():
+                job.nodes_changed()
+
+    def follow_jobs(self, records: Iterable[JobRecord], now: float) -> None:
+        """The jobs as of now. Ended runs are on disk when it returns."""
+        seen, ended = set[str](), set[str]()
+        for record in records:
+            if record.has_ended:
+                ended.add(record.job_id)
+                if not self._ended(record, now):
+                    seen.add(record.job_id)
+            elif set(record.partition.split(",")) & self._managed or record.job_id in self.jobs:
+                seen.add(record.job_id)
+                job = self._track(record, now)
+                if record.state != PENDING:
+                    self._running(job, now)
+        for job_id in self.jobs.keys() - seen:
+            self._to_clear.append(self.jobs[job_id].record)
+            self._vanished(self.jobs[job_id], now)
+        self.ended.keep_only(ended)
+        self.jobs.forget_saved()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Runs go to the audit trail, then to the history, then their files go: a crash in between repeats a step."""
+        self._audit.flush()
+        self._runs.flush()
+        for record in self._to_clear:  # the prolog makes a progress folder for every job, ours or not
+            rank_maps.remove(self._spool, [record.number])
+            self._runs.remove_progress(record)
+        self._to_clear.clear()
+
+    # jobs that come and go
+
+    def _known(self, record: JobRecord, now: float) -> ManagedJob | None:
+        """What is known of the job by now."""
+        job = self.jobs.get(record.job_id)
+        if job is not None and is_another(record, job.record):
+            self._vanished(job, now)
+            rank_maps.remove(self._spool, [record.number])
+            return None
+        return job
+
+    def _track(self, record: JobRecord, now: float) -> ManagedJob:
+        job = self._known(record, now)
+        if job is not None:
+            record = still_its_run(record, job.record)
+        requeued_at = record.submit_time if job and job.record.submit_time != record.submit_time else 0.0
+        if job is not None and (requeued_at or record.state == PENDING):
+            self._cut(job, requeued_at or now, now)
+        if job is None or requeued_at:
+            before = job or self.ended.before(record)
+            job = self.jobs[record.job_id] = ManagedJob(record=record, first_seen=max(now, record.submit_time))
+            if before is not None:
+                job.continue_from(before)
+                self._listener.gone(record.job_id, record.submit_time)
+            else:
+                self._restore(job, now)
+        job.read_tag(record)
+        job.follow(record)
+        return job
+
+    def _cut(self, job: ManagedJob, until: float, now: float) -> None:
+        """Keep the run that a requeue has ended. Its progress file stays: the next run may go on from there."""
+        if job.state is not JobState.RUNNING:
+            return
+        job.cut(until)
+        run = self._runs.cut(job, until)
+        if run is not None:
+            self._audit.record(now, "cut", job.record.job_id, until=until, **self._facts_of(job, run))
+
+    def _restore(self, job: ManagedJob, now: float) -> None:
+        try:
+            self.jobs.restore(job, now)
+        except ValueError as error:
+            self._audit.record(now, "job-state-lost", job.record.job_id, error=str(error))
+
+    def _ended(self, record: JobRecord, now: float) -> bool:
+        """Whether a job has ended for good, which is told once."""
+        if self.ended.has(record):
+            return True
+        known = self._known(record, now)
+        job = known or ManagedJob(record=record, tag=parse_tag(record.admin_comment))
+        if known is None:
+            self._restore(job, now)
+        if self._mode.enforcing and record.state == KILLED and job.was_requeued(record):
+            self._only_killed(job, record, now)
+            return False
+        self.jobs.pop(record.job_id, None)
+        self._listener.gone(record.job_id, now)
+        job.follow(record)
+        if job.failed_by_pin:
+            self._audit.record(now, "pin-failed", record.job_id, **facts.pin_failed_facts(job))
+        run = self._runs.ended(job, now)
+        if run is not None:
+            self._audit.record(now, "ended", record.job_id, **self._facts_of(job, run))
+        elif known is not None:  # nothing to learn from
+            self._audit.record(now, "gone", record.job_id, **facts.gone_facts(job))
+        self.ended.add(job)
+        self._to_clear.append(record)
+        return True
+
+    def _facts_of(self, job: ManagedJob, run: Run) -> dict[str, Any]:
+        block = placements.block_alpha(job, self.cluster, self._profiles)
+        return facts.ended_facts(run, self.cluster.best_alpha(job.job), block)
+
+    def _only_killed(self, job: ManagedJob, record: JobRecord, now: float) -> None:
+        """Keep a job whose script our requeue has ended, and a slurmctld that was killed knows nothing of a requeue."""
+        self._cut(job, record.end_time, now)
+        self._listener.withdraw(job, JobState.INELIGIBLE, None, now)
+        job.follow(record)
+        self.jobs[record.job_id] = job
+
+    def _vanished(self, job: ManagedJob, now: float) -> None:
+        """Slurm no longer knows the job (it was killed, or we were away longer than MinJobAge): say so; no guess."""
+        if not job.record.array_tasks:  # else all its tasks have become jobs
+            self._audit.record(now, "vanished", job.record.job_id, place=str(job.state))
+        self._listener.gone(job.record.job_id, now)
+        del self.jobs[job.record.job_id]
+
+    # jobs that run
+
+    def _running(self, job: ManagedJob, now: float) -> None:
+        record = job.record
+        if job.state is JobState.QUEUED:
+            self._listener.gone(record.job_id, now)
+        new = job.state is not JobState.RUNNING or (job.placement is None and record.gpus_by_node != job.allocation)
+        if new and not job.forgotten:
+            self._read_back(job, now)
+            self._listener.running(record, now)
+        if job.service.began != record.start_time and record.gpus_by_node and not job.forgotten:
+            job.run_began(service_rate(record.gpus_by_node, self.cluster.view.by_name))
+        job.started()
+
+    def _read_back(self, job: ManagedJob, now: float) -> None:
+        """What was really allocated, beside what was planned."""
+        record = job.record
+        if not record.gpus_by_node:
+            return
+        job.allocated(placements.real_placement(job, self.cluster, self._profiles))
+        shadow = not self._mode.enforcing and job.state in (JobState.QUEUED, JobState.PINNED)
+        told = facts.running_facts(job, self.cluster.best_alpha(job.job), shadow)
+        self._audit.record(now, "running", record.job_id, **told)
+        if job.mapped and job.placement is not None:
+            rank_maps.write_hosts(self._spool, record.number, job.placement.ranks)
+
+
+class Eligibility:
+    """Which pending jobs the policy holds: the others are withdrawn, with the reason why."""
+
+    def __init__(
+        self, jobs: JobTable, admission: Admission, listener: JobListener, audit: AuditWriter, mode: OperatingMode
+    ) -> None:
+        self._jobs, self._admission, self._listener = jobs, admission, listener
+        self._audit, self._mode = audit, mode
+
+    def eligible(self, now: float) -> list[ManagedJob]:
+        """The pending jobs that the policy should hold."""
+        return [job for job in self._jobs.pending() if self._is_eligible(job, now)]
+
+    def _is_eligible(self, job: ManagedJob, now: float) -> bool:
+        """Whether the policy should hold this pending job; if not, ``reason`` says why not."""
+        if job.state is JobState.RUNNING:
+            job.waits_again()
+        if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
+            self._listener.withdraw(job, JobState.INELIGIBLE, None, now)  # decided in mode shadow or order, not written
+            job.pin_dropped()
+        if job.state is JobState.PINNED:
+            return False
+        try:
+            changed = self._admission.admit(job, now)
+        except LeftToSlurm as verdict:
+            self._leave(job, verdict.why, now)
+            return False
+        if changed and job.state is JobState.QUEUED and job.job is not None:
+            self._listener.changed(job.job, now)
+        why = self._admission.why_not_yet(job, now)
+        if why is None:
+            return True
+        self._listener.withdraw(job, JobState.INELIGIBLE, why, now)
+        return False
+
+    def _leave(self, job: ManagedJob, word: str, now: float) -> None:
+        if job.state is not JobState.LEFT_TO_SLURM:
+            self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
+        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word)
+        self._listener.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

@@ -1,0 +1,339 @@
+"""asrptd: a cycle, the heartbeat, the status, a pause; until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.daemon.clock import ClockStepDetector, check_same_clock, cpu_s, pause_after
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError
+from slurm_asrpt.daemon.metrics import CALIBRATED_S, Metrics
+from slurm_asrpt.daemon.profiles import AttachmentsFile, Profiles
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.daemon.record.history import HistoryWriter
+from slurm_asrpt.daemon.record.progress import ProgressWatch
+from slurm_asrpt.daemon.scheduling import Scheduling, assemble
+from slurm_asrpt.daemon.setup import check_slurm, configured_policy, quickest_client
+from slurm_asrpt.daemon.state import StateStore
+from slurm_asrpt.doctor.predictions import recent_drift
+from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
+from slurm_asrpt.forecast.calibration import calibration
+from slurm_asrpt.forecast.snapshot import PUBLISHED
+from slurm_asrpt.history.maintenance import DAY_S, open_or_set_aside, prune
+from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
+from slurm_asrpt.history.store import History, HistoryError
+from slurm_asrpt.hook.hook_conf import FILE_NAME as HOOK_CONF
+from slurm_asrpt.hook.hook_conf import render_hook_conf, write_hook_conf
+from slurm_asrpt.profile.documents import load_named
+from slurm_asrpt.slurm.cli import CliClient
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.spool import forgotten_progress
+from slurm_asrpt.status.document import FILE_NAME as STATUS
+from slurm_asrpt.status.document import write_status
+from slurm_asrpt.switch import OperatingMode, is_off
+from slurm_asrpt.throttle import Throttle
+
+LOG = logging.getLogger("asrptd")
+DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
+LONGEST_PAUSE_S = 60.0
+LONGEST_STATUS_AGE_S = 10.0
+"""asrpt-status takes a status that is half a minute old for a sign that asrptd is gone."""
+FORGOTTEN_S = 30 * DAY_S
+"""Jobs of partitions that are not ours are not known here: assumed to be longer than they run."""
+GARBAGE = (50_000, 20, 20)
+"""Thresholds of gc: by default it looks through all that is known of thousands of jobs every few cycles, which takes as
+long as half a cycle; next to none of it is cyclic garbage."""
+SHORTEST_PAUSE = 0.2
+"""Share of the interval: wake-ups of the policy must not turn into a flood of reads."""
+
+
+class Daemon:
+    """Everything asrptd owns while it runs. ``close`` releases it."""
+
+    def __init__(self, settings: Settings, leader: LeaderLock, stopping: threading.Event) -> None:
+        """leader: the lock of the state folder, held. stopping: set it, and the loop ends after its cycle."""
+        self.settings, self.leader, self.stopping = settings, leader, stopping
+        partitions, rules = settings.slurm.partitions, settings.group
+        self.attachments = AttachmentsFile(
+            settings.paths.attachments, lambda found: render_hook_conf(partitions, 0, 0.0, rules, found)
+        )
+        self.profiles = Profiles(lambda name: load_named(name, settings.paths.profiles))
+        self.client: SlurmClient = CliClient(settings.slurm)
+        self.slurm: SlurmConfig  # as soon as Slurm has answered
+        self.scheduling: Scheduling
+        self.audit: AuditWriter
+        self.recent: RecentJobs
+        self.mode = OperatingMode(settings.daemon.mode)
+        self.metrics = Metrics(settings.daemon.metrics)
+        self.history = HistoryWriter(self._open_history, settings.paths.spool, self.profiles)
+        self.progress = ProgressWatch(settings.paths.spool, settings.daemon.progress_s)
+        self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
+        self._store = StateStore(leader)
+        self._scheduling_is_up = False
+        self._maintained = 0.0
+        self._clock_steps, self._clock_stepped = ClockStepDetector(), False
+        self._files = OptionalFiles()
+        self._logged_problems: dict[str, str] = {}
+        self._least_pause_s = 0.0
+
+    def _open_history(self) -> History:
+        """Raises HistoryError."""
+        history, trouble = open_or_set_aside(self.settings.paths.state / HISTORY_FILE, time.time())
+        if trouble:
+            LOG.error("%s", printable(trouble))
+        return history
+
+    # start
+
+    def _start_scheduling(self, config: SlurmConfig) -> None:
+        """With the saved state; again after a step of the clock. Raises InputError for settings Slurm cannot follow."""
+        check_slurm(self.settings, config)
+        if self._scheduling_is_up:
+            self.scheduling.forecaster.close()
+        self.slurm, self.mode = config, OperatingMode(self.settings.daemon.mode)
+        self.audit = AuditWriter(self.settings.paths.state, self.settings.audit, self.metrics.event)
+        self.recent = RecentJobs.of_history(self.history.connect, time.time())
+        self.scheduling = assemble(
+            settings=self.settings,
+            client=self.client,
+            slurm=config,
+            policy=configured_policy(self.settings),
+            profiles=self.profiles,
+            store=self._store,
+            audit=self.audit,
+            history=self.history,
+            progress=self.progress,
+            recent=self.recent,
+            mode=self.mode,
+        )
+        self._scheduling_is_up = True
+
+    def _wait_for_slurm(self, once: bool) -> SlurmConfig | None:
+        """Slurm's configuration as soon as slurmctld answers: at boot we may be there first. None: told to stop."""
+        failures = 0
+        while not self.stopping.is_set():
+            try:
+                config = self.client.config()
+                check_same_clock(config, time.time())
+                return config
+            except SlurmError as error:
+                if once:
+                    raise
+                failures += 1
+                pause = self._pause(0.0, None, failures)
+                LOG.error("Slurm does not answer yet (%s); retrying in %g s", one_line(error), pause)
+                self.stopping.wait(pause)
+        return None
+
+    # the loop
+
+    def run(self, once: bool = False) -> None:
+        """Cycle until told to stop. A Slurm that does not answer, now or later, is asked again after growing pauses.
+
+        Raises InputError for settings that this Slurm cannot follow, and with ``once`` whatever goes wrong.
+        """
+        config = self._wait_for_slurm(once)
+        if config is None:
+            return
+        gc.set_threshold(*GARBAGE)
+        self.client = quickest_client(self.settings, self.client, config)
+        self._start_scheduling(config)
+        if not once:
+            self.progress.start()
+        failures = 0
+        while not self.stopping.is_set():
+            began = time.time()
+            try:
+                wakeup = self._cycle(began)
+                failures = 0
+            except LeadershipLostError:
+                raise
+            except (AsrptError, OSError) as error:  # Slurm is away, a disk is full: nothing that a traceback explains
+                if once:
+                    raise
+                failures += 1
+                LOG.error("%s; trying again", one_line(error))
+            except Exception:
+                if once:
+                    raise
+                # a bug of ours: the jobs' leases run on, so a later cycle may still mend what this one could not
+                failures += 1
+                LOG.exception("a cycle failed; trying again")
+            if once:
+                return
+            if failures:
+                wakeup = None
+                self.metrics.failed()
+            self.stopping.wait(self._pause(began, wakeup, failures))
+
+    def _cycle(self, now: float) -> float | None:
+        self.leader.check()
+        self._follow_clock(now)
+        self._follow_switch()
+        before, scheduler = cpu_s(), self.scheduling.scheduler
+        wakeup = scheduler.cycle(now)
+        self._least_pause_s = pause_after(cpu_s() - before, len(os.sched_getaffinity(0)))
+        self._publish(now)
+        scheduler.timer.done("show")
+        self._measure(now)
+        self._log_profile_problems()
+        self._maintain(now)
+        LOG.debug("cycle of %d jobs took %.3f s: %s", len(scheduler.jobs), time.time() - now, scheduler.timer)
+        began = time.monotonic()
+        scheduler.between_cycles(self._pause(now, wakeup, 0))
+        LOG.debug("between cycles %.3f s", time.monotonic() - began)
+        return wakeup
+
+    def _follow_clock(self, now: float) -> None:
+        """After a step begin anew, as a restart does: what was noted for a time is not due at that time any more.
+
+        Raises SlurmError while slurmctld has another time.
+        """
+        step = self._clock_steps.step()
+        if step:
+            LOG.warning("the clock has stepped by %+.0f s", step)
+            self.audit.record(now, "clock-step", seconds=step)
+        self._clock_stepped = self._clock_stepped or bool(step)
+        if self._clock_stepped:
+            config = self.client.config()
+            check_same_clock(config, time.time())
+            self.audit.flush()
+            self._start_scheduling(config)
+            self._clock_stepped = False
+
+    def _follow_switch(self) -> None:
+        """asrpt-admin disable counts from the next cycle on."""
+        off = is_off(self.settings.paths.state)
+        if off is not self.mode.disabled:
+            LOG.warning("%s", DISABLED if off else f"enabled again: mode {self.settings.daemon.mode}")
+            # asrpt-admin waits for the status to say so
+            self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
+        self.mode.disabled = off
+
+    def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
+        interval = self.settings.daemon.interval_s
+        if failures:
+            return float(min(LONGEST_PAUSE_S, interval * 2**failures))
+        until = min(began + interval, wakeup if wakeup is not None else began + interval)
+        left = min(interval, until - time.time())  # the clock may have stepped back
+        return max(interval * SHORTEST_PAUSE, self._least_pause_s, left)
+
+    # what others read
+
+    def _publish(self, now: float) -> None:
+        """hook.conf, forecasts, status.json. Only after a good cycle: while cycles fail, the hook must not lease."""
+        paths = self.settings.paths
+        with self._files.writing(paths.hook, HOOK_CONF):
+            self._heartbeat(now)
+        with self._files.writing(paths.run, PUBLISHED):
+            self.scheduling.forecaster.step(now)
+        if self.status_throttle.due:
+            with self._files.writing(paths.run, STATUS), self.status_throttle.spending():
+                self._write_status(now)
+
+    def _heartbeat(self, now: float, alive: bool = True) -> None:
+        """Tell the hook how to lease, and for how long it may believe that we are there."""
+        lease = self.settings.daemon.lease_s if alive and self.mode.enforcing else 0
+        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
+        paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attachments.current()
+        write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
+
+    def _write_status(self, now: float) -> None:
+        status = self.scheduling.status.build(now, self.scheduling.forecaster)
+        write_status(self.settings.paths.run, status, private=self.slurm.private_jobs)
+        self.metrics.state(status.mode, status.gpus_total, status.gpus_free, (job.state for job in status.jobs))
+        self.metrics.leases(self.scheduling.leases.seconds_left(now))
+
+    def _measure(self, now: float) -> None:
+        self.metrics.cycle(now, time.time() - now, self.scheduling.scheduler.timer.seconds)
+        if self.metrics.wants_a_look(now):
+            try:
+                self.metrics.drift(recent_drift(self.settings))
+                self.metrics.calibration(calibration(self.history.connect(), int(now) - CALIBRATED_S))
+            except (AsrptError, OSError) as error:
+                LOG.warning("%s", one_line(error))
+
+    def _log_profile_problems(self) -> None:
+        """Each profile that cannot be used, once: its jobs are scheduled as unprofiled ones."""
+        for name, problem in self.profiles.problems.items():
+            if self._logged_problems.get(name) != problem:
+                LOG.warning("%s; such jobs count as unprofiled", printable(problem))
+        self._logged_problems = dict(self.profiles.problems)
+
+    # maintenance
+
+    def _maintain(self, now: float) -> None:
+        """Once a day delete progress folders of jobs that ended unseen, and drop old runs from the history."""
+        if now < self._maintained + DAY_S:
+            return
+        self._maintained = now
+        known = {str(job.record.number) for job in self.scheduling.scheduler.jobs.values()}
+        for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
+            self.progress.remove(number)
+        keep_days = self.settings.predict.keep_days
+        try:
+            dropped = prune(self.history.connect(), keep_days, now)
+        except HistoryError as error:
+            LOG.error("%s; trying again tomorrow", one_line(error))
+            return
+        if dropped:
+            LOG.info("history: dropped runs that ended more than %d days ago: %d", keep_days, dropped)
+
+    def close(self) -> None:
+        """A clean stop: the hook leases nothing from now on, unless another leads; leases run out by themselves."""
+        try:
+            self.leader.check()
+            self._heartbeat(time.time(), alive=False)
+        except LeadershipLostError as error:
+            LOG.warning("%s", one_line(error))
+        except OSError as error:
+            LOG.warning("%s; the hook goes on leasing for two minutes", one_line(error))
+        self.metrics.close()
+        self.progress.stop()
+        if self._scheduling_is_up:
+            self.scheduling.forecaster.close()
+        self.history.close()
+        self.leader.close()
+
+
+class OptionalFiles:
+    """Files that others read: a folder that is full or read-only makes no cycle a failed one.
+
+    After a failed cycle asrptd would pause for longer.
+    """
+
+    def __init__(self) -> None:
+        self._logged: dict[tuple[Path, str], str] = {}
+
+    @contextmanager
+    def writing(self, folder: Path, name: str) -> Iterator[None]:
+        """Around the writing of a file. A failure is logged once; the next cycle tries again."""
+        trouble = ""
+        try:
+            yield
+        except OSError as error:
+            trouble = one_line(error)
+        if trouble and trouble != self._logged.get((folder, name)):
+            LOG.error("%s/%s is not written: %s; scheduling continues", folder, name, trouble)
+        self._logged[folder, name] = trouble
+
+
+def stop_on_signals(stopping: threading.Event) -> None:
+    """SIGTERM and SIGINT let the cycle end, then the loop."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        LOG.info("%s: stopping after this cycle", signal.Signals(number).name)
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,97 @@
+"""From GPUs per node, planned or really given, to placements; and what pinned jobs keep from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
+from slurm_asrpt.core.job import JobProfile, Request
+from slurm_asrpt.core.placement.selection import placement_on
+from slurm_asrpt.core.timing.pipeline import iteration_time
+from slurm_asrpt.core.timing.speed import at_speed, slowest
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.slurm.records import JobRecord
+
+
+def block_order(gpus: Mapping[str, int]) -> tuple[str, ...]:
+    """The host of each rank in Slurm's own block distribution: node after node."""
+    return tuple(name for name, count in gpus.items() for _ in range(count))
+
+
+def placement_of(job: ManagedJob, gpus: Mapping[str, int], cluster: ClusterState) -> Placement | None:
+    """Heavy-Edge on the GPUs that were really given to a job of ours; None where Slurm has split tensor slices."""
+    assert job.job is not None  # noqa: S101  (only admitted jobs are pinned)
+    servers = cluster.servers_of(gpus)
+    if _splits_slices(job.job.profile, gpus):
+        return None
+    return placement_on(servers, tuple(gpus[n.name] for n in servers), job.job.profile, cluster.fabric)
+
+
+def _splits_slices(profile: JobProfile, gpus: Mapping[str, int]) -> bool:
+    return any(count % profile.tensor for count in gpus.values())
+
+
+def could_be(job: ManagedJob, gpus: Mapping[str, int]) -> bool:
+    """Whether these may be the GPUs of a start of ours: scontrol's text holds what users have written, too."""
+    assert job.job is not None  # noqa: S101  (only admitted jobs are pinned)
+    return job.pin is not None and gpus.keys() == job.pin.gpus.keys() and sum(gpus.values()) == job.job.gpus
+
+
+def real_placement(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> Placement | None:
+    """Where a running job is and its alpha there; None where its nodes are no longer known, or no alpha is.
+
+    A job with a rank map runs as Heavy-Edge says; any other has its ranks in Slurm's block order.
+    """
+    gpus = job.record.gpus_by_node
+    servers = cluster.servers_of(gpus)
+    if len(servers) != len(gpus):
+        return None
+    profile = _profile(job, sum(gpus.values()), profiles)
+    if _splits_slices(profile, gpus):  # Slurm started it itself: no formula says how fast that is
+        return None
+    counts = {n.name: gpus[n.name] for n in servers}
+    if job.mapped:
+        return placement_on(servers, tuple(counts.values()), profile, cluster.fabric)
+    alpha = _block_alpha(profile, servers, counts, cluster.fabric)
+    return Placement(counts, block_order(counts), alpha, slowest(profile, servers))
+
+
+def block_alpha(job: ManagedJob, cluster: ClusterState, profiles: Profiles) -> float | None:
+    """For a job with a rank map: its alpha on the same GPUs with the ranks in Slurm's own order."""
+    if not job.mapped or job.placement is None:
+        return None
+    counts = dict(job.placement.gpus)
+    servers = cluster.servers_of(counts)
+    if len(servers) != len(counts):
+        return None
+    return _block_alpha(_profile(job, sum(counts.values()), profiles), servers, counts, cluster.fabric)
+
+
+def _profile(job: ManagedJob, gpus: int, profiles: Profiles) -> JobProfile:
+    """That with which the job was planned, if it was."""
+    if job.job is not None and job.job.gpus == gpus:
+        return job.job.profile
+    return profiles.of(job.tag, gpus)
+
+
+def _block_alpha(profile: JobProfile, servers: Sequence[Node], counts: Mapping[str, int], fabric: Fabric) -> float:
+    ranks = [server for server, node in enumerate(servers) for _ in range(counts[node.name])]
+    return iteration_time(at_speed(profile, slowest(profile, servers)), ranks, [node.gpus for node in servers], fabric)
+
+
+def reserve(view: ClusterView, job: ManagedJob) -> None:
+    """Keep the GPUs of a start that Slurm does not show yet; never below zero, the nodes may have changed."""
+    request = job.job.request if job.job is not None else Request()
+    for name, count in (job.pin.gpus if job.pin is not None else {}).items():
+        if name in view.free:
+            view.take({name: min(count, view.free[name])}, request)
+
+
+def resources_of(record: JobRecord, gpus: int) -> Request:
+    """The CPUs and memory that a job gives back."""
+    memory = record.memory_per_gpu or record.memory_per_cpu * record.cpus / max(gpus, 1)
+    return Request(
+        cpus_per_gpu=record.cpus / max(gpus, 1), memory_per_gpu=memory, memory_per_node=record.memory_per_node
+    )

@@ -1,0 +1,66 @@
+"""What the audit trail says of a job when something happens to it. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurm_asrpt.core.job import Job
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.history.store import Run
+
+
+def queued_facts(job: ManagedJob, admitted: Job) -> dict[str, Any]:
+    record = job.record
+    return {
+        "user": record.user,
+        "name": record.name,
+        "submitted": record.submit_time,
+        "gpus": admitted.gpus,
+        "iterations": admitted.predicted_iterations,
+    }
+
+
+def running_facts(job: ManagedJob, best: float | None, shadow: bool) -> dict[str, Any]:
+    """What was really allocated, beside what was planned. shadow: Slurm has started what asrptd would have."""
+    record, pin, got = job.record, job.pin, dict(job.record.gpus_by_node)
+    facts: dict[str, Any] = {"gpus": got, "alpha": job.placement.alpha if job.placement else None, "alpha_min": best}
+    facts |= {"user": record.user, "submitted": record.submit_time, "began": record.start_time}
+    if pin is not None:
+        facts |= {"planned": pin.gpus, "as_planned": pin.gpus == got, "planned_alpha": pin.alpha}
+    if shadow:
+        facts |= {"shadow": True, "decided": job.decided_at or None}
+    return facts
+
+
+def ended_facts(run: Run, best: float | None, block: float | None) -> dict[str, Any]:
+    """A run that is over, as the history has it; predicted: iterations, 0 for an unseen group.
+
+    block: of a job with a rank map, alpha with its ranks in Slurm's own order.
+    """
+    return {
+        "state": run.state,
+        "user": run.user,
+        "gpus": run.nodes,
+        "submitted": run.submit_time,
+        "began": run.start_time,
+        "ended": run.end_time,
+        "predicted": run.predicted_iterations,
+        "iterations": run.iterations,
+        "alpha": run.alpha or None,
+        "alpha_min": best,
+        **({"alpha_block": block} if block else {}),
+    }
+
+
+def pin_failed_facts(job: ManagedJob) -> dict[str, Any]:
+    """Slurm lets nobody requeue such a job, root neither."""
+    record = job.record
+    remedy = "its owner must submit it again; drain a node before it is taken out of slurm.conf"
+    return {"user": record.user, "nodes": record.required_nodes, "remedy": remedy}
+
+
+def gone_facts(job: ManagedJob) -> dict[str, Any]:
+    """A job that is over and not in the history: never started, or without a tag; began: 0 for the former."""
+    record = job.record
+    facts = {"state": record.state, "user": record.user, "gpus": dict(job.allocation or {})}
+    return {**facts, "submitted": record.submit_time, "began": record.start_time, "ended": record.end_time}

@@ -1,0 +1,147 @@
+"""The progress that running jobs report.
+
+A thread of its own does the reading: the spool is often on NFS, and a server that does not answer blocks a reader for
+as long as it likes. Then jobs keep their last figures, and the cycles go on. (The cycle itself writes the host files of
+new jobs and reads the last report of an ended one.) Each job is read once every so many seconds, which costs an open, a
+read of 256 bytes and a close.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_asrpt.spool import Progress, read_progress, remove_progress
+
+LOG = logging.getLogger("asrptd")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A job's last report. alpha: seconds per iteration since the first report of this run that we saw, if another."""
+
+    progress: Progress
+    alpha: float | None = None
+
+
+@dataclass
+class _Watched:
+    """A running job. started: this run, in seconds since the epoch. due: when to look again, by the watch's clock."""
+
+    started: float
+    due: float = float("-inf")
+    first: Progress | None = None
+    done: int = 0
+
+    def observe(self, last: Progress) -> Observed | None:
+        """What the report says; None for one that is older than this run of a requeued job."""
+        if last.written < self.started:
+            return None
+        if self.first is None or last.done < self.done:  # back to a checkpoint
+            self.first = last
+        self.done = last.done
+        done, seconds = last.done - self.first.done, last.written - self.first.written
+        return Observed(last, seconds / done if done > 0 and seconds > 0 else None)
+
+
+class ProgressWatch:
+    """Reads jobs' progress at most every ``every_s`` seconds each; in ``look`` itself until ``start`` is called."""
+
+    def __init__(self, spool: Path, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spool, self._every_s, self._clock = spool, every_s, clock
+        self._running: Mapping[str, float] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._observed: dict[str, tuple[float, Observed]] = {}  # with the start of the run
+        self._to_remove: deque[str] = deque()
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def look(self, running: Mapping[str, float]) -> Mapping[str, Observed]:
+        """What is known of these jobs (number and start time) by now; others are forgotten."""
+        self._running = running
+        if self._thread is None:
+            self._read_due()
+        self._wake.set()
+        known = self._observed.copy()  # the thread goes on meanwhile
+        return {number: seen for number, (started, seen) in known.items() if running.get(number) == started}
+
+    def remove(self, number: str) -> None:
+        """The job has ended: its folder goes, too, as soon as the spool lets us."""
+        self._to_remove.append(number)
+        if self._thread is None:
+            self._remove()
+        self._wake.set()
+
+    def start(self) -> None:
+        """From now on read in a thread. It is a daemon thread: one that hangs must not keep the process."""
+        self._thread = threading.Thread(target=self._read_when_asked, name="progress", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
+    def _read_when_asked(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                self._remove()
+                self._read_due()
+            except Exception:  # a bug of ours: scheduling goes on without, later passes may still read it
+                LOG.exception("reading jobs' progress failed")
+
+    def _remove(self) -> None:
+        while self._to_remove:
+            remove_progress(self._spool, self._to_remove.popleft())
+
+    def _read_due(self) -> None:
+        """One pass over the jobs. The thread alone changes what is observed; ``look`` hands it out as it stands."""
+        running, now = self._running, self._clock()
+        for number in self._watched.keys() - running.keys():
+            del self._watched[number]
+            self._observed.pop(number, None)
+        for number, started in running.items():
+            watched = self._watched.get(number)
+            if watched is None or watched.started != started:
+                watched = self._watched[number] = _Watched(started)
+                self._observed.pop(number, None)
+            if now >= watched.due:
+                watched.due = now + self._every_s
+                self._read(number, watched)
+
+    def _read(self, number: str, watched: _Watched) -> None:
+        """Keeps what was known where nothing can be read: NFS may lose a file that is just being replaced."""
+        last = read_progress(self._spool, number)
+        observed = watched.observe(last) if last is not None else None
+        if observed is not None:
+            self._observed[number] = (watched.started, observed)
+
+
+def total_iterations(observed: Observed | None, predicted: int) -> int | None:
+    """Iterations of the whole training: reported, else those before this job plus ``predicted``; None if neither."""
+    if observed is not None and observed.progress.total:
+        return observed.progress.total
+    start = observed.progress.start if observed is not None else 0
+    return start + predicted if predicted > 0 else None
+
+
+def remaining_s(
+    observed: Observed | None, total: int | None, alpha: float | None, predicted_s: float | None, ran_s: float
+) -> float | None:
+    """Seconds that a running job still takes, None where nothing says so or it has outrun its prediction.
+
+    From its reports and the speed they show (else ``alpha``, seconds per iteration), else from the predicted run time.
+    """
+    if observed is None or total is None:
+        return predicted_s - ran_s if predicted_s is not None and predicted_s > ran_s else None
+    left = total - observed.progress.done
+    seconds = observed.alpha or alpha
+    if left < 0 or seconds is None:
+        return None
+    return left * seconds

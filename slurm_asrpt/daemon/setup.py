@@ -1,0 +1,98 @@
+"""What must be right before asrptd schedules: folders, settings, the policy, the client, and Slurm's configuration."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from slurm_asrpt.config.settings import Client, Mode, Settings
+from slurm_asrpt.core.cluster import Fabric
+from slurm_asrpt.core.policies import (
+    banded_policies,
+    make_policy,
+    policy_names,
+    policy_settings,
+)
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.core.policies.registry import plugin_errors
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError, one_line, printable
+from slurm_asrpt.files import check_trusted_folder, make_folder, trusted_users
+from slurm_asrpt.hook.hook_conf import render_hook_conf
+from slurm_asrpt.slurm import pyslurm
+from slurm_asrpt.slurm.client import SlurmClient, SlurmConfig
+from slurm_asrpt.spool import hosts_dir, progress_dir
+
+LOG = logging.getLogger("asrptd")
+
+
+def prepare(settings: Settings) -> None:
+    """Make the folders, and refuse settings that no daemon can follow. A standby fails at once, too.
+
+    Raises AsrptError, InputError.
+    """
+    for error in plugin_errors():
+        LOG.warning("policy %s of %s is not available: %s", error.name, error.source, printable(error.why))
+    configured_policy(settings)
+    render_hook_conf(settings.slurm.partitions, 0, 0.0, settings.group)
+    _make_folders(settings)
+
+
+def configured_policy(settings: Settings) -> Policy:
+    """The policy by name, with those of the settings that it takes. Raises InputError that lists the known ones."""
+    name = settings.policy.name
+    fabric = Fabric(settings.fabric.inter_bytes_per_s, settings.fabric.intra_bytes_per_s)
+    if settings.policy.fairshare_bands and name in policy_names() and name not in (able := banded_policies()):
+        raise InputError(f"policy.fairshare_bands: {name} has no bands; policies with bands: {', '.join(able)}")
+    chosen = settings.policy.chosen(policy_settings(name))
+    try:
+        return make_policy(name, fabric=fabric, **chosen)
+    except ValueError as error:
+        raise InputError(f"{'policy' if name in policy_names() else 'policy.name'}: {error}") from None
+
+
+def check_slurm(settings: Settings, config: SlurmConfig) -> None:
+    """Raises InputError for a mode, or bands, that this Slurm cannot have."""
+    if settings.daemon.mode is Mode.ORDER and not config.multifactor:
+        raise InputError("daemon.mode: order writes SiteFactor, which needs PriorityType=priority/multifactor")
+    if settings.policy.fairshare_bands and not (config.multifactor and config.accounts):
+        raise InputError("policy.fairshare_bands: needs PriorityType=priority/multifactor and slurmdbd")
+    if settings.daemon.mode is not Mode.SHADOW and os.geteuid() not in (0, config.slurm_uid):
+        LOG.warning(
+            "asrptd is user %d and SlurmUser %d: Slurm refuses its updates unless it is an operator "
+            "(sacctmgr modify user NAME set adminlevel=operator)",
+            os.geteuid(),
+            config.slurm_uid,
+        )
+
+
+def quickest_client(settings: Settings, client: SlurmClient, config: SlurmConfig) -> SlurmClient:
+    """pyslurm where the settings allow it and it can be loaded, else the client that has just answered."""
+    if settings.slurm.client is Client.CLI:
+        return client
+    try:
+        found = pyslurm.load(settings.slurm, config.version)
+    except SlurmError as why_not:
+        LOG.debug("Slurm's commands are used for everything: %s", one_line(why_not))
+        return client
+    LOG.info("pyslurm is used for what it can do (slurm.client)")
+    return found
+
+
+def _make_folders(settings: Settings) -> None:
+    paths = settings.paths
+    folders: dict[Path, int] = {
+        paths.state: 0o700,
+        paths.run: 0o755,
+        paths.hook: 0o755,
+        paths.spool: 0o755,
+        hosts_dir(paths.spool): 0o755,
+        progress_dir(paths.spool): 0o755,
+    }
+    for folder, mode in folders.items():
+        try:
+            make_folder(folder, mode)
+            check_trusted_folder(folder.resolve(), trusted_users())
+        except OSError as error:
+            remedy = "asrptd runs as root or SlurmUser, and none but these may write its folders (chown, chmod go-w)"
+            raise AsrptError(f"{folder} cannot be used ({error.strerror}); {remedy}") from error

@@ -1,0 +1,156 @@
+"""state.json: what the daemon must not forget; written before Slurm is touched, replaced by rename."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from slurm_asrpt.core.policies.base import Policy
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
+from slurm_asrpt.daemon.leader import LeaderLock
+from slurm_asrpt.daemon.policy_feed import PolicyFeed
+from slurm_asrpt.errors import AsrptError, InputError
+from slurm_asrpt.files import replace_file
+from slurm_asrpt.forecast.conformal import StartConformal
+
+LOG = logging.getLogger("asrptd")
+FILE_NAME = "state.json"
+
+
+def _add_site_factor(state: dict[str, Any]) -> None:
+    for job in _jobs(state):
+        job["site_factor"] = None
+
+
+MIGRATIONS: tuple[Callable[[dict[str, Any]], None], ...] = (_add_site_factor,)
+"""Step i leads from schema i + 1 to i + 2; a step once released is never changed."""
+SCHEMA = len(MIGRATIONS) + 1
+
+
+def _jobs(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was saved of each job, as far as it is anything."""
+    jobs = state.get("jobs")
+    return [job for job in jobs.values() if isinstance(job, dict)] if isinstance(jobs, dict) else []
+
+
+class StateStore:
+    """state.json of the asrptd that leads."""
+
+    def __init__(self, leader: LeaderLock) -> None:
+        self.leader, self.path = leader, leader.folder / FILE_NAME
+        self._last = ""
+        self.saved_at = 0.0
+        """When the state that was loaded was written; 0: unknown."""
+
+    def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
+        """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text.
+
+        Raises LeadershipLostError, OSError.
+        """
+        self.leader.check()
+        rows = ", ".join(f"{json.dumps(job_id)}: {text}" for job_id, text in jobs.items())
+        state_text = ", ".join(part for part in (json.dumps(state)[1:-1], f'"jobs": {{{rows}}}') if part)
+        if state_text == self._last:
+            return
+        text = f'{{"schema": {SCHEMA}, "time": {now!r}, {state_text}}}'
+        try:
+            replace_file(self.path, text.encode("utf-8"), 0o600)
+        except OSError as error:
+            error.filename = error.filename or self.path  # a full disk does not say which
+            raise
+        self._last = state_text
+
+    def amend(self, saved: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
+        """The state that was loaded, with what has become of these jobs. Raises LeadershipLostError, OSError."""
+        rows = saved.get("jobs")
+        before = {job_id: json.dumps(job) for job_id, job in rows.items()} if isinstance(rows, dict) else {}
+        kept = {key: value for key, value in saved.items() if key not in ("schema", "time", "jobs")}
+        self.save(kept, {**before, **jobs}, now)
+
+    def load(self) -> dict[str, Any] | None:
+        """The last state, or None where there is none or it is unreadable (then it is kept aside).
+
+        Raises InputError for the state of a later release: it may know of jobs what this one would lose. And AsrptError
+        for one that cannot be read now: a file server may be back in a moment.
+        """
+        try:
+            state = json.loads(self.path.read_text(encoding="utf-8"))
+            if isinstance(state, dict) and isinstance(state.get("schema"), int):
+                self.saved_at = float(state.get("time", 0.0))
+                return _migrated(state, self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise AsrptError(f"{self.path} cannot be read ({error.strerror})") from error
+        except (ValueError, TypeError, RecursionError):
+            pass
+        aside = self.path.with_suffix(".damaged")
+        self.path.replace(aside)
+        LOG.error(
+            "%s is damaged: kept as %s; the order of the queue is rebuilt from what Slurm shows", self.path, aside
+        )
+        return None
+
+
+def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The state as this release writes it. Raises InputError for a later one, ValueError for none at all."""
+    schema = state["schema"]
+    if schema > SCHEMA:
+        raise InputError(
+            f"{path} has schema {schema}, this release reads up to {SCHEMA}; install the later release again, "
+            f"or run its asrpt-admin disable and move the file aside"
+        )
+    if schema < 1:
+        raise ValueError(f"schema {schema}")
+    for step in MIGRATIONS[schema - 1 :]:
+        step(state)
+    return {**state, "schema": SCHEMA}
+
+
+class StateSaver:
+    """Saves jobs, policy and conformal adjustment. saved: the state of the daemon before this one."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        saved: Mapping[str, Any],
+        policy: Policy,
+        feed: PolicyFeed,
+        jobs: JobTable,
+        ended: EndedJobs,
+        recent: RecentJobs,
+    ) -> None:
+        self.saved, self.saved_at = saved, store.saved_at
+        self._store, self._policy, self._feed = store, policy, feed
+        self._jobs, self._ended, self._recent = jobs, ended, recent
+
+    def save(self, now: float) -> None:
+        """Durable before it returns. Raises LeadershipLostError, OSError."""
+        jobs = {job.record.job_id: job.dump() for job in (*self._ended.pinned(), *self._jobs.values())}
+        if not self._feed.resumed:  # the policy has not taken up its state yet
+            self._store.amend(self.saved, jobs, now)
+            return
+        state = {
+            "policy_name": self._feed.name,
+            "policy": self._policy.dump(),
+            "forecast_margins": asdict(self._recent.start_adjustment),
+        }
+        self._store.save(state, jobs, now)
+
+
+_ADJUSTMENT = TypeAdapter(StartConformal)
+
+
+def saved_adjustment(saved: Mapping[str, Any]) -> StartConformal:
+    """The conformal adjustment of the daemon before this one; the default where it had none, or a damaged one."""
+    try:
+        return _ADJUSTMENT.validate_python(saved.get("forecast_margins"))
+    except ValueError:
+        return StartConformal()

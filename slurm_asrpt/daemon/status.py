@@ -1,0 +1,228 @@
+"""status.json from what the daemon knows: what asrpt-status shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from slurm_asrpt import __version__
+from slurm_asrpt.config.settings import Settings
+from slurm_asrpt.core.cluster import Placement
+from slurm_asrpt.core.job import Job, id_key
+from slurm_asrpt.core.placement.selection import Strategy, place
+from slurm_asrpt.core.policies.base import Interrupts, Phase, Policy, Reason, reason
+from slurm_asrpt.daemon.cluster import ClusterState
+from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
+from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
+from slurm_asrpt.daemon.forecasts.run_lengths import predicted_interval, run_of
+from slurm_asrpt.daemon.jobs.admission import explain_wait
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.preemption import Preemption
+from slurm_asrpt.daemon.profiles import Profiles
+from slurm_asrpt.daemon.record.progress import Observed, ProgressWatch, remaining_s, total_iterations
+from slurm_asrpt.forecast.sampling import remaining_length
+from slurm_asrpt.predict.conformal import rounded_interval
+from slurm_asrpt.slurm.request import gpus_of
+from slurm_asrpt.status.document import UNUSED_PROFILE, JobStatus, NodeStatus, Status, count_jobs
+from slurm_asrpt.status.explain import add_ahead
+from slurm_asrpt.status.reason_texts import text_of
+from slurm_asrpt.switch import OperatingMode
+
+_RANKED = 2
+_ORDER: dict[str, int] = {
+    Phase.RUNNING: 0,
+    Phase.STARTING: 1,
+    Phase.LEFT: 4,
+    **dict.fromkeys((Phase.WAITING, Phase.VIRTUAL, Phase.DELAYED), 3),
+}
+
+
+def _group(row: JobStatus) -> int:
+    """Jobs with a rank come by rank, then those that are not in the queue yet, then those left to Slurm."""
+    return _RANKED if row.rank is not None else _ORDER[row.state]
+
+
+class StatusBuilder:
+    """Builds the status of the daemon after a cycle. leader: host, pid and since when."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        preemption: Preemption,
+        profiles: Profiles,
+        progress: ProgressWatch,
+        recent: RecentJobs,
+        mode: OperatingMode,
+        leader: str,
+    ) -> None:
+        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
+        self._preemption, self._profiles, self._progress = preemption, profiles, progress
+        self._recent, self._mode, self._leader = recent, mode, leader
+
+    def build(self, now: float, forecaster: Forecaster) -> Status:
+        """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
+        queue = self._policy.queue(now)
+        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+        reasons = {str(job_id): why for job_id, why in queue}
+        observed = self._progress.look(self._jobs.running_since())
+        preempts = self._policy if isinstance(self._policy, Interrupts) else None  # to ask takes 50 us
+        rows = list[JobStatus]()
+        for job in self._jobs.values():
+            rows.append(row := self._row(job, ranks, reasons, now))
+            if preempts is not None:
+                self._add_service(row, job, preempts, now)
+            if job.state is JobState.RUNNING:
+                self._add_progress(row, job, observed.get(str(job.record.number)), now)
+            else:
+                _add_start(row, job, forecaster, now)
+        rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
+        add_ahead(rows)
+        return Status(
+            written=now,
+            mode=self._mode.label,
+            policy=self._settings.policy.name,
+            interval_s=self._settings.daemon.interval_s,
+            gpus_total=self._cluster.view.total_gpus,
+            gpus_free=self._cluster.view.total_free,
+            jobs=rows,
+            leader=self._leader,
+            forecast_s=forecaster.every_s,
+            nodes=self._node_rows(),
+            counts=count_jobs(rows),
+            release=__version__,
+        )
+
+    def _node_rows(self) -> list[NodeStatus]:
+        managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
+        return [
+            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
+            for n in self._cluster.nodes
+            if n.gpus and n.partitions & managed
+        ]
+
+    def _row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
+        record, tag, admitted, cluster = job.record, job.tag, job.job, self._cluster
+        why = explain_wait(job, _why(job, reasons), cluster, now)
+        best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
+        alpha = job.placement.alpha if job.placement else job.pin.alpha if job.pin else here.alpha if here else None
+        iterations = tag.iterations if tag else 0
+        low, high = self._interval(job)
+        pace = alpha or best
+        return JobStatus(
+            job_id=record.job_id,
+            name=record.name,
+            user=record.user,
+            partition=record.partition,
+            gpus=admitted.gpus if admitted else gpus_of(record),
+            group=tag.group if tag else "",
+            profile=tag.profile if tag else "",
+            predicted_iterations=iterations,
+            predicted_run_s=iterations * pace if pace and iterations else None,
+            predicted_low=low,
+            predicted_high=high,
+            predicted_mean=tag.mean or None if tag else None,
+            predicted_by=tag.level if tag else "",
+            predicted_run_low_s=low * pace if pace and low else None,
+            predicted_run_high_s=high * pace if pace and high else None,
+            submit_time=record.submit_time,
+            start_time=record.start_time if job.state is JobState.RUNNING else None,
+            state=str(why.phase),
+            reason=why.kind,
+            text=text_of(why) if why.kind != "running" else "",
+            facts={**why.facts, **self._unused_profile(job)},
+            rank=ranks.get(record.job_id),
+            nodes=_nodes(job, why) or (dict(here.gpus) if here else {}),
+            alpha=alpha,
+            alpha_min=best,
+            alpha_by_type=dict(cluster.alpha_by_type(admitted)) if admitted and cluster.view.kinds else None,
+            band=self._band(admitted),
+        )
+
+    def _band(self, admitted: Job | None) -> int | None:
+        return admitted.band + 1 if admitted and self._settings.policy.fairshare_bands > 1 else None
+
+    def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
+        """Where a job that has a reservation, or is delayed, could run at once: what waiting saves it from."""
+        if job.state is not JobState.QUEUED or job.job is None or why.kind not in ("reserved", "placement"):
+            return None
+        return place(self._cluster.view, job.job, Strategy.MOST_FREE, self._cluster.fabric)
+
+    def _interval(self, job: ManagedJob) -> tuple[int | None, int | None]:
+        low, high = predicted_interval(job, self._recent.run_adjustment)
+        return rounded_interval(low, high) if high else (None, None)
+
+    def _unused_profile(self, job: ManagedJob) -> dict[str, str]:
+        """Why the profile that a job names does not count, where it does not."""
+        if job.tag is None or not job.tag.profile or job.job is None or job.job.profiled:
+            return {}
+        return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
+
+    def _add_service(self, row: JobStatus, job: ManagedJob, policy: Interrupts, now: float) -> None:
+        """The service that it has attained, where the order goes by that."""
+        row.attained_gpu_s = job.service.at(now)
+        row.queue = policy.queue_of(row.attained_gpu_s) + 1
+        row.interruptions = job.service.interruptions
+        if job.state is JobState.RUNNING:
+            row.never_interrupted = self._preemption.why_never(job)
+
+    def _add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
+        """How far a running job is."""
+        profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
+        total = total_iterations(observed, row.predicted_iterations if profiled else 0)
+        alpha = row.alpha if profiled else None
+        ran = now - job.record.start_time
+        expected = remaining_s(observed, total, alpha, row.predicted_run_s, ran)
+        low, high = self._remaining_interval(row, job, observed, ran)
+        if observed is not None:
+            row.iterations_done, row.iterations_total = observed.progress.done, total
+            row.alpha_observed = observed.alpha
+        row.remaining_s = expected
+        row.remaining_low_s = low if low is None or expected is None else min(low, expected)
+        row.remaining_high_s = high if high is None or expected is None else max(high, expected)
+
+    def _remaining_interval(
+        self, row: JobStatus, job: ManagedJob, observed: Observed | None, ran_s: float
+    ) -> tuple[float | None, float | None]:
+        """10% and 90% of what is left, seconds, given that it has run so long; the time limit ends it in any case.
+
+        None where the job has said how much is left, or nothing is predicted.
+        """
+        if row.predicted_high is None or (observed is not None and observed.progress.total):
+            return None, None
+        span, over_s = run_of(job, self._recent.run_adjustment, observed, row.alpha_min, ran_s)
+        limit = max(0.0, job.record.time_limit - ran_s) if job.record.time_limit else math.inf
+        return min(remaining_length(span, over_s, 0.9), limit), min(remaining_length(span, over_s, 0.1), limit)
+
+
+def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:
+    """When a waiting job will start, or why no forecast is known."""
+    found = forecaster.current(job, now)
+    if found is None:
+        row.start_unknown = forecaster.why_not(job, row.text)
+        return
+    row.start_earliest, row.start_median, row.start_latest = found.earliest, found.median, found.latest
+    row.start_made = found.made
+    last = forecaster.last(job, now)
+    if last is not None:
+        row.last_start_earliest, row.last_start_latest = last.earliest, last.latest
+
+
+def _why(job: ManagedJob, reasons: Mapping[str, Reason]) -> Reason:
+    if job.state is JobState.RUNNING:
+        if job.interruption is not None:
+            return reason(Phase.RUNNING, "interrupting", head=job.interruption.head)
+        return Reason(Phase.RUNNING, "running", {})
+    if job.state is JobState.QUEUED and job.record.job_id in reasons:
+        return reasons[job.record.job_id]
+    return job.reason or reason(Phase.WAITING, "held", slurm_reason=job.record.reason)
+
+
+def _nodes(job: ManagedJob, why: Reason) -> dict[str, int]:
+    if job.state is JobState.RUNNING:
+        return dict(job.record.gpus_by_node)
+    return dict(job.pin.gpus) if job.pin else dict(why.facts.get("nodes", {}))

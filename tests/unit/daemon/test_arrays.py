@@ -1,0 +1,194 @@
+"""Job arrays in mode enforce: their tasks become jobs of asrptd's, a few at a time, and none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from slurm_asrpt_cli.status.selection import Selection, one, read_jobs, select
+
+from slurm_asrpt.daemon.jobs import arrays
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.errors import AsrptError
+from tests.benches.daemon import Bench
+
+
+def submit(bench: Bench, tasks: str, gpus: int = 1, **fields: object) -> str:
+    return bench.slurm.submit(gpus, 50, array_tasks=tasks, **fields)
+
+
+def tasks_of(bench: Bench, array: str, *states: str) -> list[str]:
+    records = bench.slurm.records.values()
+    return [r.job_id for r in records if r.array_id == array and r.state in states and not r.array_tasks]
+
+
+def finish(bench: Bench, array: str, most: int = 300) -> int:
+    """Run all tasks to their ends. How many ran at once at most."""
+    at_once = 0
+    for _ in range(most):
+        bench.cycle(2)
+        running = tasks_of(bench, array, "RUNNING")
+        at_once = max(at_once, len(running))
+        for job_id in running:
+            bench.slurm.end(job_id)
+        if not any(r.array_id == array and r.state in ("PENDING", "RUNNING") for r in bench.slurm.records.values()):
+            bench.cycle()
+            return at_once
+    raise AssertionError(f"tasks of {array} are left: {bench.slurm.records.keys()}")
+
+
+def test_every_task_runs_once_where_asrptd_wants_it(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-18:2,30")
+    finish(bench, array)
+    done = {f"{array}_{task}" for task in [*range(0, 19, 2), 30]}
+    assert set(tasks_of(bench, array, "COMPLETED")) == done
+    assert all(bench.slurm.starts[job_id] == 1 for job_id in done)
+    assert {entry["job"] for entry in bench.audit("start")} == done
+    assert bench.runs().keys() == done
+    assert not bench.audit("vanished")
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_tasks_are_taken_up_than_may_run_at_once(make_bench: Callable[..., Bench], most: int) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "1-9", array_most=most)
+    bench.cycle(3)
+    assert len(tasks_of(bench, array, "PENDING", "RUNNING")) == most
+    assert finish(bench, array) == most
+    assert not bench.audit("not-started")
+
+
+def test_tasks_of_which_none_waited_are_looked_at_again_at_once(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    scheduler, now = bench.scheduler, bench.slurm.now
+    array = submit(bench, "0-199", array_most=2)
+    assert scheduler.cycle(now) == now  # the first ones are parted
+    assert scheduler.cycle(now) != now  # they start
+    bench.slurm.end(f"{array}_0")
+    assert scheduler.cycle(now) == now
+    long = submit(bench, "0-199")
+    assert scheduler.cycle(now) == now
+    bench.slurm.end(f"{long}_50", "CANCELLED")
+    assert scheduler.cycle(now) != now  # its place is taken, but others are before it
+
+
+def test_the_rest_of_a_long_array_waits_in_one_record_whose_lease_goes_on(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated", lease_s=60)
+    bench.slurm.lease = 60.0
+    running = [bench.slurm.submit(4, 1000) for _ in range(3)]
+    bench.cycle(2)
+    assert [bench.state(job_id) for job_id in running] == 3 * ["RUNNING"]
+    array = submit(bench, "0-9999")
+    bench.cycle(90)
+    assert len(tasks_of(bench, array, "PENDING")) == arrays.ARRAY_TASKS_AHEAD
+    rest = bench.slurm.records[array]
+    assert (rest.state, bench.job_state(array)) == ("PENDING", JobState.INELIGIBLE)
+    assert rest.eligible_time > bench.slurm.now
+    row = next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == array)
+    assert (row.reason, row.facts["more"]) == ("array", 9900)
+    assert row.text.startswith("9900 tasks of the array will enter the queue")
+    assert not bench.audit("lease-refused")
+
+
+def test_tasks_that_are_cancelled_meanwhile_do_no_harm(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    blockers = [bench.slurm.submit(4, 10) for _ in range(3)]
+    bench.cycle(2)
+    array = submit(bench, "0-299")
+    bench.cycle(2)
+    bench.slurm.change(array, array_tasks="150-299")
+    bench.slurm.end(f"{array}_7", "CANCELLED")
+    for job_id in blockers:
+        bench.slurm.end(job_id)
+    finish(bench, array)
+    assert len(tasks_of(bench, array, "COMPLETED")) == 99 + 150
+
+
+def test_a_refused_task_is_tried_again_and_a_restart_loses_none(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-4")
+    bench.slurm.errors[f"{array}_1"] = "Slurm backup controller in standby mode"
+    bench.cycle(2)
+    assert {entry["job"] for entry in bench.audit("lease-refused")} == {f"{array}_1"}
+    bench.slurm.errors.clear()
+    bench.restart()
+    finish(bench, array)
+    assert len(tasks_of(bench, array, "COMPLETED")) == 5
+
+
+def test_an_owners_begin_time_for_one_task_is_kept(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    blockers = [bench.slurm.submit(4, 10) for _ in range(3)]
+    bench.cycle(2)
+    array = submit(bench, "0-2")
+    bench.cycle(3)
+    later = bench.slurm.now + 5000
+    bench.slurm.change(f"{array}_1", eligible_time=later)
+    bench.cycle(2)
+    for job_id in blockers:
+        bench.slurm.end(job_id)
+    bench.cycle(20)
+    assert {bench.state(f"{array}_{task}") for task in (0, 2)} == {"RUNNING"}
+    assert bench.state(f"{array}_1") == "PENDING"
+    assert bench.job(f"{array}_1").not_before == later
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_handed_back_all_tasks_are_slurms(make_bench: Callable[..., Bench], at_once: bool) -> None:
+    """at_once: asrptd dies right after its first look at the array."""
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-149")
+    bench.cycle(1 if at_once else 4)
+    bench.restart()
+    bench.mode.disabled = True
+    bench.cycle(2)
+    waiting = [r for r in bench.slurm.records.values() if r.array_id == array and r.state == "PENDING"]
+    assert sum(r.array_tasks != "" for r in waiting) <= 1
+    assert all(r.eligible_time <= bench.slurm.now for r in waiting)
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_without_leave_to_write_an_array_is_left_to_slurm(make_bench: Callable[..., Bench], mode: str) -> None:
+    bench = make_bench(policy="asrpt-gated", mode=mode)
+    array = submit(bench, "0-49", leased=False)
+    bench.cycle(3)
+    assert bench.job_state(array) is JobState.LEFT_TO_SLURM
+    assert not bench.slurm.writes
+    assert len(tasks_of(bench, array, "RUNNING")) == 12
+
+
+def test_a_held_array_or_one_that_depends_stays_whole(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, "0-9", reason="Dependency", dependency="afterok:77(unfulfilled)")
+    held = submit(bench, "0-9")
+    bench.slurm.hold(held)
+    bench.cycle(3)
+    assert bench.slurm.records[array].array_tasks == bench.slurm.records[held].array_tasks == "0-9"
+    bench.slurm.change(array, reason="BeginTime", dependency="")
+    bench.slurm.release(held)
+    finish(bench, array)
+    finish(bench, held)
+
+
+def test_tasks_that_cannot_be_named_in_one_line_are_left_to_slurm(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array = submit(bench, ",".join(map(str, range(0, 3000, 3))))
+    bench.cycle(2)
+    assert bench.job_state(array) is JobState.LEFT_TO_SLURM
+    assert {update.job_id for update in bench.slurm.writes} == {array}
+
+
+def test_a_task_that_waits_with_others_is_found_by_its_name(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(policy="asrpt-gated")
+    array, other = submit(bench, "0-6:2", array_most=1), bench.slurm.submit(1)
+    bench.cycle(2)
+    jobs = bench.status(bench.slurm.now).jobs
+    assert {job.job_id for job in jobs} == {array, f"{array}_0", other}
+    shown = [job.job_id for job in select(jobs, Selection(jobs=read_jobs([f"{array}_4,{other}"])))]
+    assert shown == [job.job_id for job in jobs if job.job_id in (array, other)]
+    assert one(jobs, f"{array}_6").job_id == array
+    assert one(jobs, f"{array}_0").job_id == f"{array}_0"
+    for name in (f"{array}_1", f"{array}_8", f"{other}_0"):
+        with pytest.raises(AsrptError, match="does not know"):
+            one(jobs, name)

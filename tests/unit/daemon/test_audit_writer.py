@@ -1,0 +1,124 @@
+"""The audit trail: rotation, and what the log tells."""
+
+import json
+import logging
+import resource
+
+import pytest
+
+from slurm_asrpt.audit.trail import FILE_NAME
+from slurm_asrpt.config.settings import AuditSettings
+from slurm_asrpt.daemon.record import audit as module
+from slurm_asrpt.daemon.record.audit import AuditWriter
+from slurm_asrpt.history.store import History
+
+
+def test_a_full_file_is_put_aside_and_the_oldest_goes(tmp_path):
+    audit = AuditWriter(tmp_path, AuditSettings(file_mb=1, files=3))
+    for number in range(4):
+        audit.record(float(number), "wait", "1", turn=number, text="x" * (1 << 20))
+        audit.flush()
+    turns = {p.name: json.loads(p.read_text())["turn"] for p in tmp_path.iterdir()}
+    assert turns == {f"{FILE_NAME}.1": 3, f"{FILE_NAME}.2": 2}
+
+
+def test_starts_are_in_the_log_waits_are_not(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "asrptd")
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7", gpus={"n1": 4})
+    audit.record(1.0, "wait", "8", reason="gpus")
+    assert [record.getMessage() for record in caplog.records] == ['start job 7 {"gpus": {"n1": 4}}']
+
+
+def test_it_is_the_daemons_alone(tmp_path):
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7")
+    audit.flush()
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def entries(tmp_path):
+    found = []
+    for line in (tmp_path / FILE_NAME).read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line)["event"])
+        except ValueError:
+            found.append("torn")
+    return found
+
+
+def test_a_line_that_a_crash_has_torn_takes_no_other_with_it(tmp_path):
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7")
+    audit.flush()
+    with audit.path.open("r+b") as file:
+        file.truncate(20)
+    audit.record(2.0, "ended", "7")
+    audit.flush()
+    audit.record(3.0, "left", "8")
+    audit.flush()
+    assert entries(tmp_path) == ["torn", "ended", "left"]
+
+
+def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path):
+    """EFBIG stands for ENOSPC: a part is taken, then the rest is refused."""
+    audit = AuditWriter(tmp_path)
+    audit.record(1.0, "start", "7")
+    audit.flush()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    audit.record(2.0, "ended", "7", text="x" * 500)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            audit.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert entries(tmp_path) == ["start"]
+    audit.flush()
+    assert entries(tmp_path) == ["start", "ended"]
+
+
+def test_of_what_can_never_be_written_the_oldest_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_UNWRITTEN", 2)
+    audit = AuditWriter(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        for turn in range(4):
+            audit.record(float(turn), f"event{turn}")
+            with pytest.raises(OSError, match="File too large"):
+                audit.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    audit.flush()
+    assert entries(tmp_path) == ["event2", "event3"]
+
+
+def test_what_is_written_to_slurm_is_in_the_trail_before(bench):
+    job_id = bench.slurm.submit(4)
+    update, seen = bench.slurm.update, []
+
+    def write(updates):
+        if any("ReqNodeList" in u.fields for u in updates):
+            seen.extend(bench.audit("start", job_id))
+        return update(updates)
+
+    bench.slurm.update = write
+    bench.cycle()
+    assert len(seen) == 1
+
+
+def test_an_end_is_in_the_trail_before_it_is_in_the_history(bench, monkeypatch):
+    """Else a crash between the two would leave a run that the trail never tells."""
+    job_id = bench.slurm.submit(4)
+    bench.cycle(3)
+    bench.slurm.end(job_id)
+    record, seen = History.record, []
+
+    def write(history, runs):
+        seen.extend(bench.audit("ended", job_id))
+        record(history, runs)
+
+    monkeypatch.setattr(History, "record", write)
+    bench.cycle()
+    assert len(seen) == 1

@@ -1,0 +1,256 @@
+"""Leases: renewed in time, not more often, in all that waits, and never in what is Slurm's."""
+
+from collections import Counter
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.admission import REQUEUE_PAUSE_S
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.writes import leases as module
+
+
+def fill(bench):
+    blocker = bench.slurm.submit(12)
+    bench.cycle(2)
+    return blocker
+
+
+def leases(bench, job_id):
+    return [w["StartTime"] for w in bench.writes(job_id) if w.keys() == {"StartTime"}]
+
+
+@pytest.mark.parametrize(("lease_s", "after_s"), [(600, 400), (100, 50)])
+def test_a_lease_is_renewed_at_half_time_or_with_200_s_left_and_not_before(make_bench, lease_s, after_s):
+    bench = make_bench(lease_s=lease_s)
+    bench.slurm.lease = float(lease_s)
+    fill(bench)
+    job_id = bench.slurm.submit(12)  # the hook's lease
+    bench.cycle(after_s)
+    assert leases(bench, job_id) == []
+    bench.cycle(3)
+    assert leases(bench, job_id) == [f"now+{lease_s}"]
+    bench.cycle(after_s - 1)
+    assert len(leases(bench, job_id)) == 1
+    bench.cycle(5)
+    assert len(leases(bench, job_id)) == 2
+
+
+def test_an_unleased_job_gets_a_lease_at_once(bench):
+    """The hook leased nothing, because the daemon had been away."""
+    fill(bench)
+    job_id = bench.slurm.submit(12, leased=False)
+    bench.cycle()
+    assert bench.slurm.records[job_id].eligible_time == bench.slurm.now - 1 + 600
+
+
+def test_leases_of_dependent_jobs_are_not_written_every_cycle(bench):
+    """Slurm shows no begin time of a job that waits for another: what we wrote last counts."""
+    job_id = bench.slurm.submit(2, reason="Dependency", eligible_time=0.0)
+    bench.cycle(100)
+    assert len(leases(bench, job_id)) == 1
+
+
+def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
+    job_id = bench.slurm.submit(2)
+    begin = bench.slurm.now + 4000
+    bench.slurm.change(job_id, eligible_time=begin)
+    bench.cycle(3)
+    assert bench.job(job_id).begin == begin
+    bench.restart()
+    bench.cycle(3)
+    bench.restart()
+    bench.cycle(3)
+    assert bench.job(job_id).begin == begin
+    bench.slurm.tick(begin - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_the_owners_begin_outlives_a_lost_state(bench):
+    """The hook has written the user's --begin into the tag; the job's begin time is that and a lease."""
+    begin = int(bench.slurm.now) + 4000
+    tag = f"asrpt1:g=0123456789abcdef;n=0;b={begin}"
+    job_id = bench.slurm.submit(2, admin_comment=tag, eligible_time=begin + 600.0)
+    bench.cycle(2)
+    (bench.settings.paths.state / "state.json").unlink()
+    bench.restart()
+    bench.cycle(2)
+    assert bench.job(job_id).why.kind == "begin"
+    bench.slurm.tick(begin - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def starts_now(bench, job_id):
+    """Its owner: scontrol update StartTime=now."""
+    bench.slurm.change(job_id, eligible_time=bench.slurm.now, reason="Resources")
+
+
+def put_off(bench):
+    """A job that is tagged to begin in 4,000 s, on a cluster that is full."""
+    blocker = fill(bench)
+    tag = f"asrpt1:g=0123456789abcdef;n=0;b={int(bench.slurm.now) + 4000}"
+    return blocker, bench.slurm.submit(2, admin_comment=tag, eligible_time=bench.slurm.now + 4600)
+
+
+def test_an_owner_who_starts_a_job_before_it_was_ever_seen_is_obeyed(bench):
+    blocker, job_id = put_off(bench)
+    starts_now(bench, job_id)
+    bench.cycle()
+    bench.slurm.end(blocker)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["there", "away"])
+def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(bench, away):
+    """Its tag still says that it was to begin later; it began sooner by its owner's will."""
+    blocker, job_id = put_off(bench)
+    bench.cycle()
+    starts_now(bench, job_id)
+    bench.slurm.end(blocker)
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    blockers = [bench.slurm.submit(4), bench.slurm.submit(4)]
+    bench.cycle(2)
+    bench.slurm.starts_jobs = False
+    bench.slurm.requeue(job_id)
+    starts_now(bench, job_id)
+    if away:
+        bench.restart()
+    bench.cycle(5)  # a requeued job rests for two seconds
+    assert bench.job(job_id).begin == 0.0
+    assert bench.job_state(job_id) is JobState.PINNED
+    assert [bench.job_state(b) for b in blockers] == [JobState.RUNNING] * 2
+
+
+@pytest.mark.parametrize("pinned", [True, False], ids=["our start", "Slurm's"])
+def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us(bench, pinned):
+    job_id = bench.slurm.submit(4)
+    if pinned:
+        bench.cycle()
+    else:
+        bench.slurm.tick(bench.slurm.lease)  # nobody was there
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    bench.slurm.requeued(job_id)
+    bench.slurm.hold(job_id)
+    pause_ends = bench.slurm.records[job_id].eligible_time
+    for _ in range(10):
+        bench.slurm.tick(10)  # its lease is renewed meanwhile
+        bench.cycle()
+    assert bench.slurm.records[job_id].required_nodes == ""
+    bench.slurm.release(job_id)
+    bench.cycle()
+    assert bench.slurm.now < pause_ends
+    assert (bench.job_state(job_id), bench.job(job_id).why.kind) == (JobState.INELIGIBLE, "begin")
+    bench.slurm.tick(pause_ends - bench.slurm.now)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_a_requeued_job_rests_also_where_slurms_clock_is_behind_ours(bench):
+    """Slurm would start it in the second of its requeue, and end it."""
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    bench.slurm.starts_jobs = False  # or it would itself
+    bench.slurm.requeue(job_id)
+    bench.slurm.change(job_id, submit_time=bench.slurm.now - 4, eligible_time=bench.slurm.now - 4)  # its now is past
+    seen = bench.slurm.now
+    bench.cycle(5)
+    (start,) = [entry for entry in bench.audit("start", job_id) if entry["time"] > seen]
+    assert start["time"] >= seen + REQUEUE_PAUSE_S
+
+
+def test_a_refused_lease_is_audited_and_tried_again_only_when_due(bench):
+    fill(bench)
+    job_id = bench.slurm.submit(12, leased=False, priority=0, reason="JobHeldUser")
+    bench.slurm.errors[job_id] = "Access/permission denied"
+    bench.cycle(3)
+    refused = bench.audit("lease-refused", job_id)
+    assert refused[0]["error"] == "Access/permission denied"
+
+
+def test_a_dead_daemon_leaves_jobs_to_slurm_when_leases_run_out(bench):
+    blocker = fill(bench)
+    job_id = bench.slurm.submit(12)
+    bench.cycle(3)
+    bench.stop()
+    bench.slurm.end(blocker)
+    bench.slurm.tick(601)
+    assert bench.state(job_id) == "RUNNING"
+    bench.start()
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("multifactor", [False, True])
+def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
+    bench = make_bench()
+    bench.slurm.multifactor = multifactor
+    bench.restart()
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle(25)
+    pins = [w for w in bench.writes(job_id) if w.get("ReqNodeList")]
+    unpins = [w for w in bench.writes(job_id) if w.get("ReqNodeList") == ""]
+    key = "SiteFactor" if multifactor else "Priority"
+    assert len(pins) == len(unpins) == 2
+    assert {w[key] for w in unpins} == {"0" if multifactor else "100"}
+    assert not {w[key] for w in pins} & {w[key] for w in unpins}
+
+
+@pytest.fixture
+def small_shares(monkeypatch):
+    monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
+    monkeypatch.setattr(module, "MOST_RENEWALS", 10)
+
+
+def renewed(bench, cycles):
+    """Jobs whose leases were written in each of so many cycles."""
+    counts = []
+    for _ in range(cycles):
+        before = len(bench.slurm.writes)
+        bench.cycle()
+        counts.append(len(bench.slurm.writes) - before)
+    return counts
+
+
+def test_jobs_that_were_leased_together_are_renewed_little_by_little(bench, small_shares):
+    fill(bench)
+    jobs = [bench.slurm.submit(12) for _ in range(30)]
+    bench.cycle(399)
+    counts = renewed(bench, 20)
+    assert sum(counts) == len(jobs)
+    assert max(counts) == 3
+    assert min(bench.slurm.records[j].eligible_time for j in jobs) > bench.slurm.now + 500
+
+
+def test_with_many_jobs_as_many_are_renewed_as_come_due(make_bench, small_shares):
+    """A tenth of the lease is an interval: two fifths of the jobs are renewed in each, or some would be too late."""
+    bench = make_bench(lease_s=50, interval_s=5.0)
+    bench.slurm.lease = 50
+    fill(bench)
+    jobs = [bench.slurm.submit(12) for _ in range(40)]
+    for _ in range(40):
+        bench.cycle(seconds=5.0)
+        assert all(bench.slurm.records[j].eligible_time > bench.slurm.now for j in jobs)
+
+
+def test_leases_that_have_nearly_run_out_are_written_in_bounded_numbers(bench, small_shares):
+    """As after a long absence of the daemon."""
+    fill(bench)
+    jobs = [bench.slurm.submit(12, leased=False) for _ in range(25)]
+    assert renewed(bench, 4) == [10, 10, 5, 0]
+    assert Counter(len(leases(bench, j)) for j in jobs) == {1: 25}
+
+
+def test_the_shortest_leases_are_renewed_first(bench, small_shares):
+    fill(bench)
+    late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (100, 190))
+    others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 195) for _ in range(5)]
+    bench.cycle()
+    assert leases(bench, late)
+    assert leases(bench, later)
+    assert sum(bool(leases(bench, j)) for j in others) == 1

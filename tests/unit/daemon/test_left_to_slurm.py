@@ -1,0 +1,101 @@
+"""Whom the scheduler does not start: what is left to Slurm, what waits for something else, nodes it may not use."""
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"required_nodes": "n9"}, "nodelist"),
+        ({"exclusive": "user"}, "exclusive"),
+        ({"tres_per_task": ""}, "nogpu"),
+        ({"admin_comment": ""}, "untagged"),
+        ({"admin_comment": "asrpt1:g=0123456789abcdef;n=0;l=off"}, "off"),
+    ],
+)
+def test_what_is_left_to_slurm_is_never_pinned_and_said_to_be_left(bench, changes, why):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4, **changes)
+    bench.cycle(3)
+    assert bench.job_state(job_id) is JobState.LEFT_TO_SLURM
+    assert [e["why"] for e in bench.audit("left", job_id)] == [why]
+    assert not [w for w in bench.writes(job_id) if "ReqNodeList" in w or "NumNodes" in w]
+
+
+def test_a_leased_job_that_we_leave_is_handed_over_once(bench):
+    job_id = bench.slurm.submit(4, contiguous=True)
+    bench.cycle(4)
+    assert bench.writes(job_id) == [{"StartTime": "now"}]
+    assert bench.state(job_id) == "RUNNING"
+
+
+def test_a_job_moved_to_a_foreign_partition_is_given_back_clean(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    assert bench.slurm.records[job_id].required_nodes
+    bench.slurm.change(job_id, partition="other")
+    bench.cycle(15)
+    assert bench.slurm.records[job_id].required_nodes == ""
+    assert bench.slurm.records[job_id].eligible_time <= bench.slurm.now
+
+
+def test_a_drained_node_is_planned_around_and_the_policy_told(bench):
+    bench.slurm.node_state("n1", "IDLE+DRAIN")
+    job_id = bench.slurm.submit(8)
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].gpus_by_node == {"n2": 4, "n3": 4}
+    bench.slurm.node_state("n1", "IDLE")
+    bench.cycle(2)
+    assert [e["gpus"] for e in bench.audit("cluster")] == [8, 12]
+
+
+def test_a_job_larger_than_the_cluster_blocks_nobody(bench):
+    large, small = bench.slurm.submit(40), bench.slurm.submit(4)
+    bench.cycle(2)
+    assert bench.job(large).why.kind == "capacity"
+    assert bench.job_state(small) is JobState.RUNNING
+
+
+def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
+    dependent = bench.slurm.submit(2, reason="Dependency")
+    held = bench.slurm.submit(2)
+    bench.slurm.hold(held)
+    deferred = bench.slurm.submit(2)
+    bench.slurm.change(deferred, eligible_time=bench.slurm.now + 5000)
+    bench.cycle(2)
+    assert [bench.job(j).why.kind for j in (dependent, held, deferred)] == ["dependency", "held", "begin"]
+    bench.slurm.change(dependent, reason="BeginTime")
+    bench.slurm.release(held)
+    bench.cycle(2)
+    assert [bench.job_state(j) for j in (dependent, held, deferred)] == [
+        JobState.RUNNING,
+        JobState.RUNNING,
+        JobState.INELIGIBLE,
+    ]
+    bench.slurm.tick(5000)
+    bench.cycle(2)
+    assert bench.job_state(deferred) is JobState.RUNNING
+
+
+def test_an_owner_who_shrinks_a_waiting_job_is_heard(bench):
+    """``scontrol update NumTasks=2`` on a job that was too large to start."""
+    blocker = bench.slurm.submit(8)
+    bench.cycle(2)
+    job_id = bench.slurm.submit(8)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.QUEUED
+    bench.slurm.change(job_id, tasks=2, cpus=2)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING
+
+
+def test_a_node_in_a_state_that_we_do_not_know_is_not_used(bench):
+    bench.slurm.node_state("n1", "IDLE+SOMETHING_NEW")
+    bench.slurm.node_state("n2", "IDLE+MAINTENANCE+RESERVED")
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].gpus_by_node == {"n3": 4}

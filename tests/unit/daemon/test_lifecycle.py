@@ -1,0 +1,173 @@
+"""The scheduler's cycle: submit, start, end; requeues, cancellations, and a Slurm that is silent in between."""
+
+import dataclasses
+
+import pytest
+
+from slurm_asrpt.core.job import JobId
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.errors import SlurmError
+
+
+def test_a_job_starts_where_it_was_planned_and_ends(bench):
+    job_id = bench.slurm.submit(6)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    (started,) = bench.audit("start", job_id)
+    (running,) = bench.audit("running", job_id)
+    assert running["gpus"] == started["gpus"] == bench.slurm.records[job_id].gpus_by_node
+    assert running["as_planned"]
+    bench.slurm.end(job_id)
+    bench.cycle()
+    assert job_id not in bench.scheduler.jobs
+    assert [e["state"] for e in bench.audit("ended", job_id)] == ["COMPLETED"]
+    assert bench.runs()[job_id].nodes == started["gpus"]
+
+
+def test_a_start_is_a_lease_and_then_one_write_of_nodes_that_fit_their_number(bench):
+    job_id = bench.slurm.submit(6)
+    bench.cycle()
+    fence, written = bench.writes(job_id)
+    assert fence == {"StartTime": "now+600"}
+    assert written["StartTime"] == "now"
+    assert written["NumNodes"] == "2-2"
+    assert written["ReqNodeList"] == "n[1-2]"
+
+
+def test_a_full_cluster_makes_jobs_wait_leased_with_a_reason(bench):
+    first, second = bench.slurm.submit(12), bench.slurm.submit(4)
+    bench.cycle(3)
+    assert bench.state(first) == "RUNNING"
+    assert bench.job_state(second) is JobState.QUEUED
+    assert bench.job(second).why.kind == "gpus"
+    assert bench.slurm.records[second].eligible_time > bench.slurm.now
+    bench.slurm.end(first)
+    bench.cycle(2)
+    assert bench.job_state(second) is JobState.RUNNING
+
+
+def test_two_starts_of_one_cycle_do_not_share_gpus(bench):
+    jobs = [bench.slurm.submit(4) for _ in range(5)]
+    bench.cycle(2)
+    running = [j for j in jobs if bench.state(j) == "RUNNING"]
+    assert len(running) == 3
+    assert max(bench.slurm.used().values()) == 4
+
+
+def test_a_cancelled_job_leaves_the_queue(bench):
+    blocker, waiting, last = bench.slurm.submit(12), bench.slurm.submit(12), bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.end(waiting, "CANCELLED")
+    bench.cycle()
+    assert waiting not in bench.scheduler.jobs
+    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [JobId(last)]
+    assert bench.runs().keys() == set()  # it never had a node
+    assert bench.job_state(blocker) is JobState.RUNNING
+
+
+def test_a_vanished_job_is_said_to_be_gone(bench):
+    job_id = bench.slurm.submit(12)
+    other = bench.slurm.submit(12)
+    bench.cycle(2)
+    bench.slurm.forget(other)
+    bench.slurm.forget(job_id)
+    bench.cycle()
+    assert {e["job"] for e in bench.audit("vanished")} == {job_id, other}
+    assert bench.scheduler.jobs == {}
+    assert list(bench.scheduler.policy.queue(bench.slurm.now)) == []
+
+
+def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
+    job_id = bench.slurm.submit(8)
+    bench.cycle(2)
+    bench.slurm.tick(5)
+    blocker = bench.slurm.submit(12)
+    bench.slurm.requeue(job_id)
+    bench.slurm.change(blocker, state="RUNNING", eligible_time=bench.slurm.now, nodes="n[1-3]", reason="None",
+                       gpus_by_node={"n1": 4, "n2": 4, "n3": 4}, start_time=bench.slurm.now)  # fmt: skip
+    assert bench.slurm.records[job_id].required_nodes
+    bench.cycle(2)
+    assert bench.slurm.records[job_id].required_nodes == ""
+    assert bench.slurm.records[job_id].max_nodes == 3
+    # not taken for one whose owner chose the nodes, and given to Slurm; Slurm itself defers what was requeued
+    assert bench.job(job_id).why.kind == "begin"
+    assert {"StartTime": "now"} not in bench.writes(job_id)
+    bench.slurm.end(blocker)
+    bench.slurm.tick(120)
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.slurm.starts[job_id] == 1
+
+
+def test_a_silent_slurm_raises_and_loses_nothing(bench):
+    waiting = [bench.slurm.submit(12), bench.slurm.submit(12)]
+    bench.cycle(2)
+    bench.slurm.answers = False
+    with pytest.raises(SlurmError):
+        bench.cycle()
+    bench.slurm.answers = True
+    bench.cycle()
+    assert set(bench.scheduler.jobs) == set(waiting)
+
+
+def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
+    """Slurm stops answering after the fence: the job is not pinned there, but we have noted that it may be."""
+    job_id = bench.slurm.submit(4)
+    update = bench.slurm.update
+
+    def once(updates):
+        bench.slurm.update = update
+        answers = update(updates)
+        bench.slurm.answers = False
+        return answers
+
+    bench.slurm.update = once
+    with pytest.raises(SlurmError):
+        bench.cycle()
+    bench.slurm.answers = True
+    bench.slurm.tick(1)
+    bench.cycle(14)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.slurm.starts[job_id] == 1
+
+
+def test_the_policy_sees_a_node_that_cleans_up_as_full(bench):
+    for name in ("n1", "n2", "n3"):
+        bench.slurm.states[name] = "IDLE+COMPLETING"
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    assert bench.job_state(job_id) is JobState.QUEUED
+    bench.slurm.states.clear()
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_jobs_of_equal_submit_time_queue_by_number(bench):
+    blocker = bench.slurm.submit(12)
+    bench.cycle(2)
+    jobs = [bench.slurm.submit(12) for _ in range(12)]
+    bench.cycle(2)
+    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == jobs
+    assert bench.job_state(blocker) is JobState.RUNNING
+
+
+def test_records_are_only_ever_replaced(bench):
+    """The fake hands out frozen records: a daemon that edits them would fail here."""
+    job_id = bench.slurm.submit(2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        bench.slurm.jobs()[0].state = "RUNNING"
+    bench.cycle()
+    assert job_id in bench.scheduler.jobs
+
+
+def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
+    """Slurm answers a start with a limit of an association: the reason is told, and others get the GPUs."""
+    bench.slurm.starts_jobs = False
+    limited = bench.slurm.submit(12)
+    bench.cycle()
+    bench.slurm.change(limited, reason="AssocGrpGRES")
+    bench.cycle()
+    assert bench.slurm.records[limited].required_nodes == ""
+    bench.cycle()
+    assert bench.job(limited).why.kind == "limit"
+    assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"

@@ -1,0 +1,371 @@
+"""asrptd's loop: goes on after failures, pauses longer after each, keeps the hook informed, ends cleanly."""
+
+import time
+from threading import Event
+
+import pytest
+
+from slurm_asrpt import __version__
+from slurm_asrpt.config.settings import DEFAULT_POLICY, PolicySettings, SlurmSettings, parse_settings
+from slurm_asrpt.core.job import UNPROFILED
+from slurm_asrpt.core.policies import registry
+from slurm_asrpt.core.policies.asrpt.options import AsrptOptions
+from slurm_asrpt.core.policies.queue_policy import QueuePolicy
+from slurm_asrpt.core.policies.registry import policy_class, policy_names
+from slurm_asrpt.daemon import main, setup
+from slurm_asrpt.daemon.clock import LONGEST_PAUSE_S, pause_after
+from slurm_asrpt.daemon.leader import wait_to_lead
+from slurm_asrpt.daemon.main import Daemon
+from slurm_asrpt.errors import AsrptError, InputError, SlurmError
+from slurm_asrpt.history.maintenance import DAY_S
+from slurm_asrpt.history.store import FILE_NAME as HISTORY_FILE
+from slurm_asrpt.history.store import History, HistoryError, Run
+from slurm_asrpt.profile.schema import LIBRARY
+from slurm_asrpt.status.document import read_status
+from slurm_asrpt.throttle import Throttle
+from tests.benches.daemon import make_settings
+from tests.benches.fake_slurm import FakeSlurm
+
+
+@pytest.fixture
+def slurm():
+    return FakeSlurm()
+
+
+@pytest.fixture
+def make_daemon(slurm, tmp_path, monkeypatch):
+    monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
+    made = []
+
+    def make(**settings):
+        chosen, stopping = make_settings(tmp_path, **settings), Event()
+        setup.prepare(chosen)
+        made.append(Daemon(chosen, wait_to_lead(chosen.paths.state, stopping), stopping))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.close()
+
+
+def run_cycles(daemon, outcomes):
+    """Run the loop, each cycle with one of these outcomes, then stop it. Returns the pauses."""
+    pauses, left = [], list(outcomes)
+
+    def cycle(now):
+        outcome = left.pop(0)
+        if not left:
+            daemon.stopping.set()
+        if outcome is not None:
+            raise outcome
+
+    class Stopping:
+        def __init__(self, event):
+            self.is_set, self.set = event.is_set, event.set
+            self.wait = pauses.append
+
+    daemon.stopping = Stopping(daemon.stopping)
+    daemon._cycle = cycle
+    daemon.run()
+    assert left == []
+    return pauses
+
+
+def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_path, caplog):
+    path = tmp_path / "state" / HISTORY_FILE
+    path.parent.mkdir()
+    path.write_bytes(b"rubbish" * 1000)
+    daemon = make_daemon()
+    assert f"{path} is damaged" in caplog.text
+    daemon.run(once=True)
+    assert daemon.recorder.history.runs() == []
+    assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
+
+
+def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path):
+    (tmp_path / "state").mkdir(mode=0o700)
+    missed = {"state": "COMPLETED", "predicted_low": 80, "predicted_iterations": 100, "predicted_high": 120}
+    with History(tmp_path / "state" / HISTORY_FILE) as history:
+        ended = int(time.time()) - DAY_S
+        history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
+    daemon = make_daemon()
+    daemon.run(once=True)
+    assert 800 < daemon.recent.run_adjustment.around(7, 80, 100, 120)[1] <= 900 + 1e-6
+
+
+def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
+    daemon = make_daemon()
+    predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
+    daemon.settings = daemon.settings.model_copy(update={"predict": predict})
+    now = 100 * DAY_S
+    for hour, left in ((0, 1), (1, 2), (24, 1)):
+        daemon.recorder.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
+        daemon._maintain(now + 3600 * hour)
+        assert daemon.recorder.history.count("1", ()) == left
+    monkeypatch.setattr(main, "tend", fails)
+    daemon._maintain(now + 50 * 3600)
+    assert "locked; trying again tomorrow" in caplog.text
+
+
+def fails(*_):
+    raise HistoryError("locked")
+
+
+def hook_lines(daemon):
+    return (daemon.settings.paths.hook / "hook.conf").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("error", [SlurmError("away"), ValueError("a bug"), OSError(28, "no space")])
+def test_a_failed_cycle_does_not_end_the_loop(make_daemon, error):
+    pauses = run_cycles(make_daemon(), [error, None, error, None])
+    assert len(pauses) == 4
+    assert pauses[0] == pauses[2] == 2.0
+
+
+@pytest.mark.parametrize(("cost", "pause"), [(0.1, 3.0), (1.0, 3.0), (2.0, 6.0), (300.0, LONGEST_PAUSE_S)])
+def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monkeypatch, cost, pause):
+    daemon, spent = make_daemon(interval_s=5.0), [100.0]
+    daemon.run(once=True)
+    began, since = time.time(), time.monotonic()
+    monkeypatch.setattr(main.time, "time", lambda: began + 2.0)
+    monkeypatch.setattr(main.time, "monotonic", lambda: since + 2.0)
+    monkeypatch.setattr(main, "cpu_s", lambda: spent[0])
+    monkeypatch.setattr(main.os, "sched_getaffinity", lambda pid: {0, 1})
+
+    def costly(now):
+        spent[0] += cost
+
+    daemon.scheduling.scheduler.cycle = costly
+    daemon.scheduling.scheduler.between_cycles = lambda pause_s: None
+    daemon._cycle(began)
+    assert daemon._pause(began, None, 0) == pytest.approx(pause)
+    assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
+
+
+@pytest.mark.parametrize(("cores", "pause"), [(1, 14.0), (2, 6.0), (4, 2.0), (8, 0.0), (64, 0.0)])
+def test_cycles_take_an_eighth_of_the_machine_at_most(cores, pause):
+    assert pause_after(2.0, cores) == pytest.approx(pause)
+
+
+def test_pauses_grow_with_failures_up_to_a_minute(make_daemon):
+    pauses = run_cycles(make_daemon(), [SlurmError("away")] * 9)
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+@pytest.mark.parametrize("error", [SlurmError("away"), ValueError("a bug")])
+def test_once_raises_what_went_wrong(make_daemon, error):
+    daemon = make_daemon()
+
+    def fail(now):
+        raise error
+
+    daemon._cycle = fail
+    with pytest.raises(type(error)):
+        daemon.run(once=True)
+
+
+def test_one_cycle_writes_status_and_hook_conf(make_daemon, slurm):
+    job_id = slurm.submit(4)
+    daemon = make_daemon()
+    daemon.run(once=True)
+    status = read_status(daemon.settings.paths.run)
+    assert ([row.job_id for row in status.jobs], status.release) == ([job_id], __version__)
+    assert "lease_s=600" in hook_lines(daemon)
+
+
+def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slurm, monkeypatch):
+    slurm.submit(4)
+    daemon, clock, shown = make_daemon(), [0.0], []
+    daemon.run(once=True)
+
+    def slowly(*_, **__):
+        shown.append(clock[0])
+        clock[0] += 1.0
+
+    monkeypatch.setattr("slurm_asrpt.daemon.main.write_status", slowly)
+    daemon.status_throttle = Throttle(lambda: clock[0])
+    for _ in range(30):
+        daemon._cycle(slurm.now)
+        clock[0] += 1.0
+    assert shown == [0.0, 10.0, 20.0, 30.0]
+
+
+@pytest.mark.parametrize("what", ["write_status", "write_hook_conf"])
+def test_a_folder_for_others_that_is_full_keeps_no_job_waiting(make_daemon, slurm, monkeypatch, caplog, what):
+    """Else each cycle would be a failed one, with longer and longer pauses."""
+    daemon = make_daemon()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "there")
+
+    monkeypatch.setattr(main, what, full)
+    daemon.run(once=True)
+    job_id, new = slurm.submit(4), []
+    slurm.catch_up = lambda: new.append(True)
+    for _ in range(3):
+        daemon._cycle(slurm.now)
+    assert slurm.records[job_id].state == "RUNNING"
+    assert new == [True] * 3
+    assert caplog.text.count("No space left") == 1
+    monkeypatch.undo()
+    daemon._cycle(slurm.now)
+    assert (daemon.settings.paths.hook / "hook.conf").exists()
+    assert read_status(daemon.settings.paths.run).jobs
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_only_enforce_lets_the_hook_lease(make_daemon, slurm, mode):
+    slurm.multifactor = True
+    daemon = make_daemon(mode=mode)
+    daemon.run(once=True)
+    assert "lease_s=0" in hook_lines(daemon)
+
+
+def test_mode_order_needs_multifactor(make_daemon):
+    with pytest.raises(InputError, match="multifactor"):
+        make_daemon(mode="order").run()
+
+
+def test_bands_need_fair_share_and_a_policy_that_has_them(make_daemon, slurm):
+    with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
+        make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
+    slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
+    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; those that do: asrpt-gated, fifo"):
+        make_daemon(policy="asrpt", fairshare_bands=4)
+
+
+def waits(daemon, slurm, answers_after, stop_after=None):
+    """Run one cycle on a Slurm that is away for so many asks; the pauses."""
+    pauses = []
+
+    class Stopping:
+        def __init__(self, event):
+            self.is_set, self.set = event.is_set, event.set
+
+        def wait(self, seconds):
+            pauses.append(seconds)
+            slurm.answers = len(pauses) >= answers_after
+            if len(pauses) == stop_after:
+                self.set()
+
+    slurm.answers = False
+    daemon.stopping = Stopping(daemon.stopping)
+    cycle = daemon._cycle
+
+    def last_cycle(now):
+        daemon.stopping.set()
+        return cycle(now)
+
+    daemon._cycle = last_cycle
+    daemon.run()
+    return pauses
+
+
+def test_a_slurm_that_is_away_at_the_start_is_waited_for(make_daemon, slurm, caplog):
+    job_id = slurm.submit(4)
+    daemon = make_daemon()
+    assert waits(daemon, slurm, answers_after=3)[:3] == [2, 4, 8]
+    said = [record.message for record in caplog.records if "does not answer yet" in record.message]
+    assert said[0] == "Slurm does not answer yet (squeue failed: slurmctld is away); asking again in 2 s"
+    assert len(said) == 3
+    assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
+
+
+def test_who_waits_for_slurm_vouches_for_nothing_and_can_be_stopped(make_daemon, slurm):
+    daemon = make_daemon()
+    assert waits(daemon, slurm, answers_after=99, stop_after=7) == [2, 4, 8, 16, 32, 60, 60]
+    assert not (daemon.settings.paths.hook / "hook.conf").exists()
+
+
+def test_once_does_not_wait_for_slurm(make_daemon, slurm):
+    daemon = make_daemon()
+    slurm.answers = False
+    with pytest.raises(SlurmError, match="away"):
+        daemon.run(once=True)
+
+
+def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
+    """A name with a slash is no file of ours, whoever gets it into a tag."""
+    text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    profiles = make_daemon().profiles
+    assert profiles.get("vgg19-dp4", 4).name == "vgg19-dp4"
+    for name in (str(tmp_path / "mine.toml"), "../mine", "./mine.toml"):
+        assert profiles.get(name, 4).name == UNPROFILED
+        assert "is not a valid profile name" in profiles.problems[name]
+
+
+def test_a_clean_stop_ends_the_hooks_leases(make_daemon):
+    daemon = make_daemon()
+    daemon.run(once=True)
+    daemon._heartbeat(0.0, alive=False)
+    assert "lease_s=0" in hook_lines(daemon)
+
+
+def test_a_daemon_whose_cycles_fail_does_not_vouch_for_itself(make_daemon, slurm):
+    """Else the hook would go on leasing jobs that nobody plans."""
+    daemon = make_daemon()
+    slurm.answers = False
+    with pytest.raises(SlurmError):
+        daemon.run(once=True)
+    assert not (daemon.settings.paths.hook / "hook.conf").exists()
+
+
+def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monkeypatch):
+    monkeypatch.setattr(main, "CliClient", lambda settings: slurm)
+    settings = make_settings(tmp_path)
+    wrong = settings.model_copy(update={"policy": settings.policy.model_copy(update={"name": "lottery"})})
+    with pytest.raises(AsrptError, match=r"policy\.name: no policy is called 'lottery'; known: .*asrpt"):
+        setup.prepare(wrong)
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_every_policy_by_name_drives_the_daemon(name):
+    """Each takes those of the settings that it knows."""
+    settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
+    assert main._policy(settings).next_wakeup(0.0) is None
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_what_a_policy_takes_is_a_setting_with_the_same_type_and_default(name):
+    """Else asrptd would run another policy than the simulator does under the same name."""
+    section = PolicySettings.model_fields
+    for key, field in policy_class(name).Options.model_fields.items():
+        assert repr(section[key]) == repr(field)
+
+
+def test_the_default_policy_is_one():
+    assert PolicySettings().name == DEFAULT_POLICY
+    assert DEFAULT_POLICY in policy_names()
+
+
+class Picky(QueuePolicy):
+    Options = AsrptOptions
+
+    def __init__(self, fabric, options):
+        raise ValueError("tau is too large")
+
+
+def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
+    monkeypatch.setattr(registry, "BUILT_IN", {"picky": f"{__name__}:Picky"})
+    with pytest.raises(InputError, match="policy: tau is too large"):
+        main._policy(parse_settings({"policy": {"name": "picky"}}, "test"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "fits", "taken"), [("auto", True, True), ("auto", False, False), ("cli", True, False)]
+)
+def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monkeypatch, choice, fits, taken):
+    quicker = FakeSlurm()
+
+    def load(settings, version):
+        if not fits:
+            raise SlurmError(f"pyslurm 1.2.3 does not match Slurm {version}")
+        return quicker
+
+    monkeypatch.setattr(setup.pyslurm, "load", load)
+    daemon = make_daemon()
+    daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
+    daemon.run(once=True)
+    assert daemon.client is (quicker if taken else slurm)
+    assert daemon.scheduling.scheduler._client is daemon.client

@@ -1,0 +1,252 @@
+"""Starts that are under way: the fence before a pin, pins that fail or come to nothing, and taking them back."""
+
+import itertools
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.writes import rank_maps
+from slurm_asrpt.slurm.records import Update
+from slurm_asrpt.slurm.writeback import pin
+
+
+def test_a_job_held_while_pinned_loses_its_node_list(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.slurm.hold(job_id)
+    bench.cycle(15)
+    assert bench.slurm.records[job_id].required_nodes == ""
+    assert bench.job(job_id).why.kind == "held"
+
+
+def test_a_pinned_job_keeps_its_gpus_from_others_until_it_runs(bench):
+    bench.slurm.starts_jobs = False
+    first = bench.slurm.submit(8)
+    bench.cycle(2)
+    second = bench.slurm.submit(8)
+    bench.cycle(2)
+    assert bench.job_state(first) is JobState.PINNED
+    assert bench.job_state(second) is JobState.QUEUED
+
+
+def test_what_does_not_start_is_taken_back_without_a_trace_and_planned_again(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6)
+    bench.cycle()
+    assert bench.slurm.records[job_id].required_nodes
+    bench.cycle(11)
+    assert [e["why"] for e in bench.audit("not-started", job_id)] == ["None"]
+    back = [w for w in bench.writes(job_id) if w.get("ReqNodeList") == ""]
+    assert back == [{"NumNodes": "1-3", "ReqNodeList": "", "NumTasks": "6", "NumCPUs": "6", "Priority": "100"}]
+    assert len(bench.audit("start", job_id)) == 2  # at once again
+
+
+@pytest.mark.parametrize("restarted", ["never", "between", "away"])
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED"])
+def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, restarted):
+    """``scontrol requeue`` takes it, and Slurm has kept our pin. restarted: asrptd, before the requeue or beside it."""
+    job_id = bench.slurm.submit(6)
+    bench.cycle(2)
+    bench.slurm.end(job_id, state)
+    bench.cycle(2)
+    if restarted == "between":
+        bench.restart()
+        bench.cycle(2)
+    if restarted == "away":
+        bench.stop()
+    bench.slurm.requeued(job_id)
+    if restarted == "away":
+        bench.start()
+    bench.cycle(2)
+    record = bench.slurm.records[job_id]
+    assert (record.required_nodes, record.max_nodes, record.tasks) == ("", 3, 6)
+    assert bench.job(job_id).why.kind == "begin"
+
+
+@pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
+def test_a_start_on_a_node_that_is_lost_meanwhile_is_taken_back_at_once(bench, state):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    lost = bench.slurm.records[job_id].required_nodes
+    bench.slurm.node_state(lost, state)
+    bench.cycle()
+    assert [e["why"] for e in bench.audit("not-started", job_id)] == ["NodeDown"]
+    assert bench.slurm.records[job_id].required_nodes not in ("", lost)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_our_pin_made_fail_is_told_once(bench, restarts):
+    """slurmctld came back without the node that our pin named: NODE_FAIL, and no way to requeue it."""
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    bench.slurm.end(job_id, "NODE_FAIL")
+    for _ in range(2):
+        if restarts:
+            bench.restart()
+        bench.cycle(2)
+    (told,) = bench.audit("pin-failed", job_id)
+    assert (told["user"], told["nodes"]) == ("asrpt1", bench.slurm.records[job_id].required_nodes)
+    assert "submit it again" in told["remedy"]
+
+
+def test_a_node_that_fails_under_a_running_job_is_not_our_pins_doing(bench):
+    job_id = bench.slurm.submit(4)
+    bench.cycle(2)
+    bench.slurm.end(job_id, "NODE_FAIL")
+    bench.cycle()
+    assert bench.audit("ended", job_id)
+    assert not bench.audit("pin-failed")
+
+
+def test_a_start_has_its_time_from_when_it_was_written(bench):
+    """Where slurmctld takes long to answer, the cycle began long before that."""
+    bench.slurm.starts_jobs = False
+    job_id, jobs = bench.slurm.submit(4), bench.slurm.jobs
+
+    def slowly():
+        found = jobs()
+        bench.slurm.tick(12.0)  # daemon.unpin_after_s is 10
+        return found
+
+    bench.slurm.jobs = slowly
+    bench.cycle(2)
+    assert not bench.audit("not-started", job_id)
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0)
+    bench.cycle()
+    assert (bench.job_state(job_id), len(bench.audit("start", job_id))) == (JobState.RUNNING, 1)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(bench, restarts):
+    """slurmctld was killed before it had written the first one down; nobody has requeued that."""
+    bench.slurm.starts_jobs = False
+    first = bench.slurm.submit(6, required_nodes="n1,n2")
+    bench.cycle(2)
+    assert bench.job(first).original is not None
+    rank_maps.write_hosts(bench.settings.paths.spool, int(first), ["n1", "n2"])
+    number = int(first) - 1
+    bench.slurm.forget(first)
+    bench.slurm._last = number
+    if restarts:
+        bench.stop()
+    bench.slurm.tick(1)
+    again = bench.slurm.submit(2, profile="flat", priority=55)
+    assert again == first
+    if restarts:
+        bench.start()
+    before = len(bench.slurm.writes)
+    bench.cycle(2)
+    assert bench.job(again).original.tasks == 2
+    assert not any("NumTasks" in update.fields for update in bench.slurm.writes[before:])
+    assert bench.audit("vanished", first) or restarts
+    assert not bench.hosts(first).exists() or restarts
+    assert bench.job(again).tag.profile == "flat"
+
+
+def test_pauses_between_attempts_grow(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle(120)
+    starts = [e["time"] for e in bench.audit("start", job_id)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert len(gaps) >= 4
+    assert gaps == sorted(gaps)
+    assert gaps[0] < 13 < gaps[-1]
+
+
+def test_a_job_backing_off_has_no_node_list_and_a_lease(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(4)
+    bench.cycle(25)
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
+    record = bench.slurm.records[job_id]
+    assert record.required_nodes == ""
+    assert record.eligible_time > bench.slurm.now
+    assert bench.job(job_id).why.kind == "not-started"
+
+
+def test_a_refused_pin_is_audited_and_tried_again(bench):
+    job_id = bench.slurm.submit(4)
+    update = bench.slurm.update
+
+    def refuse_pins(updates):
+        return ["Requested node configuration is not available" if "ReqNodeList" in u.fields else e
+                for u, e in zip(updates, update([u for u in updates if "ReqNodeList" not in u.fields]
+                                                or [lease_of(u) for u in updates]), strict=True)]  # fmt: skip
+
+    def lease_of(u):
+        return Update(u.job_id, {"StartTime": "now+600"})
+
+    bench.slurm.update = refuse_pins
+    bench.cycle()
+    assert [e["why"] for e in bench.audit("not-started", job_id)] == ["Requested node configuration is not available"]
+    bench.slurm.update = update
+    bench.cycle(5)
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_the_fence_keeps_a_job_that_has_just_started_from_being_resized(bench):
+    """Between our read and our write the owner lets the job start on its own."""
+    job_id = bench.slurm.submit(2)
+    read = bench.slurm.nodes
+
+    def nodes_and_a_start():
+        found = read()
+        bench.slurm.nodes = read
+        bench.slurm.change(job_id, eligible_time=bench.slurm.now, reason="None")
+        return found
+
+    bench.slurm.nodes = nodes_and_a_start
+    bench.cycle()
+    assert bench.state(job_id) == "RUNNING"
+    assert bench.slurm.resized == []
+    assert bench.audit("fence-refused", job_id)
+    bench.cycle()
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.slurm.starts[job_id] == 1
+
+
+def test_without_the_fence_that_write_would_have_resized_it(bench):
+    """The fake Slurm behaves like the real one: else the test above would prove nothing."""
+    job_id = bench.slurm.submit(2, leased=False)
+    bench.slurm.update([pin(job_id, {"n2": 2}, multifactor=False)])
+    assert bench.slurm.resized == [job_id]
+
+
+def test_the_taking_back_of_a_late_job_that_starts_meanwhile_does_not_resize_it(bench):
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6)
+    bench.cycle(11)
+    read = bench.slurm.nodes
+
+    def nodes_and_a_start():
+        found = read()
+        bench.slurm.nodes = read
+        bench.slurm.starts_jobs = True
+        bench.slurm.tick(0)
+        return found
+
+    bench.slurm.nodes = nodes_and_a_start
+    bench.cycle(2)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.slurm.resized == []
+
+
+def test_a_refused_fence_of_a_queued_job_does_not_submit_it_twice(bench):
+    """A requeued job that still carries our pin sits in the queue; Slurm refuses the fence for a while."""
+    job_id, blocker = bench.slurm.submit(4, iterations=30), bench.slurm.submit(8)
+    bench.cycle(15)
+    bench.slurm.requeue(job_id)
+    bench.slurm.errors[job_id] = "Slurm temporarily unable to accept job"
+    bench.slurm.node_state("n1", "IDLE+DRAIN")
+    bench.cycle(4)
+    bench.slurm.errors.clear()
+    bench.slurm.node_state("n1", "IDLE")
+    bench.slurm.tick(120)  # Slurm defers what was requeued
+    bench.cycle(15)
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert bench.job_state(blocker) is JobState.RUNNING

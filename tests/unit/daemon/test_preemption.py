@@ -1,0 +1,400 @@
+"""Interruptions by asrptd, on a Slurm in memory: signal, checkpoint, requeue, and whoever dies in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_asrpt_cli.admin.audit import what
+from slurm_asrpt_cli.status.explain import explain_command
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.hook.tag import Tag
+from slurm_asrpt.slurm.records import JobRecord
+from slurm_asrpt.spool import progress_dir
+from slurm_asrpt.status.document import JobStatus
+from slurm_asrpt.status.explain import explain
+from tests.benches.daemon import Bench
+from tests.benches.fake_slurm import GROUP
+
+HLAS = {"queues": 3, "first_gpu_s": 40.0, "max_interruptions": 2, "min_run_s": 5.0}
+GRACE_S = 8.0
+
+
+@pytest.fixture
+def make(make_bench: Callable[..., Bench]) -> Callable[..., Bench]:
+    def bench(mode: str = "enforce", **policy: Any) -> Bench:
+        """One node of four GPUs."""
+        tables = {"policy": {**HLAS, **policy}, "interrupt": {"grace_s": GRACE_S}}
+        return make_bench((4,), mode=mode, policy="hlas", tables=tables)
+
+    return bench
+
+
+@pytest.fixture
+def hlas(make: Callable[..., Bench]) -> Bench:
+    return make()
+
+
+def submit(bench: Bench, gpus: int = 4, interrupt: str = "B:USR1", **fields: Any) -> str:
+    tag = Tag(GROUP, interrupt=interrupt).format()
+    return bench.slurm.submit(gpus, **{"requeue": True, "admin_comment": tag, **fields})
+
+
+def long_and_short(bench: Bench, **fields: Any) -> tuple[str, str]:
+    """A job that has had 80 GPU-seconds, and one that has just come."""
+    long = submit(bench, **fields)
+    bench.cycle(20)
+    assert bench.state(long) == "RUNNING"
+    return long, bench.slurm.submit(4)
+
+
+def checkpoint(bench: Bench, job_id: str, iteration: int) -> None:
+    folder: Path = progress_dir(bench.settings.paths.spool) / job_id
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "checkpoint").write_text(f"{iteration}\n", encoding="utf-8")
+    os.utime(folder / "checkpoint", (bench.slurm.now, bench.slurm.now))
+
+
+def row(bench: Bench, job_id: str) -> JobStatus:
+    return next(job for job in bench.status(bench.slurm.now).jobs if job.job_id == job_id)
+
+
+def test_signal_checkpoint_requeue_and_its_turn_again(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    checkpoint(hlas, long, 3)
+    hlas.cycle(1)
+    assert hlas.slurm.signals == [(long, "USR1", True)]
+    assert (row(hlas, long).reason, row(hlas, short).reason) == ("interrupting", "room")
+    hlas.cycle(2)
+    assert hlas.state(long) == "RUNNING", "a checkpoint of before the signal says nothing"
+    checkpoint(hlas, long, 20)
+    hlas.cycle(3)
+    assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
+    assert hlas.slurm.records[long].required_nodes == ""
+    assert row(hlas, long).reason == "interrupted"
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert hlas.state(long) == "RUNNING", "after Slurm's pause"
+    assert hlas.slurm.signals == [(long, "USR1", True)]
+    assert [entry["reported"] for entry in hlas.audit("requeued", long)] == [True]
+    assert hlas.audit("interrupt", long)[0]["head"] == short
+    service = hlas.job(long).service
+    assert (service.interruptions, service.head) == (1, "")
+    assert service.past == pytest.approx(sum(4 * (e["ended"] - e["began"]) for e in hlas.audit("cut", long)))
+
+
+def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    hlas.cycle(int(GRACE_S) - 1)
+    assert hlas.state(long) == "RUNNING"
+    hlas.cycle(4)
+    assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
+    assert [entry["reported"] for entry in hlas.audit("requeued", long)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"interrupt": ""}, "its owner has not agreed"),
+        ({"admin_comment": "", "leased": False}, "the hook has not tagged it"),
+        ({"requeue": False}, "--requeue"),
+        ({"partition": "gpu,other"}, "interrupt.partitions"),
+        ({"exclusive": "user", "leased": False}, "left to Slurm"),
+        ({"contiguous": True, "leased": False}, "left to Slurm"),
+    ],
+)
+def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
+    hlas: Bench, fields: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long, short = long_and_short(hlas, **fields)
+    hlas.cycle(30)
+    assert hlas.slurm.signals == []
+    assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
+    assert row(hlas, short).reason == "gpus"
+    explain_command(hlas.status(hlas.slurm.now), row(hlas, long), as_json=False)
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Interruption")]
+    assert "never" in said
+    assert why in said
+    assert row(hlas, short).never_interrupted is None
+
+
+@pytest.mark.parametrize("mode", ["shadow", "order"])
+def test_other_modes_interrupt_nobody(make: Callable[..., Bench], mode: str) -> None:
+    bench = make(mode)
+    bench.slurm.multifactor = True
+    long = submit(bench, leased=False)
+    bench.cycle(20)
+    bench.slurm.submit(4)
+    bench.cycle(20)
+    assert bench.slurm.signals == []
+    assert bench.state(long) == "RUNNING"
+
+
+def test_disabled_in_between_the_job_runs_on(hlas: Bench) -> None:
+    long, _ = long_and_short(hlas)
+    hlas.cycle(1)
+    hlas.mode.disabled = True
+    hlas.cycle(int(2 * GRACE_S))
+    assert hlas.state(long) == "RUNNING"
+    assert hlas.job(long).interruption is None
+
+
+def test_a_new_daemon_signals_again_and_goes_on(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    checkpoint(hlas, long, 20)
+    hlas.slurm.tick(1000.0)
+    hlas.restart()
+    hlas.cycle(2)
+    assert hlas.slurm.signals == [(long, "USR1", True)] * 2
+    assert hlas.state(long) == "RUNNING", "the checkpoint may be of long ago"
+    checkpoint(hlas, long, 900)
+    hlas.cycle(3)
+    assert (hlas.state(long), hlas.state(short)) == ("PENDING", "RUNNING")
+    assert hlas.job(long).service.interruptions == 1
+
+
+def test_requeued_while_no_daemon_was_there(hlas: Bench) -> None:
+    """As by a daemon that died in the moment after, or by the job's own handler."""
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    hlas.stop()
+    hlas.slurm.tick(3.0)
+    began = hlas.slurm.records[long].start_time
+    hlas.slurm.requeue(long)
+    served = 4 * (hlas.slurm.now - began)
+    hlas.start()
+    hlas.cycle(3)
+    service = hlas.job(long).service
+    assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
+    assert (hlas.state(short), hlas.job_state(long)) == ("RUNNING", JobState.INELIGIBLE)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_requeued_after_its_end_it_has_had_what_it_has_had(hlas: Bench, restarted: bool) -> None:
+    long = submit(hlas)
+    hlas.cycle(20)
+    served = 4 * (hlas.slurm.now - hlas.slurm.records[long].start_time)
+    hlas.slurm.end(long)
+    hlas.cycle(5)
+    if restarted:
+        hlas.restart()
+        hlas.cycle(5)
+    hlas.slurm.requeued(long)
+    hlas.cycle()
+    assert hlas.job(long).service.past == pytest.approx(served)
+
+
+def forgotten_requeue(bench: Bench) -> tuple[str, JobRecord]:
+    """A job that asrptd has requeued and seen wait, and its record of before, which slurmctld comes back with."""
+    long, _ = long_and_short(bench)
+    bench.cycle(1)
+    checkpoint(bench, long, 20)
+    before = bench.slurm.records[long]
+    bench.slurm.starts_jobs = False
+    bench.cycle(2)
+    assert bench.audit("cut", long)
+    bench.slurm.starts_jobs = True
+    return long, before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, restarted: bool) -> None:
+    long, before = forgotten_requeue(hlas)
+    served, short = hlas.job(long).service.past, str(int(long) + 1)
+    hlas.slurm.records[long] = before
+    if restarted:
+        hlas.restart()
+    hlas.cycle(1)
+    assert hlas.state(long) == "PENDING"
+    hlas.cycle(2)
+    assert (hlas.state(short), hlas.slurm.records[long].required_nodes) == ("RUNNING", "")
+    service = hlas.job(long).service
+    assert (service.past, service.interruptions, service.head) == (pytest.approx(served), 1, short)
+    assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "nothing runs that a signal could reach"
+    assert len(hlas.audit("cut", long)) == len(hlas.audit("running", long)) == 1, "a run is told once"
+    (again,) = hlas.audit("requeued-again", long)
+    assert "had forgotten" in what(again)
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert (hlas.state(long), len(hlas.audit("requeued-again", long))) == ("RUNNING", 1)
+
+
+def killed(bench: Bench, before: JobRecord, state: str = "FAILED") -> None:
+    """slurmctld comes back without the requeue, and hears from the node of the script's end."""
+    ended = dataclasses.replace(before, state=state, end_time=bench.slurm.now, exit_code=143)
+    bench.slurm.records[before.job_id] = ended
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+def test_the_end_of_a_script_that_a_requeue_has_killed(hlas: Bench, seen: bool, restarted: bool) -> None:
+    """seen: asrptd has seen it wait before slurmctld died."""
+    if seen:
+        long, before = forgotten_requeue(hlas)
+    else:
+        long, _ = long_and_short(hlas)
+        hlas.cycle(1)
+        checkpoint(hlas, long, 20)
+        before = hlas.slurm.records[long]
+        hlas.scheduler.cycle(hlas.slurm.now)  # and asrptd dies, if it does, before it saves what came of it
+        assert hlas.audit("requeued", long)
+        assert not hlas.audit("cut", long)
+    short = str(int(long) + 1)
+    killed(hlas, before)
+    if restarted:
+        hlas.restart()
+    hlas.cycle(2)
+    assert hlas.state(long) == "PENDING"
+    hlas.cycle(1)
+    assert hlas.slurm.records[long].required_nodes == ""
+    assert hlas.state(short) == "RUNNING"
+    assert (hlas.job(long).service.interruptions, hlas.job(long).service.head) == (1, short)
+    assert [len(hlas.audit(event, long)) for event in ("signalled", "cut", "requeued-again")] == [1, 1, 1]
+    hlas.slurm.end(short)
+    hlas.slurm.tick(120.0)
+    hlas.cycle(4)
+    assert hlas.state(long) == "RUNNING"
+    hlas.slurm.end(long)
+    hlas.cycle(1)
+    assert sorted(run.state for run in hlas.history.runs() if run.job_id == long) == ["COMPLETED", "REQUEUED"]
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED"])
+def test_another_end_after_a_forgotten_requeue_is_the_jobs(hlas: Bench, state: str) -> None:
+    long, before = forgotten_requeue(hlas)
+    killed(hlas, before, state)
+    hlas.cycle(3)
+    assert hlas.state(long) == state
+    assert long not in hlas.scheduler.jobs
+
+
+def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
+    long, _ = long_and_short(hlas)
+    hlas.cycle(1)
+    checkpoint(hlas, long, 20)
+    hlas.slurm.end(long, "FAILED")
+    hlas.cycle(3)
+    assert hlas.state(long) == "FAILED"
+    assert not hlas.audit("requeued", long)
+    assert [run.state for run in hlas.history.runs() if run.job_id == long] == ["FAILED"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuses: bool) -> None:
+    """refuses: else asrptd is disabled."""
+    long, before = forgotten_requeue(hlas)
+    killed(hlas, before)
+    if refuses:
+        hlas.slurm.errors[long] = "Requested operation is presently disabled"
+        hlas.cycle(2)
+        assert hlas.job_state(long) is JobState.INELIGIBLE
+    else:
+        hlas.mode.disabled = True
+    hlas.cycle(int(5 * GRACE_S))
+    assert hlas.state(long) == "FAILED"
+    assert long not in hlas.scheduler.jobs
+    assert len(hlas.audit("gone", long)) == 1
+
+
+def test_one_that_began_again_in_the_same_second_runs_on(hlas: Bench) -> None:
+    """Its owner has put it at StartTime=now, and the clock of a busy host has whole seconds."""
+    long, before = forgotten_requeue(hlas)
+    hlas.slurm.records[long] = dataclasses.replace(before, submit_time=before.start_time, restarts=1)
+    hlas.cycle(3)
+    assert hlas.state(long) == "RUNNING"
+    assert not hlas.audit("requeued-again", long)
+    assert hlas.job(long).service.began == before.start_time
+
+
+def test_a_requeue_by_somebody_else_is_not_asked_for_again(hlas: Bench) -> None:
+    long = submit(hlas)
+    hlas.cycle(10)
+    before = hlas.slurm.records[long]
+    hlas.slurm.requeued(long)
+    hlas.cycle(1)
+    hlas.slurm.records[long] = before
+    hlas.cycle(10)
+    assert hlas.state(long) == "RUNNING"
+    assert not hlas.audit("requeued-again", long)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(make: Callable[..., Bench], refuses: bool) -> None:
+    """It refuses, or it takes the request and does nothing."""
+    hlas = make(max_interruptions=1)
+    long, before = forgotten_requeue(hlas)
+    hlas.slurm.records[long] = before
+    if refuses:
+        hlas.slurm.errors[long] = "Requested operation is presently disabled"
+    else:
+        hlas.slurm.requeue = lambda job_id, failed=False: None  # type: ignore[method-assign]
+    hlas.cycle(2)
+    hlas.restart()
+    hlas.cycle(int(5 * GRACE_S))
+    (refused,) = hlas.audit("interrupt-refused", long)
+    assert ("disabled" if refuses else "shown as going on") in refused["error"]
+    asked = len(hlas.audit("requeued-again", long))
+    hlas.cycle(20)
+    assert len(hlas.audit("requeued-again", long)) == asked
+    assert (hlas.state(long), hlas.job(long).interruption) == ("RUNNING", None)
+
+
+def test_a_slurm_that_is_away_is_asked_again_and_one_that_refuses_is_not(hlas: Bench) -> None:
+    long, short = long_and_short(hlas)
+    hlas.slurm.errors[long] = "Requested operation is presently disabled"
+    hlas.cycle(5)
+    assert hlas.job(long).interruption is not None
+    del hlas.slurm.errors[long]
+    hlas.cycle(1)
+    assert len(hlas.slurm.signals) == 1
+    hlas.slurm.errors[long] = "Requested operation is presently disabled"
+    hlas.cycle(int(4 * GRACE_S))
+    (refused,) = hlas.audit("interrupt-refused", long)
+    assert "disabled" in refused["error"]
+    assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
+
+
+def test_no_more_often_than_max_interruptions(make: Callable[..., Bench]) -> None:
+    bench = make(max_interruptions=1)
+    long, short = long_and_short(bench)
+    bench.cycle(15)
+    assert bench.state(short) == "RUNNING"
+    bench.slurm.end(short)
+    bench.slurm.tick(120.0)
+    bench.cycle(15)
+    assert bench.state(long) == "RUNNING"
+    another = bench.slurm.submit(4)
+    bench.cycle(30)
+    assert (bench.state(long), bench.state(another)) == ("RUNNING", "PENDING")
+    assert len(bench.slurm.signals) == 1
+
+
+def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    long, short = long_and_short(hlas)
+    hlas.cycle(1)
+    found = hlas.status(hlas.slurm.now)
+    assert (row(hlas, long).queue, row(hlas, short).queue) == (2, 1)
+    assert row(hlas, long).attained_gpu_s == pytest.approx(4 * (hlas.slurm.now - hlas.slurm.records[long].start_time))
+    assert (row(hlas, long).interruptions, row(hlas, short).interruptions) == (1, 0)
+    assert f"preempted for job {short}" in explain(found, row(hlas, long)).why
+    assert f"preempting {long} to free 4 GPUs" in explain(found, row(hlas, short)).why
+    explain_command(found, row(hlas, long), as_json=False)
+    said = capsys.readouterr().out
+    assert "0.0233 GPU-hours so far; queue 2 (queue 1 runs first); preempted once" in said
+    assert "Preemption       allowed" in said
+    assert "makes room for job" in what(hlas.audit("interrupt", long)[0])
+    hlas.cycle(12)
+    events = [event for event in hlas.audit(job_id=long) if event["event"] in ("signalled", "requeued")]
+    assert [what(event) for event in events] == [
+        "told by B:USR1 to write a checkpoint",
+        "it has had its time for a checkpoint",
+    ]

@@ -1,0 +1,160 @@
+"""Rank maps: announced before a start, written after it, and gone with the job."""
+
+import errno
+
+import pytest
+
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.daemon.placements import placement_of
+from slurm_asrpt.daemon.writes import rank_maps
+
+
+def make_shared(make_bench):
+    """Of n1's two GPUs one is another job's: only Slurm knows what a job on n1, n2 and n3 gets there."""
+    bench = make_bench(sizes=(2, 4, 1))
+    bench.slurm.submit(1, leased=False, required_nodes="n1")
+    return bench
+
+
+def test_an_allocation_that_cannot_be_the_jobs_own_makes_no_rank_map(make_bench):
+    """A user may name a job like scontrol's own fields; what comes of it must not stop the daemon."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.allocations = lambda ids: {i: {"n1": 1, "n2": 4, "n9": 8} for i in ids}
+    bench.cycle()
+    assert not bench.hosts(job_id).exists()
+    bench.cycle()
+    assert bench.job_state(job_id) is JobState.RUNNING
+
+
+def test_a_rank_map_is_announced_written_and_removed(make_bench):
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    tracked = bench.job(job_id)
+    assert tracked.mapped
+    hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
+    gpus = bench.slurm.records[job_id].gpus_by_node
+    expected = placement_of(tracked, gpus, bench.scheduler.cluster)
+    assert hosts == list(expected.ranks)
+    assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
+    assert not bench.hosts(f"{job_id}.wait").exists()
+    assert bench.hosts(job_id).stat().st_mode & 0o777 == 0o644
+    bench.cycle()
+    assert bench.hosts(job_id).exists()
+    bench.slurm.end(job_id)
+    bench.cycle()
+    assert not bench.hosts(job_id).exists()
+
+
+def test_the_rank_map_of_a_job_on_whole_servers_is_there_before_it_starts(make_bench):
+    bench = make_bench(sizes=(1, 4, 1))
+    job_id = bench.slurm.submit(6, profile="tail")
+    written, update = [], bench.slurm.update
+
+    def watched(updates):
+        written.extend(["ReqNodeList" in each.fields, bench.hosts(job_id).exists()] for each in updates)
+        return update(updates)
+
+    bench.slurm.update = watched
+    bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
+    bench.cycle()
+    assert written == [[False, False], [True, True]]  # not with the fence, which says whether it still waits
+    assert sorted(bench.hosts(job_id).read_text(encoding="utf-8").split()) == ["n1"] + ["n2"] * 4 + ["n3"]
+    assert not bench.hosts(f"{job_id}.wait").exists()
+
+
+def test_a_start_that_takes_longer_than_the_pause_gets_its_rank_map_in_the_next_one(make_bench):
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.5)
+    assert not bench.hosts(job_id).exists()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(0.1)
+    bench.scheduler.between_cycles(0.5)
+    assert bench.hosts(job_id).exists()
+
+
+def test_a_job_that_was_not_started_gets_no_rank_map_later(make_bench):
+    """Its files are removed with its pin; Slurm may be about to start it elsewhere."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.slurm.starts_jobs = False
+    bench.cycle(seconds=0.1)
+    bench.job(job_id).state = JobState.INELIGIBLE
+    bench.slurm.allocations = lambda ids: pytest.fail(f"asked for {ids}")
+    bench.scheduler.between_cycles(0.5)
+
+
+def test_a_spool_that_is_full_costs_the_rank_map_and_nothing_else(make_bench, monkeypatch, caplog):
+    """Users write there, too: none of them may stop the scheduling by filling it."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "hosts")
+
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    with monkeypatch.context() as patch:
+        patch.setattr(rank_maps.Path, "write_text", full)
+        bench.cycle(2)
+    assert bench.job(job_id).mapped
+    assert bench.job_state(job_id) is JobState.RUNNING
+    assert not bench.hosts(job_id).exists()
+    assert "No space left" in caplog.text
+
+
+def test_a_mapped_job_that_does_not_start_in_time_gets_its_map_when_it_runs(make_bench):
+    bench = make_shared(make_bench)
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    assert bench.hosts(f"{job_id}.wait").exists()
+    bench.slurm.starts_jobs = True
+    bench.slurm.tick(1)
+    bench.cycle()
+    assert bench.hosts(job_id).exists()
+    assert not bench.hosts(f"{job_id}.wait").exists()
+
+
+def test_a_job_taken_back_leaves_no_announcement(make_bench):
+    bench = make_shared(make_bench)
+    bench.slurm.starts_jobs = False
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle()
+    while bench.job(job_id).failures < 2:
+        bench.cycle()
+    assert bench.job_state(job_id) is JobState.INELIGIBLE
+    assert list(bench.hosts("x").parent.iterdir()) == []
+
+
+def test_files_that_cannot_be_removed_stop_nothing(make_bench, caplog):
+    """As on a spool that has become read-only."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    bench.hosts(job_id).unlink()
+    bench.hosts(job_id).mkdir()
+    bench.slurm.end(job_id)
+    after = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    assert bench.runs()[job_id]
+    assert bench.job_state(after) is JobState.RUNNING
+    assert str(bench.hosts(job_id)) in caplog.text
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeued_job_does_not_keep_the_rank_map_of_its_first_run(make_bench, restarted):
+    """Its tasks would be told to run on nodes that it has no more."""
+    bench = make_shared(make_bench)
+    job_id = bench.slurm.submit(6, profile="tail")
+    bench.cycle(2)
+    assert bench.hosts(job_id).exists()
+    if restarted:
+        bench.stop()
+    bench.slurm.requeued(job_id)
+    if restarted:
+        bench.start()
+    bench.cycle()
+    assert bench.slurm.records[job_id].state == "PENDING"
+    assert not bench.hosts(job_id).exists()

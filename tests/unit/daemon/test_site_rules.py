@@ -1,0 +1,188 @@
+"""What an admin has set that bears on single jobs: reservations ahead, preemption, fair-share bands."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_asrpt.core.policies import banded_policies, make_policy, policy_names
+from slurm_asrpt.core.policies.base import band_of
+from slurm_asrpt.daemon.jobs.saved_state import JobState
+from slurm_asrpt.slurm.records import Reservation
+from tests.unit.core.test_baselines import FABRIC, cluster, job
+
+HOUR = 3600.0
+
+
+def row(bench, job_id):
+    return next(row for row in bench.status(bench.slurm.now).jobs if row.job_id == job_id)
+
+
+def maintenance(bench, in_s, *nodes):
+    start = bench.slurm.now + in_s
+    bench.slurm.ahead = [Reservation("maint", start, start + HOUR, frozenset(nodes))]
+
+
+# reservations ahead
+
+
+def test_who_would_reach_into_a_reservation_goes_elsewhere_or_says_why_it_waits(bench):
+    maintenance(bench, HOUR, "n1", "n2")
+    one = bench.slurm.submit(4, time_limit=2 * HOUR)
+    two = bench.slurm.submit(8, time_limit=2 * HOUR)
+    bench.cycle(3)
+    assert bench.slurm.records[one].nodes == "n3"
+    assert bench.job_state(two) is JobState.QUEUED
+    said = row(bench, two)
+    assert (said.reason, said.facts["reservation"]) == ("ahead", "maint")
+    assert "reservation maint, which begins about 00:59:57 from now" in said.text
+    assert not bench.audit("not-started")
+    bench.slurm.ahead = []
+    bench.cycle(3)
+    assert bench.state(two) == "RUNNING"
+
+
+def test_who_ends_before_the_reservation_may_use_its_nodes_until_it_is_too_late(bench):
+    maintenance(bench, HOUR, "n1", "n2", "n3")
+    early = bench.slurm.submit(12, time_limit=HOUR / 2)
+    late = bench.slurm.submit(12, time_limit=HOUR / 2)
+    endless = bench.slurm.submit(1)
+    bench.cycle(2)
+    assert bench.state(early) == "RUNNING"
+    assert row(bench, late).reason == "gpus", "it waits for a job, not for the reservation"
+    assert row(bench, endless).reason == "ahead"
+    bench.cycle(10, 180.0)
+    bench.slurm.end(early)
+    bench.cycle(2)
+    assert row(bench, late).reason == "ahead"
+
+
+def test_a_reservation_is_no_reason_where_there_would_be_no_room_without_it(bench):
+    small = [bench.slurm.submit(1, required_nodes=f"n{n}", min_nodes=1, max_nodes=1, time_limit=60) for n in (1, 2, 3)]
+    bench.cycle(3)
+    assert {bench.state(job_id) for job_id in small} == {"RUNNING"}
+    maintenance(bench, HOUR, "n2")
+    whole = bench.slurm.submit(4, min_nodes=1, max_nodes=1, time_limit=2 * HOUR)
+    elsewhere = bench.slurm.submit(8, excluded_nodes="n2", time_limit=2 * HOUR)
+    bench.cycle(30)
+    assert "all on one node" in row(bench, whole).text
+    assert row(bench, elsewhere).reason != "ahead"
+    bench.slurm.end(small[1])
+    bench.cycle(2)
+    assert row(bench, whole).reason == "ahead"
+
+
+# preemption
+
+
+def preemption(bench, by, *names):
+    bench.slurm.preempt_by, bench.slurm.preemptors = by, frozenset(names)
+    bench.restart()
+
+
+@pytest.mark.parametrize(("by", "names"), [("qos", {"urgent"}), ("partition_prio", {"gpu"})])
+def test_who_may_preempt_is_left_to_slurm(bench, by, names):
+    preemption(bench, by, *names)
+    job_id = bench.slurm.submit(4, qos="urgent")
+    other = bench.slurm.submit(4, qos="normal")
+    bench.cycle(2)
+    assert bench.audit("left", job_id)[0]["why"] == "preempts"
+    assert bool(bench.audit("left", other)) == (by == "partition_prio")
+
+
+def test_while_slurmdbd_is_away_what_it_said_last_counts(bench, caplog):
+    preemption(bench, "qos", "urgent")
+    bench.cycle()
+    bench.slurm.accounting = False
+    bench.slurm.tick(120.0)
+    job_id = bench.slurm.submit(4, qos="urgent")
+    bench.cycle()
+    assert bench.audit("left", job_id)[0]["why"] == "preempts"
+    assert caplog.text.count("slurmdbd is away; what was known before counts") == 1
+
+
+# bands
+
+
+def test_the_least_served_go_first_and_work_decides_within_a_band(make_bench):
+    bench = make_bench(policy="asrpt-gated", fairshare_bands=2)
+    slurm = bench.slurm
+    slurm.shares = {("ann", "lab"): 0.9, ("bob", "lab"): 0.2}
+    slurm.submit(12)
+    bench.cycle(2)
+    jobs = {
+        name: slurm.submit(12, iterations, user=user, account="lab")
+        for name, user, iterations in (
+            ("short", "bob", 5),
+            ("long", "ann", 500),
+            ("middle", "ann", 50),
+            ("nobody", "", 1),
+        )
+    }
+    bench.cycle()
+    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    assert order == [jobs["middle"], jobs["long"], jobs["nobody"], jobs["short"]]
+    assert [row(bench, jobs[name]).band for name in ("middle", "nobody", "short")] == [1, 2, 2]
+    slurm.shares = {("ann", "lab"): 0.1, ("bob", "lab"): 0.8}
+    slurm.tick(120.0)
+    bench.cycle()
+    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    assert order == [jobs["short"], jobs["nobody"], jobs["middle"], jobs["long"]]
+
+
+def test_without_bands_nobody_has_one(bench):
+    job_id = bench.slurm.submit(4)
+    bench.cycle()
+    assert row(bench, job_id).band is None
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False), st.integers(2, 100))
+def test_a_larger_factor_is_never_in_a_later_band(one, two, bands):
+    assert 0 <= band_of(max(one, two), bands) <= band_of(min(one, two), bands) < bands
+
+
+rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 20.0, 300.0])), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("name", banded_policies())
+@given(rows=rows, moves=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 3)), max_size=6))
+def test_a_policy_with_bands_orders_each_band_as_it_orders_all(name, rows, moves):
+    """The order is that of the same policy without bands, sorted by band; also after bands change, and a restart."""
+    view = cluster(0, 0)
+
+    def waiting(banded):
+        policy = make_policy(name, fabric=FABRIC)
+        policy.cluster_changed(view.nodes, 0.0)
+        bands = [band for band, _ in rows]
+        jobs = {}
+        for number, (band, iterations) in enumerate(rows):
+            jobs[number] = job(number, 1, iterations, band=band if banded else 0)
+            policy.submitted(jobs[number], 0.0)
+        for number, band in moves:
+            if banded and number in jobs:
+                bands[number] = band
+                jobs[number] = job(number, 1, rows[number][1], band=band)
+                policy.changed(jobs[number], 1.0)
+        again = make_policy(name, fabric=FABRIC)
+        again.cluster_changed(view.nodes, 1.0)
+        again.load(policy.dump(), {job.id: job for job in jobs.values()})
+        order = [job_id for job_id, _ in policy.queue(1.0)]
+        assert [job_id for job_id, _ in again.queue(1.0)] == order
+        return order, {job.id: band for job, band in zip(jobs.values(), bands, strict=True)}
+
+    order, bands = waiting(True)
+    assert order == sorted(waiting(False)[0], key=bands.__getitem__)
+
+
+@pytest.mark.parametrize("name", banded_policies())
+def test_a_job_handed_back_goes_before_all_bands(name):
+    view = cluster(0, 0)
+    policy = make_policy(name, fabric=FABRIC)
+    policy.cluster_changed(view.nodes, 0.0)
+    policy.submitted(job(1, 1, 5.0), 0.0)
+    policy.returned(job(2, 1, 500.0, band=3), 1.0)
+    policy.changed(job(2, 1, 500.0, band=2), 1.0)
+    assert [job_id for job_id, _ in policy.queue(2.0)] == ["2", "1"]
+
+
+def test_the_papers_policies_and_easy_backfill_have_no_bands():
+    assert set(policy_names()) - set(banded_policies()) == {"asrpt", "easy-backfill", "hlas", "sjf-bco-online"}
