@@ -277,9 +277,15 @@ class Daemon:
         if now < self._maintained + DAY_S:
             return
         self._maintained = now
+        self._remove_forgotten_progress(now)
+        self._drop_old_runs(now)
+
+    def _remove_forgotten_progress(self, now: float) -> None:
         known = {str(job.record.number) for job in self.scheduling.scheduler.jobs.values()}
         for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
             self.progress.remove(number)
+
+    def _drop_old_runs(self, now: float) -> None:
         keep_days = self.settings.predict.keep_days
         try:
             dropped = prune(self.history.connect(), keep_days, now)

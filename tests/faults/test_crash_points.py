@@ -170,7 +170,7 @@ def test_no_lease_of_ours_is_ever_taken_for_its_owners_begin(
                 for _ in range(cycles):
                     bench.survive()
                     known = bench.scheduler.jobs.items()
-                    assert all((tracked.begin or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
+                    assert all((tracked.begin_time or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
         finally:
             bench.close()
 

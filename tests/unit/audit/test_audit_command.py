@@ -152,10 +152,10 @@ def test_a_snapshot_is_taken_when_asked_for_and_replayed(site: Bench, tmp_path: 
 
 
 def test_without_asrptd_there_is_no_snapshot(site: Bench) -> None:
-    site.lead.close()
+    site.leader.close()
     done = CliRunner().invoke(app, ["snapshot", "--config", str(site.folder / "asrpt.toml")])
     assert "asrptd is not running" in str(done.exception)
-    site.lead.take()
+    site.leader.take()
 
 
 def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +164,7 @@ def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, cap
     (state / WANTED).touch()
     free = site.slurm.submit(2)
     site.cycle()
-    assert "no snapshot" in caplog.text
+    assert "snapshot not written" in caplog.text
     assert not (state / WANTED).exists()
     assert site.state(free) == "RUNNING"
 

@@ -152,7 +152,7 @@ def test_a_state_folder_that_asrptd_makes_is_its_own(tmp_path: Path, umask: Call
     settings = make_settings(tmp_path)
     (tmp_path / "state").rmdir()
     umask(0)
-    main._make_folders(settings)
+    setup._make_folders(settings)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 

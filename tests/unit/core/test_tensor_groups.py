@@ -136,7 +136,7 @@ def test_a_tensor_parallel_job_waits_for_whole_groups(make_bench):
     assert bench.job_state(job_id) is JobState.RUNNING
     given_ = bench.slurm.records[job_id].gpus_by_node
     assert sorted(given_.values()) == [4, 4]
-    assert bench.job(job_id).real.alpha > 0
+    assert bench.job(job_id).placement.alpha > 0
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_job_that_slurm_started_with_parted_slices_is_recorded(make_bench):
     assert bench.state(job_id) == "RUNNING"  # Slurm was quicker
     bench.cycle(10)
     assert any(count % SLICED.tensor for count in bench.slurm.records[job_id].gpus_by_node.values())
-    assert bench.job(job_id).real is None
+    assert bench.job(job_id).placement is None
     bench.status(bench.slurm.now)
     bench.slurm.end(job_id)
     bench.cycle()

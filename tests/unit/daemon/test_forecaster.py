@@ -308,9 +308,9 @@ def test_what_slurm_takes_between_two_jobs_is_in_the_forecasts(watched, waiting)
     watched.cycle()
     record = watched.bench.job(waiting).record
     watched.cycle()
-    rests = watched.bench.recent.idle_gaps
+    gaps = watched.bench.recent.idle_gaps
     assert record.start_time <= began
-    assert rests.usual() == pytest.approx(record.start_time - (began - 5))
+    assert gaps.typical_s() == pytest.approx(record.start_time - (began - 5))
 
 
 def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):

@@ -55,12 +55,12 @@ def test_the_owners_begin_stays_where_it_is_whatever_we_renew(bench):
     begin = bench.slurm.now + 4000
     bench.slurm.change(job_id, eligible_time=begin)
     bench.cycle(3)
-    assert bench.job(job_id).begin == begin
+    assert bench.job(job_id).begin_time == begin
     bench.restart()
     bench.cycle(3)
     bench.restart()
     bench.cycle(3)
-    assert bench.job(job_id).begin == begin
+    assert bench.job(job_id).begin_time == begin
     bench.slurm.tick(begin - bench.slurm.now)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING
@@ -75,7 +75,7 @@ def test_the_owners_begin_outlives_a_lost_state(bench):
     (bench.settings.paths.state / "state.json").unlink()
     bench.restart()
     bench.cycle(2)
-    assert bench.job(job_id).why.kind == "begin"
+    assert bench.job(job_id).reason.kind == "begin"
     bench.slurm.tick(begin - bench.slurm.now)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING
@@ -119,7 +119,7 @@ def test_an_owner_who_starts_a_job_between_its_requeue_and_our_look_is_obeyed(be
     if away:
         bench.restart()
     bench.cycle(5)  # a requeued job rests for two seconds
-    assert bench.job(job_id).begin == 0.0
+    assert bench.job(job_id).begin_time == 0.0
     assert bench.job_state(job_id) is JobState.PINNED
     assert [bench.job_state(b) for b in blockers] == [JobState.RUNNING] * 2
 
@@ -143,7 +143,7 @@ def test_what_is_released_after_requeuehold_waits_for_slurms_pause_as_without_us
     bench.slurm.release(job_id)
     bench.cycle()
     assert bench.slurm.now < pause_ends
-    assert (bench.job_state(job_id), bench.job(job_id).why.kind) == (JobState.INELIGIBLE, "begin")
+    assert (bench.job_state(job_id), bench.job(job_id).reason.kind) == (JobState.INELIGIBLE, "begin")
     bench.slurm.tick(pause_ends - bench.slurm.now)
     bench.cycle(2)
     assert bench.job_state(job_id) is JobState.RUNNING

@@ -55,7 +55,7 @@ def test_a_drained_node_is_planned_around_and_the_policy_told(bench):
 def test_a_job_larger_than_the_cluster_blocks_nobody(bench):
     large, small = bench.slurm.submit(40), bench.slurm.submit(4)
     bench.cycle(2)
-    assert bench.job(large).why.kind == "capacity"
+    assert bench.job(large).reason.kind == "capacity"
     assert bench.job_state(small) is JobState.RUNNING
 
 
@@ -66,7 +66,7 @@ def test_a_job_waits_for_its_dependency_its_hold_and_its_own_begin(bench):
     deferred = bench.slurm.submit(2)
     bench.slurm.change(deferred, eligible_time=bench.slurm.now + 5000)
     bench.cycle(2)
-    assert [bench.job(j).why.kind for j in (dependent, held, deferred)] == ["dependency", "held", "begin"]
+    assert [bench.job(j).reason.kind for j in (dependent, held, deferred)] == ["dependency", "held", "begin"]
     bench.slurm.change(dependent, reason="BeginTime")
     bench.slurm.release(held)
     bench.cycle(2)

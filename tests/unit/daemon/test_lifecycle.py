@@ -39,7 +39,7 @@ def test_a_full_cluster_makes_jobs_wait_leased_with_a_reason(bench):
     bench.cycle(3)
     assert bench.state(first) == "RUNNING"
     assert bench.job_state(second) is JobState.QUEUED
-    assert bench.job(second).why.kind == "gpus"
+    assert bench.job(second).reason.kind == "gpus"
     assert bench.slurm.records[second].eligible_time > bench.slurm.now
     bench.slurm.end(first)
     bench.cycle(2)
@@ -90,7 +90,7 @@ def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
     assert bench.slurm.records[job_id].required_nodes == ""
     assert bench.slurm.records[job_id].max_nodes == 3
     # not taken for one whose owner chose the nodes, and given to Slurm; Slurm itself defers what was requeued
-    assert bench.job(job_id).why.kind == "begin"
+    assert bench.job(job_id).reason.kind == "begin"
     assert {"StartTime": "now"} not in bench.writes(job_id)
     bench.slurm.end(blocker)
     bench.slurm.tick(120)
@@ -169,5 +169,5 @@ def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):
     bench.cycle()
     assert bench.slurm.records[limited].required_nodes == ""
     bench.cycle()
-    assert bench.job(limited).why.kind == "limit"
+    assert bench.job(limited).reason.kind == "limit"
     assert bench.audit("not-started", limited)[0]["why"] == "AssocGrpGRES"

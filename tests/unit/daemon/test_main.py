@@ -78,7 +78,7 @@ def test_a_damaged_history_is_set_aside_and_the_daemon_goes_on(make_daemon, tmp_
     daemon = make_daemon()
     assert f"{path} is damaged" in caplog.text
     daemon.run(once=True)
-    assert daemon.recorder.history.runs() == []
+    assert daemon.history.history.runs() == []
     assert [aside.read_bytes() for aside in path.parent.glob("*.damaged-*")] == [b"rubbish" * 1000]
 
 
@@ -97,11 +97,12 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon = make_daemon()
     predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
     daemon.settings = daemon.settings.model_copy(update={"predict": predict})
+    daemon._remove_forgotten_progress = lambda now: None
     now = 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
-        daemon.recorder.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
+        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
         daemon._maintain(now + 3600 * hour)
-        assert daemon.recorder.history.count("1", ()) == left
+        assert daemon.history.history.count("1", ()) == left
     monkeypatch.setattr(main, "tend", fails)
     daemon._maintain(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text
@@ -230,7 +231,7 @@ def test_bands_need_fair_share_and_a_policy_that_has_them(make_daemon, slurm):
     with pytest.raises(InputError, match=r"fairshare_bands: needs .* and slurmdbd"):
         make_daemon(policy="asrpt-gated", fairshare_bands=4).run()
     slurm.multifactor, slurm.shares = True, {("ann", "lab"): 0.5}
-    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; those that do: asrpt-gated, fifo"):
+    with pytest.raises(InputError, match=r"fairshare_bands: asrpt has no bands; policies with bands: asrpt-gated"):
         make_daemon(policy="asrpt", fairshare_bands=4)
 
 
@@ -266,7 +267,7 @@ def test_a_slurm_that_is_away_at_the_start_is_waited_for(make_daemon, slurm, cap
     daemon = make_daemon()
     assert waits(daemon, slurm, answers_after=3)[:3] == [2, 4, 8]
     said = [record.message for record in caplog.records if "does not answer yet" in record.message]
-    assert said[0] == "Slurm does not answer yet (squeue failed: slurmctld is away); asking again in 2 s"
+    assert said[0] == "Slurm does not answer yet (squeue failed: slurmctld is away); retrying in 2 s"
     assert len(said) == 3
     assert [row.job_id for row in read_status(daemon.settings.paths.run).jobs] == [job_id]
 
@@ -323,7 +324,7 @@ def test_a_policy_that_nobody_knows_is_said_to_be_unknown(tmp_path, slurm, monke
 def test_every_policy_by_name_drives_the_daemon(name):
     """Each takes those of the settings that it knows."""
     settings = parse_settings({"policy": {"name": name, "tau": 3.0}}, "test")
-    assert main._policy(settings).next_wakeup(0.0) is None
+    assert setup.configured_policy(settings).next_wakeup(0.0) is None
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -349,7 +350,7 @@ class Picky(QueuePolicy):
 def test_a_setting_that_a_policy_refuses_is_bad_input(monkeypatch):
     monkeypatch.setattr(registry, "BUILT_IN", {"picky": f"{__name__}:Picky"})
     with pytest.raises(InputError, match="policy: tau is too large"):
-        main._policy(parse_settings({"policy": {"name": "picky"}}, "test"))
+        setup.configured_policy(parse_settings({"policy": {"name": "picky"}}, "test"))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_in_shadow_nobody_is_told_that_slurm_did_not_obey(make_bench):
     kinds = set()
     for _ in range(60):
         bench.cycle()
-        kinds.add(bench.job(job_id).why.kind)
+        kinds.add(bench.job(job_id).reason.kind)
     assert len(bench.audit("not-started", job_id)) > 1
     assert "not-followed" in kinds
     assert "not-started" not in kinds

@@ -17,7 +17,7 @@ def test_a_job_held_while_pinned_loses_its_node_list(bench):
     bench.slurm.hold(job_id)
     bench.cycle(15)
     assert bench.slurm.records[job_id].required_nodes == ""
-    assert bench.job(job_id).why.kind == "held"
+    assert bench.job(job_id).reason.kind == "held"
 
 
 def test_a_pinned_job_keeps_its_gpus_from_others_until_it_runs(bench):
@@ -61,7 +61,7 @@ def test_a_job_that_is_requeued_after_its_end_loses_its_node_list(bench, state, 
     bench.cycle(2)
     record = bench.slurm.records[job_id]
     assert (record.required_nodes, record.max_nodes, record.tasks) == ("", 3, 6)
-    assert bench.job(job_id).why.kind == "begin"
+    assert bench.job(job_id).reason.kind == "begin"
 
 
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN*"])
@@ -166,7 +166,7 @@ def test_a_job_backing_off_has_no_node_list_and_a_lease(bench):
     record = bench.slurm.records[job_id]
     assert record.required_nodes == ""
     assert record.eligible_time > bench.slurm.now
-    assert bench.job(job_id).why.kind == "not-started"
+    assert bench.job(job_id).reason.kind == "not-started"
 
 
 def test_a_refused_pin_is_audited_and_tried_again(bench):

@@ -97,7 +97,7 @@ def test_while_slurmdbd_is_away_what_it_said_last_counts(bench, caplog):
     job_id = bench.slurm.submit(4, qos="urgent")
     bench.cycle()
     assert bench.audit("left", job_id)[0]["why"] == "preempts"
-    assert caplog.text.count("slurmdbd is away; what was known before counts") == 1
+    assert caplog.text.count("slurmdbd is away; the previous answer stays in force") == 1
 
 
 # bands

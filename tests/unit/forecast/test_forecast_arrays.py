@@ -245,7 +245,7 @@ def test_tasks_came_with_their_array(bench: Bench) -> None:
 def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
     arrivals = Arrivals(since=NOW - 1000)
     for number, time in zip(count(), (NOW - 10, NOW - 900, NOW - 5), strict=False):
-        arrivals.came(job(number), Quantiles(1.0, 2.0, 3.0), 1.0, time)
+        arrivals.arrived(job(number), Quantiles(1.0, 2.0, 3.0), 1.0, time)
     assert [each.job.submit_time for each in arrivals.recent(NOW)[0]] == [NOW - 900, NOW - 10, NOW - 5]
 
 

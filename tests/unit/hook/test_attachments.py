@@ -122,7 +122,7 @@ def test_asrptd_follows_the_file_and_keeps_what_it_knew_of_a_bad_one(
     assert following.current().groups == {ID: "p"}
     path.write_text("version = 1\n[group]\nnonsense")
     assert [following.current().groups for _ in range(3)] == [{ID: "p"}] * 3
-    assert len([r for r in caplog.records if "what was attached before counts" in r.message]) == 1
+    assert len([r for r in caplog.records if "the previous attachments stay in force" in r.message]) == 1
     too_large = {f"{i:0128}": "p" * 64 for i in range(MOST)}
     path.write_text(format_attachments(Attachments(too_large, {"é" * 100 + str(i): "p" * 64 for i in range(MOST)})))
     assert following.current().groups == {ID: "p"}

@@ -1,0 +1,75 @@
+"""Only slurm_asrpt/daemon/jobs assigns to the state of a managed job; others call a method that says what happened."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import slurm_asrpt
+from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
+
+PACKAGE = Path(slurm_asrpt.__file__).parent
+OWNER = PACKAGE / "daemon" / "jobs"
+FIELDS = frozenset(each.name for each in fields(ManagedJob))
+COMMON = frozenset({"state", "reason"})
+"""Names that rows of status.json have, too."""
+
+
+def assigned(source: str) -> set[str]:
+    """Attributes of other objects that are assigned to, deleted, or set by name, with the name of the object."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            found.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "object.__setattr__", "delattr"):
+            name = node.args[1]
+            found.add(f"{ast.unparse(node.args[0])}.{name.value if isinstance(name, ast.Constant) else '*'}")
+    return found
+
+
+def trespasses(source: str) -> set[str]:
+    """Assignments to what may be a field of a managed job. ``self`` is none outside of its package."""
+    found = set()
+    for target in assigned(source):
+        owner, _, name = target.rpartition(".")
+        is_field = name in FIELDS and not (name in COMMON and owner == "row")
+        if owner != "self" and (is_field or name == "*"):
+            found.add(target)
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "job.pin = None",
+        "tracked.lease_until += 1",
+        "self._jobs[name].state = 1",
+        "a.mapped, b = 1, 2",
+        "del job.forecast",
+        "setattr(job, 'service', None)",
+        "setattr(job, name, None)",
+        "for job.reason in found: pass",
+    ],
+)
+def test_it_sees_an_assignment(source: str) -> None:
+    assert trespasses(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["self.pin = None", "row.state = 1", "job.pinned(1)", "pin = job.pin", "row.rank = 1"]
+)
+def test_it_lets_others_be(source: str) -> None:
+    assert not trespasses(source)
+
+
+def test_the_owner_itself_assigns() -> None:
+    written = assigned((OWNER / "managed_job.py").read_text(encoding="utf-8"))
+    assert {f"self.{name}" for name in ("pin", "state", "service", "lease_until")} <= written
+
+
+def test_nobody_else_in_the_daemon_assigns_to_a_field_of_a_managed_job() -> None:
+    modules = [path for path in (PACKAGE / "daemon").rglob("*.py") if OWNER not in path.parents]
+    assert len(modules) > 20
+    found = {str(path.relative_to(PACKAGE)): trespasses(path.read_text(encoding="utf-8")) for path in modules}
+    assert {name: what for name, what in found.items() if what} == {}
