@@ -78,7 +78,8 @@ def remaining_length(span: Quantiles, ran: float, chance: float) -> float:
     """The length that remains, with probability ``chance`` in (0, 1) to be exceeded, of a span of which ``ran`` is
     over."""
     below, above = span.spreads
-    place = math.log(ran / span.middle) if ran > 0 else -math.inf
+    share = ran / span.middle
+    place = math.log(share) if share > 0 else -math.inf
     z = place / (below if place < 0 else above)
     outlast = 1.0 - _NORMAL.cdf(z)
     if outlast < MIN_SURVIVAL:

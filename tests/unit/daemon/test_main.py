@@ -90,7 +90,7 @@ def test_intervals_go_on_where_the_daemon_before_left_them(make_daemon, tmp_path
         history.record(Run(str(n), n, end_time=ended + n, uid=7, iterations=900, **missed) for n in range(1, 20))
     daemon = make_daemon()
     daemon.run(once=True)
-    assert 800 < daemon.recent.run_adjustment.around(7, 80, 100, 120)[1] <= 900 + 1e-6
+    assert 800 < daemon.recent.run_adjustment.adjusted(7, 80, 100, 120)[1] <= 900 + 1e-6
 
 
 def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
@@ -103,7 +103,7 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
         daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
         daemon._maintain(now + 3600 * hour)
         assert daemon.history.history.count("1", ()) == left
-    monkeypatch.setattr(main, "tend", fails)
+    monkeypatch.setattr(main, "prune", fails)
     daemon._maintain(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text
 

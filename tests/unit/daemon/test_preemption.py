@@ -119,7 +119,7 @@ def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
     assert (hlas.state(long), hlas.state(short)) == ("RUNNING", "PENDING")
     assert row(hlas, short).reason == "gpus"
     explain_command(hlas.status(hlas.slurm.now), row(hlas, long), as_json=False)
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Interruption")]
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Preemption")]
     assert "never" in said
     assert why in said
     assert row(hlas, short).never_interrupted is None
@@ -221,7 +221,7 @@ def test_a_requeue_that_slurmctld_has_forgotten_is_asked_for_again(hlas: Bench, 
     assert len(hlas.slurm.signals) == len(hlas.audit("interrupt", long)) == 1, "nothing runs that a signal could reach"
     assert len(hlas.audit("cut", long)) == len(hlas.audit("running", long)) == 1, "a run is told once"
     (again,) = hlas.audit("requeued-again", long)
-    assert "had forgotten" in what(again)
+    assert "had lost the requeue" in what(again)
     hlas.slurm.end(short)
     hlas.slurm.tick(120.0)
     hlas.cycle(4)
@@ -391,10 +391,10 @@ def test_what_users_see(hlas: Bench, capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     assert "0.0233 GPU-hours so far; queue 2 (queue 1 runs first); preempted once" in said
     assert "Preemption       allowed" in said
-    assert "makes room for job" in what(hlas.audit("interrupt", long)[0])
+    assert f"preempted for job {short}" in what(hlas.audit("interrupt", long)[0])
     hlas.cycle(12)
     events = [event for event in hlas.audit(job_id=long) if event["event"] in ("signalled", "requeued")]
     assert [what(event) for event in events] == [
-        "told by B:USR1 to write a checkpoint",
-        "it has had its time for a checkpoint",
+        "signal B:USR1: asked to write a checkpoint",
+        "the time for its checkpoint is over",
     ]
