@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurm_asrpt.daemon import cycle
 from slurm_asrpt.daemon.record import decisions
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
@@ -32,7 +31,7 @@ PARTS = ("decide", "cycle_facts", "start_facts")
 
 @contextmanager
 def timed(spent: dict[str, float]) -> Iterator[None]:
-    """Add up the time that the scheduler spends in the witness, without that of the policy."""
+    """Add up the time that the scheduler spends on records of decisions, without that of the policy."""
     kept = {name: getattr(decisions, name) for name in PARTS}
     inputs = decisions._inputs
 
@@ -47,13 +46,13 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
         return run
 
     decisions._inputs = wrap("witness", inputs)
-    cycle.witness.cycle_facts = wrap("told", kept["cycle_facts"])
-    cycle.witness.start_facts = wrap("start", kept["start_facts"])
+    decisions.cycle_facts = wrap("told", kept["cycle_facts"])
+    decisions.start_facts = wrap("start", kept["start_facts"])
     try:
         yield
     finally:
         decisions._inputs = inputs
-        cycle.witness.cycle_facts, cycle.witness.start_facts = kept["cycle_facts"], kept["start_facts"]
+        decisions.cycle_facts, decisions.start_facts = kept["cycle_facts"], kept["start_facts"]
 
 
 def cycles(bench: Bench, before: Callable[[], None]) -> list[dict[str, float]]:

@@ -11,9 +11,9 @@ from slurm_asrpt.errors import SlurmError
 from slurm_asrpt.slurm.client import SlurmConfig
 
 STEP_S = 2.0
-"""From which a step counts; NTP slews what is less."""
+"""The least step that counts; NTP slews smaller ones."""
 APART_S = 5.0
-"""So far slurmctld's clock may be from ours: it tells whole seconds, and late."""
+"""slurmctld's clock may differ from ours by so much: it shows whole seconds, and late."""
 
 
 class ClockStepDetector:
@@ -28,7 +28,7 @@ class ClockStepDetector:
         apart = self._clock.time() - self._clock.monotonic()
         step = apart - self._apart
         if abs(step) < STEP_S:
-            return 0.0  # a drift adds up, and a step of many small ones is one
+            return 0.0  # a drift adds up, and a many small steps are one
         self._apart = apart
         return float(step)
 

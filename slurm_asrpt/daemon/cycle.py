@@ -95,8 +95,8 @@ class Scheduler:
         self._write(starts, splits, now)
         self.timer.done("write")
         if self._audit.lines > lines and self.decided is not None:
-            told = decisions.cycle_facts(self.decided, self.jobs, self._mode.label, self.timer.seconds)
-            self._audit.record(now, "cycle", **told)
+            recorded = decisions.cycle_facts(self.decided, self.jobs, self._mode.label, self.timer.seconds)
+            self._audit.record(now, "cycle", **recorded)
         self._audit.flush()
         return now if any(split.first for split in splits) else self.policy.next_wakeup(now)
 
@@ -162,8 +162,8 @@ class Scheduler:
     def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
         """view: what was free before this one of the cycle's starts; afterwards without it."""
         best, compared = self.cluster.best_alpha(start.job), number <= decisions.MOST_COMPARED
-        told = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
-        self._audit.record(now, "start", start.job.id, mapped=job.mapped, **told)
+        recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
+        self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         view.take(start.placement.gpus, start.job.request)
 
     def _note_wait(self, job: ManagedJob, wait: Wait, now: float) -> None:

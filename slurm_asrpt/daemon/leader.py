@@ -109,7 +109,7 @@ def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLoc
     """The lock, as soon as nobody else holds it; None if told to stop before. Raises AsrptError, with ``once`` too
     where another leads.
     """
-    lock, told = LeaderLock(folder), ""
+    lock, logged = LeaderLock(folder), ""
     while not stopping.is_set():
         if lock.take():
             LOG.info("leading: %s", lock.name)
@@ -117,8 +117,8 @@ def wait_to_lead(folder: Path, stopping: Event, once: bool = False) -> LeaderLoc
         holder = lock.holder()
         if once:
             raise AsrptError(f"another asrptd leads ({holder}); stop it first: a cycle beside it would undo its work")
-        if holder != told:
+        if holder != logged:
             LOG.info("standing by: %s leads; this asrptd takes over when that one is gone", holder or "another")
-            told = holder
+            logged = holder
         stopping.wait(STANDBY_S)
     return None

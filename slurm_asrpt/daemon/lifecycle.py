@@ -175,7 +175,7 @@ class JobLifecycle:
             self._audit.record(now, "job-state-lost", job.record.job_id, error=str(error))
 
     def _ended(self, record: JobRecord, now: float) -> bool:
-        """Whether a job has ended for good, which is told once."""
+        """Whether a job has ended for good, which is recorded once."""
         if self.ended.has(record):
             return True
         known = self._known(record, now)
@@ -238,8 +238,8 @@ class JobLifecycle:
             return
         job.allocated(placements.real_placement(job, self.cluster, self._profiles))
         shadow = not self._mode.enforcing and job.state in (JobState.QUEUED, JobState.PINNED)
-        told = facts.running_facts(job, self.cluster.best_alpha(job.job), shadow)
-        self._audit.record(now, "running", record.job_id, **told)
+        recorded = facts.running_facts(job, self.cluster.best_alpha(job.job), shadow)
+        self._audit.record(now, "running", record.job_id, **recorded)
         if job.mapped and job.placement is not None:
             rank_maps.write_hosts(self._spool, record.number, job.placement.ranks)
 

@@ -1,4 +1,4 @@
-"""asrptd: a cycle, the heartbeat, the status, a pause; until it is told to stop."""
+"""asrptd: a cycle, the heartbeat, the status, a pause; until a signal stops it."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Daemon:
         return wakeup
 
     def _follow_clock(self, now: float) -> None:
-        """After a step begin anew, as a restart does: what was noted for a time is not due at that time any more.
+        """After a step start again as after a restart: what was noted for a time is not due at that time any more.
 
         Raises SlurmError while slurmctld has another time.
         """

@@ -33,7 +33,7 @@ GIVEN_UP = 3
 
 
 class Preemption:
-    """Tells a policy that preempts what runs, and carries out what it decides. ``carry_out`` raises nothing."""
+    """Tells a policy that preempts running jobs, and carries out what it decides. ``carry_out`` raises nothing."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class Preemption:
         """Note a preemption, to be saved before anything is sent. It counts from now on, whatever becomes of it."""
         job = self._jobs[decision.job_id]
         job.interruption_decided(now, decision.head.id)
-        told = {**decision.reason.facts, "gpu_s": job.service.at(now), "nth": job.service.interruptions}
-        self._record(job, "interrupt", now, **told)
+        recorded = {**decision.reason.facts, "gpu_s": job.service.at(now), "nth": job.service.interruptions}
+        self._record(job, "interrupt", now, **recorded)
 
     def intend_requeues(self, now: float) -> None:
         """Note which runs are to end now, to be saved before Slurm is asked: it may take that and forget it."""

@@ -129,7 +129,7 @@ class Forecaster:
         self._pinned: set[str] = set()  # jobs whose start was decided
 
     def step(self, now: float) -> None:
-        """After a cycle: pick up what is ready, begin anew when it is time."""
+        """After a cycle: pick up what is ready, start the next when it is time."""
         if not self.every_s:
             return
         queue = self._queue()
@@ -194,7 +194,7 @@ class Forecaster:
             raise OSError(f"none within {LATE * self.every_s:g} s")
 
     def _keep_first(self, now: float) -> None:
-        """The first estimate of a job, as it asks now, is what asrpt-admin calibration judges."""
+        """The first forecast of a job, as it asks now, is what asrpt-admin calibration judges."""
         waited, self._waits = self._waits, {}
         for job_id, job in self._jobs.items():
             if job.state is JobState.RUNNING and job_id in waited:
@@ -225,14 +225,14 @@ class Forecaster:
         return self._recent.start_adjustment.with_waiting(now, waiting)
 
     def current(self, job: ManagedJob, now: float) -> Forecast | None:
-        """The estimate of a job that waits, unless it is old or the job was another one when it was made.
+        """The forecast of a waiting job, unless it is old or the job has changed since.
 
-        Of tasks that wait together that of the next one.
+        For tasks that wait together, the forecast of the next one.
         """
         return self._valid(job.record.job_id, job, now)
 
     def last(self, job: ManagedJob, now: float) -> Forecast | None:
-        """Of tasks that wait together the estimate of the last one."""
+        """For tasks that wait together, the forecast of the last one."""
         tasks = read_tasks(job.record.array_tasks)
         return self._valid(f"{job.record.job_id}_{tasks[-1][-1]}", job, now) if tasks else None
 
@@ -243,7 +243,7 @@ class Forecaster:
         return forecast if now <= forecast.made + withdrawn_after(self.every_s) else None
 
     def why_not(self, job: ManagedJob, why: str) -> str:
-        """Why a job that does not run has no estimate. why: what keeps it from being one of the policy's, in words."""
+        """Why a job that does not run has no forecast. why: what keeps it out of the policy's queue, in words."""
         if not self._enforcing:
             return "Slurm decides: asrptd is not in mode enforce"
         if not self.every_s:

@@ -1,7 +1,7 @@
 """Admission: from Slurm's record of a job to the job that the policy gets, or to the reason why it does not get it.
 
 A job waits for Slurm (a hold, a dependency), for its owner (a begin time) or for asrptd (a pause after a failed start)
-before it is the policy's. A lease of ours looks like a begin time, so the two are told apart here.
+before it is the policy's. A lease of ours looks like a begin time, so the two are distinguished here.
 """
 
 from __future__ import annotations

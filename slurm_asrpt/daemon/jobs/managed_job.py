@@ -104,7 +104,7 @@ class ManagedJob(SavedJob):
     # admission and the policy's queue
 
     def nodes_changed(self) -> None:
-        """What the job may use depends on the nodes: it is admitted anew."""
+        """What the job may use depends on the nodes: it is admitted again."""
         self.admitted = () if self.admitted is not None else None
 
     def near(self, reservations: tuple[Reservation, ...]) -> None:

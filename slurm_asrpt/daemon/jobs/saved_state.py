@@ -176,7 +176,7 @@ def from_raw(raw: Any, now: float) -> SavedJob:
     """A dump read back. Raises ValueError where it is none.
 
     If the clock has stepped back, times that should lie in the past become ``now``, and pauses end soon. Nobody knows
-    whether a preempted job still waits for what was to follow the signal: the signal is sent anew.
+    whether a preempted job still waits for what was to follow the signal: the signal is sent again.
     """
     saved = _MODEL.validate_python(raw)
     if saved.pin is not None:

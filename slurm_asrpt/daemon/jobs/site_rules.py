@@ -15,7 +15,7 @@ from slurm_asrpt.slurm.records import JobRecord, NodeRecord, Reservation
 T = TypeVar("T")
 LOG = logging.getLogger("asrptd")
 REREAD_S = 60.0
-"""Seconds between two looks at who preempts and at fair-share; Slurm itself reckons that anew every five minutes."""
+"""Seconds between two reads of preemption and fair-share; Slurm itself computes fair-share every five minutes."""
 
 
 class SiteRules:
@@ -28,7 +28,7 @@ class SiteRules:
         self._preempting: frozenset[str] = frozenset()
         self._shares: Mapping[tuple[str, str], float] = {}
         self._read = -math.inf
-        self._told = ""  # the last trouble: it may be the same each cycle
+        self._logged = ""  # the last trouble: it may be the same each cycle
 
     def follow(self, nodes: Sequence[NodeRecord], now: float) -> None:
         """Read what may have changed."""
@@ -44,12 +44,12 @@ class SiteRules:
             self._shares = self._latest(client.fair_shares, self._shares)
 
     def _latest(self, read: Callable[[], T], before: T) -> T:
-        """What Slurm says now, or where it does not, what it said before: no reason to schedule nobody."""
+        """What Slurm says now, or if it does not answer, what it said before: no reason to stop scheduling."""
         try:
             return read()
         except SlurmError as error:
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._logged:
+                self._logged = str(error)
                 LOG.warning("%s; the previous answer stays in force", one_line(error))
             return before
 
@@ -66,7 +66,7 @@ class SiteRules:
         return not self._preempting.isdisjoint(own)
 
     def band(self, record: JobRecord) -> int:
-        """Its fair-share band, 0 for those served least. Who has no factor is in the last one, as in Slurm."""
+        """Its fair-share band, 0 for users served least. A user without a factor is in the last one, as in Slurm."""
         if self._bands < 2:
             return 0
         return band_of(self._shares.get((record.user, record.account), 0.0), self._bands)

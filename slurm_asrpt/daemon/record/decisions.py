@@ -71,7 +71,7 @@ def _inputs(
     )
 
 
-# what the trail tells
+# for the audit trail
 
 
 def start_facts(

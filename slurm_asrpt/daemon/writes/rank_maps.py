@@ -42,7 +42,7 @@ class RankMaps:
                 announce(self._spool, job.record.number)
 
     def started(self, jobs: Iterable[ManagedJob]) -> None:
-        """Slurm has been told to start these: from now on ask where."""
+        """Their pins are written: from now on ask Slurm where they run."""
         until = self._clock.monotonic() + ALLOCATION_WAIT_S
         unknown = [job for job in jobs if job.mapped and not self._is_certain(job)]
         self._waiting |= {str(job.record.number): (job, until) for job in unknown}

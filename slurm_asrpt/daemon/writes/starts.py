@@ -141,7 +141,7 @@ class Starts:
         return fenced
 
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
-        """Modes shadow and order: Slurm goes its own way, and GPUs must not stay promised to a job for ever."""
+        """Modes shadow and order: Slurm goes its own way, and GPUs must not stay reserved for a job for ever."""
         patience = self._daemon.unpin_after_s
         for job in self._jobs.pending(JobState.PINNED):
             if job.pin is not None and now - job.pin.at > patience:
@@ -156,9 +156,9 @@ class Starts:
     def _did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
         """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
         self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
-        told = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
+        waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         avoid = why not in ("Resources", "Priority", "None")
-        job.not_started(now, told, at_once=not is_limit(why), avoid=avoid)
+        job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
         self._rank_maps.remove([job])
         self._audit.record(now, "not-started", job.record.job_id, why=why, retry_at=job.retry_at)
 
