@@ -23,8 +23,8 @@ jobs_per_turn = 3
 MAKE = """
 from pathlib import Path
 from slurm_asrpt.config.settings import load_settings
-from slurm_asrpt.daemon import loop
-policy = loop._policy(load_settings(Path("asrpt.toml")))
+from slurm_asrpt.daemon import setup
+policy = setup.configured_policy(load_settings(Path("asrpt.toml")))
 print(type(policy).__module__, policy.options.jobs_per_turn)
 """
 Run = Callable[..., subprocess.CompletedProcess[str]]

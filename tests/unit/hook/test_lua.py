@@ -76,7 +76,7 @@ def test_what_lua_raises_is_a_value_error() -> None:
 def test_the_daemon_and_asrpt_status_do_without_lua() -> None:
     code = """\
 import sys
-import slurm_asrpt.daemon.loop, slurm_asrpt_cli.status.command, slurm_asrpt.history.importing
+import slurm_asrpt.daemon.main, slurm_asrpt_cli.status.command, slurm_asrpt.history.importing
 from slurm_asrpt.config.settings import GroupSettings
 from slurm_asrpt.hook.hook_conf import render_hook_conf
 from slurm_asrpt.hook.tag import parse_tag
