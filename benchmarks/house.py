@@ -11,7 +11,6 @@ import ast
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,11 +27,9 @@ def module_of(path: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def package_of(module: tuple[str, ...], packages: frozenset[tuple[str, ...]]) -> str:
-    """Which room a module is in: the package below slurm_asrpt, or the root package itself."""
-    if module[0] != "slurm_asrpt":
-        return module[0]
-    return ".".join(module[:2]) if module[:2] in packages else "slurm_asrpt"
+def layer_of(module: tuple[str, ...]) -> str:
+    """What the layers contract counts: a package below slurm_asrpt, a module directly in it, or another root."""
+    return ".".join(module[:2]) if module[0] == "slurm_asrpt" else module[0]
 
 
 def imports(tree: ast.Module, modules: frozenset[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -57,15 +54,14 @@ def measure(tree: Path) -> dict[str, Any]:
     texts = {path: (tree / path).read_text(encoding="utf-8") for path in paths}
     parsed = {path: ast.parse(text) for path, text in texts.items()}
     modules = frozenset(module_of(path) for path in paths)
-    packages = frozenset(module_of(path) for path in paths if path.name == "__init__.py")
+    packages = {layer_of(module_of(path)) for path in paths if path.name == "__init__.py"}
     rooms: dict[str, list[int]] = defaultdict(list)
     edges: set[tuple[str, str]] = set()
     for path in paths:
-        room = package_of(module_of(path), packages)
-        lines = texts[path].count("\n")
+        layer, lines = layer_of(module_of(path)), texts[path].count("\n")
         if path.name != "__init__.py" or lines > 1:
-            rooms[room].append(lines)
-        edges |= {(room, package_of(other, packages)) for other in imports(parsed[path], modules)}
+            rooms[layer if layer in packages else "slurm_asrpt"].append(lines)
+        edges |= {(layer, layer_of(other)) for other in imports(parsed[path], modules)}
     counts = [lines for room in rooms.values() for lines in room]
     lengths = [lines for tree_ in parsed.values() for lines in functions(tree_)]
     return {
@@ -74,7 +70,7 @@ def measure(tree: Path) -> dict[str, Any]:
         "lines": sum(counts),
         "short_files": sum(lines <= SHORT_LINES for lines in counts),
         "longest_file": max(counts),
-        "mutual_imports": [pair for pair in combinations(sorted(rooms), 2) if pair in edges and pair[::-1] in edges],
+        "mutual_imports": [pair for pair in sorted(edges) if pair[0] < pair[1] and pair[::-1] in edges],
         "function_median_lines": median(lengths),
         "function_longest_lines": max(lengths),
     }
