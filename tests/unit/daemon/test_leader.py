@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from slurm_asrpt.daemon import leader as lead_module
+from slurm_asrpt.daemon import leader as leader_module
 from slurm_asrpt.daemon import main, setup
 from slurm_asrpt.daemon.leader import LeaderLock, LeadershipLostError, wait_to_lead
 from slurm_asrpt.daemon.state import StateStore
@@ -59,7 +59,7 @@ def test_one_leads_and_its_name_can_be_read(lead):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_who_stands_by_takes_over_when_the_leader_has_ended_however(tmp_path, other, number, caplog, monkeypatch):
     caplog.set_level("INFO")
-    monkeypatch.setattr(lead_module, "STANDBY_S", 0.01)
+    monkeypatch.setattr(leader_module, "STANDBY_S", 0.01)
     process, name = other
     killer = threading.Timer(0.2, process.send_signal, [number])
     killer.start()
@@ -76,7 +76,7 @@ def test_who_stands_by_takes_over_when_the_leader_has_ended_however(tmp_path, ot
 
 
 def test_who_stands_by_can_be_stopped(tmp_path, other, monkeypatch):
-    monkeypatch.setattr(lead_module, "STANDBY_S", 0.01)
+    monkeypatch.setattr(leader_module, "STANDBY_S", 0.01)
     stopping = threading.Event()
     threading.Timer(0.1, stopping.set).start()
     assert wait_to_lead(tmp_path / "state", stopping) is None
