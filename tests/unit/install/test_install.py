@@ -70,7 +70,10 @@ def files(folder: Path) -> dict[str, bytes]:
 PIECES = [b"return x", b"\n", b"-- c", b" ", b"end", b"x=1", b"\r\n", b"--[[", b"]]", b"\xff", b"returned"]
 
 
-@given(st.binary(max_size=50) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+sites = st.binary(max_size=50) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join)
+
+
+@given(sites.filter(lambda site: b"slurm-asrpt" not in site))  # Hypothesis takes the marks from our source, too
 def test_what_was_put_in_comes_out_again(site: bytes) -> None:
     text = job_submit.with_block(site, BLOCK)
     assert job_submit.block_in(text) == BLOCK
