@@ -40,8 +40,9 @@ test: setup test-packages lint ## Lint and all tests, end-to-end ones on a real 
 	@echo "tests: those without and those on a real Slurm side by side; each is shown when it has ended"
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going test-units test-e2e-1 test-e2e-2
 
-test-units: setup test-packages ## The tests that need no Slurm
-	$(BIN)/pytest -m 'not e2e'
+COVERAGE ?= 90
+test-units: setup test-packages ## The tests that need no Slurm, with the floor of their coverage (COVERAGE=90 percent)
+	$(BIN)/pytest -m 'not e2e' --cov=slurm_asrpt --cov=slurm_asrpt_cli --cov-report= --cov-fail-under=$(COVERAGE)
 
 test-e2e-1: setup test-packages ## Those on a real Slurm, which wait most of the time, in two halves
 	$(BIN)/pytest -m e2e tests/e2e/test_[a-g]*.py tests/faults

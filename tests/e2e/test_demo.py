@@ -57,7 +57,7 @@ def test_a_tiny_demo(tmp_path):
     assert figures["made"]["slurm"]["SchedulerType"] == "sched/backfill"
     assert figures["made"]["shape"]["jobs"] == 6
     assert "ratio" in out
-    assert err.startswith("6 jobs 3 times on a real Slurm")
+    assert err.startswith("6 jobs on a real Slurm")
     assert left_of(demo) == []
 
 
