@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -207,9 +207,8 @@ def _refuse_others(path: Path) -> None:
     with _named(path):
         owners = trusted_owners(path.parent)
         for part in PARTS:
-            file = path.with_name(path.name + part)
-            if os.path.lexists(file):
-                check_trusted_file(file, owners)
+            with suppress(FileNotFoundError):  # SQLite removes its logs when the last writer closes
+                check_trusted_file(path.with_name(path.name + part), owners)
 
 
 class History:

@@ -17,6 +17,7 @@ from tests.unit.sim.test_sim_report import write
 from tests.unit.sim.test_whatif import trace_of
 
 HIDDEN = "return [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+WIDTH = "return window.innerWidth"
 OVERFLOWS = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
@@ -39,9 +40,14 @@ def audit(folder: Path) -> Path:
 
 @pytest.mark.parametrize("made", [report, what_if, audit], ids=lambda made: str(made.__name__))
 def test_a_page_fits_windows(made: Callable[[Path], Path], browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
     browser.get(made(tmp_path).as_uri())
     for width in (1280, 800):
         browser.set_window_size(width, 900)
-        assert browser.execute_script("return window.innerWidth") == width
+        # the window may take a moment to have its new size
+        WebDriverWait(browser, 30).until(
+            lambda driver, at=width: driver.execute_script("return window.innerWidth") == at
+        )
         assert not browser.execute_script(OVERFLOWS), width
         assert browser.execute_script(HIDDEN) == 0, width
