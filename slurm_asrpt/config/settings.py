@@ -24,7 +24,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import read_config
 
 DEFAULT_POLICY = "asrpt-gated"
-"""The policy of those who name none."""
+"""The policy if the settings name none."""
 
 
 class Mode(StrEnum):

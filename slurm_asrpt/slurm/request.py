@@ -1,4 +1,4 @@
-"""From a Slurm job to what the policy may do with it: GPUs and shape, or why we leave the job to Slurm."""
+"""What a Slurm job asks for, as the policy needs it: GPUs and shape, or why the job is left to Slurm."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 Nodes = Sequence[NodeRecord]
 
 _PART = r"[&,|()]|[^&,|()\[\]*\s]+"
-"""Not among them: counts (``a*2``) and sets of which all nodes must have the same one."""
+"""Excluded: counts (``a*2``), and sets where all nodes must have the same feature."""
 _ONE_FOR_ALL = re.compile(r"\[([^&,|()\[\]*\s]+(?:\|[^&,|()\[\]*\s]+)*)\]")
 LONGEST = 1024
-"""Bytes that Slurm lets a job have there."""
+"""Maximum length in bytes that Slurm accepts."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Ask:
 
 
 class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
-    """We do not schedule this job; ``why`` is a key of LEFT_WORDS."""
+    """asrptd does not schedule this job; ``why`` is a key of LEFT_WORDS."""
 
     def __init__(self, why: str) -> None:
         super().__init__(LEFT_WORDS[why])
@@ -40,7 +40,7 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
 
 
 def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> Ask:
-    """What the job asks for. Raises LeftToSlurm for what we do not (yet) place as the user would expect."""
+    """What the job asks for. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
     kind, gpus, per_node, unit = _gpus(job)
     if job.min_nodes > gpus // unit:
@@ -87,7 +87,7 @@ def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -
 
 
 def _with(nodes: Nodes, partition: str, features: str) -> Nodes:
-    """Those of this partition that have the features."""
+    """The nodes of this partition that have the features."""
     try:
         return [n for n in nodes if partition in n.partitions and (not features or satisfies(n.features, features))]
     except ValueError:
@@ -99,13 +99,13 @@ def _union(sets: Sequence[Nodes]) -> Nodes:
 
 
 def _largest(sets: Sequence[Nodes]) -> list[Nodes]:
-    """Without what is in another one, too."""
+    """The sets without those that another set contains."""
     by_names = {frozenset(n.name for n in some): some for some in sets}
     return [some for names, some in by_names.items() if not any(names < other for other in by_names)]
 
 
 def _allowed(job: JobRecord, nodes: Nodes) -> Nodes:
-    """Those of -w, or all, without those of -x."""
+    """The nodes of -w, or all nodes, without those of -x."""
     if job.required_nodes:
         required = _names(job.required_nodes, "nodelist")
         nodes = [n for n in nodes if n.name in required]
@@ -182,7 +182,7 @@ def _refuse_what_slurm_keeps(job: JobRecord, partitions: Sequence[str]) -> None:
 
 
 def gpus_of(job: JobRecord) -> int:
-    """GPUs that a job has or asks for; 0 where its request is left to Slurm."""
+    """GPUs that a job has or asks for; 0 if its request is left to Slurm."""
     try:
         return sum(job.gpus_by_node.values()) or _gpus(job)[1]
     except LeftToSlurm:

@@ -112,14 +112,14 @@ def _gpus(options: Mapping[str, str], key: str) -> str:
     parts = options[key].split(",") if options.get(key) else []
     for part in parts:
         if not _GPUS.fullmatch(part):
-            raise InputError(f"--{key}: {part!r} is no number of GPUs; write for example 8 or h100:8")
+            raise InputError(f"--{key}: {part!r} is not a number of GPUs; use, for example, 8 or h100:8")
     return ",".join(f"gres:gpu:{part}" for part in parts)
 
 
 def _gres(text: str) -> str:
     """Raises InputError."""
     if re.search("[0-9]{10}", text):
-        raise InputError(f"--gres: no node has so many as {text!r}")
+        raise InputError(f"--gres: no node has as many as {text!r}")
     return ",".join(f"gres:{part}" for part in text.split(",")) if text else ""
 
 
@@ -129,14 +129,14 @@ def _nodes(text: str) -> tuple[int, int]:
     if not text:
         return 1, 0
     if not (re.fullmatch(_NUMBER, low) and (not dash or re.fullmatch(_NUMBER, high))):
-        raise InputError(f"--nodes: {text!r} is no number of nodes; write 2 or 2-4")
+        raise InputError(f"--nodes: {text!r} is not a number of nodes; use 2 or 2-4")
     return int(low), int(high or low)
 
 
 def _whole(options: Mapping[str, str], key: str) -> int:
     text = options.get(key, "0")
     if not re.fullmatch(_NUMBER, text):
-        raise InputError(f"--{key}: {text!r} is no whole number")
+        raise InputError(f"--{key}: {text!r} is not an integer")
     return int(text)
 
 
@@ -144,7 +144,7 @@ def _mib(options: Mapping[str, str], key: str) -> float:
     text = options.get(key, "0")
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise InputError(f"--{key}: {text!r} is no amount of memory; write for example 16G")
+        raise InputError(f"--{key}: {text!r} is not an amount of memory; use, for example, 16G")
     return float(match[1]) * _MIB[match[2].upper()]
 
 
@@ -154,7 +154,7 @@ def _seconds(text: str) -> float:
         return 0.0
     match = _TIME.fullmatch(text)
     if match is None:
-        raise InputError(f"--time: {text!r} is no time; write for example 30, 1:30:00 or 2-12")
+        raise InputError(f"--time: {text!r} is not a time limit; use, for example, 30, 1:30:00 or 2-12")
     days, *parts = (None if part is None else int(part) for part in match.groups())
     a, b, c = parts
     if days is not None or c is not None:

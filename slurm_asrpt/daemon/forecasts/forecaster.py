@@ -252,7 +252,7 @@ class Forecaster:
             return why
         if job.record.job_id in self._without:
             return f"not within {HORIZON_S / 3600:g} hours, or too many jobs, or tasks of arrays, to tell"
-        return f"none yet; the first {MAX_JOBS} in line get one"
+        return f"none yet; the first {MAX_JOBS} in the queue get one"
 
     def close(self) -> None:
         if self._asked is not None:

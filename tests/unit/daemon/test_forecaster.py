@@ -222,7 +222,7 @@ def test_what_was_said_survives_a_restart(watched, waiting):
     watched.start()
     watched.cycle()
     assert watched.bench.job(waiting).forecast == said
-    assert watched.row(waiting).start_unknown == f"none yet; the first {MAX_JOBS} in line get one"
+    assert watched.row(waiting).start_unknown == f"none yet; the first {MAX_JOBS} in the queue get one"
 
 
 def test_a_process_that_fails_or_hangs_is_told_and_tried_again(watched, works, waiting, caplog):
