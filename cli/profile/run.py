@@ -92,7 +92,7 @@ def run_command(
         raise InputError(f"--name {name[:64]!r}: use letters, digits, '.', '_', '+' and '-'")
     make, some = _calling(made, batch), _layers(layers)
     measuring = _torch()
-    how = measuring.How(device.value, dtype.value, optimiser.value, warm_up, repeats, some)
+    how = measuring.MeasureOptions(device.value, dtype.value, optimiser.value, warm_up, repeats, some)
     links = _collective(processes, device.value) if processes else None
     with progress(f"measuring {name}") as tell:
         found = _guarded(lambda: measuring.measure(make, name, f"asrpt-profile run {factory}", how, tell))

@@ -259,15 +259,15 @@ def test_the_command_writes_a_profile_that_can_be_planned(tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["nowhere:make"], "nowhere: no such module"),
-        (["json:dumps"], "the model's own code has failed (TypeError"),
-        (["tests.integration.leaves:make"], "the model's own code has failed (SystemExit: 3)"),
+        (["json:dumps"], "the model's code failed (TypeError"),
+        (["tests.integration.leaves:make"], "the model's code failed (SystemExit: 3)"),
         (["json"], "write MODULE:FACTORY"),
         (["json:nothing"], "json has no function nothing"),
         (["nowhere.at.all:make"], "nowhere.at.all: no such module"),
         (["benchmarks.small_models:cnn", "--layers", "4/3"], "write K/N"),
         (["benchmarks.small_models:cnn", "--name", "a b"], "--name 'a b'"),
         (["json:dumps", "--batch", "3"], "has no parameter batch"),
-        (["benchmarks.small_models:cnn", "--torchrun", "1"], "--torchrun 1: one process has nobody to exchange with"),
+        (["benchmarks.small_models:cnn", "--torchrun", "1"], "--torchrun 1: one process has no peer"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_a_line(arguments: list[str], said: str) -> None:

@@ -99,7 +99,7 @@ def test_what_is_computed_and_the_whole_mini_batch_are_filled_in(name: str) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["vgg20"], "vgg20: there are vgg19"), (["--small"], "name a folder"), ([], "torch sees no GPU")],
+    [(["vgg20"], "vgg20: unknown; valid models: vgg19"), (["--small"], "specify a folder"), ([], "torch sees no GPU")],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
     if torch.cuda.is_available():
