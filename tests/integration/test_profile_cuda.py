@@ -133,9 +133,7 @@ def test_some_of_like_layers_are_made_on_the_gpu(gpu: FakeGpu) -> None:
 
 def test_what_has_no_room_is_told_with_what_to_do(gpu: FakeGpu) -> None:
     gpu.memory = 100_000
-    with pytest.raises(
-        InputError, match="for the model; try --dtype bfloat16, a smaller --batch, or --layers"
-    ):
+    with pytest.raises(InputError, match="for the model; try --dtype bfloat16, a smaller --batch, or --layers"):
         measure(transformer, "m", "a test", how(), silent)
     with pytest.raises(InputError, match=r"a smaller --batch$"):
         measure(transformer, "m", "a test", how(layers=(1, 3)), silent)
