@@ -11,7 +11,7 @@ from slurm_asrpt.core.job import ANYWHERE, JobProfile, Request
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Bandwidths of the cluster in bytes/s: inter is B_inter, one server's NIC; intra is B_intra, GPU to GPU."""
+    """Bandwidths of the cluster in bytes/s. inter: B_inter, the NIC of one server. intra: B_intra, GPU to GPU."""
 
     inter: float
     intra: float
@@ -23,11 +23,12 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One server. ``index`` is its place in Slurm's node table, which decides how Slurm splits GPUs.
+    """One server.
 
-    speed: of its GPUs, over that of the reference GPU, where a job's profile does not say better.
+    index: its position in Slurm's node table, which decides how Slurm splits GPUs.
+    speed: speed of its GPUs relative to the reference GPU; a speed in the job's profile takes precedence.
 
-    Raises ValueError for a speed that is none.
+    Raises ValueError for a speed that is not a finite number above 0.
     """
 
     name: str
@@ -41,14 +42,14 @@ class Node:
             raise ValueError(f"{self.name}: the speed of a GPU is a finite number above 0, not {self.speed}")
 
 
-@dataclass(slots=True)  # not frozen: a simulation makes one for each job on several servers, at half the price
+@dataclass(slots=True)  # not frozen, at half the cost: a simulation creates one for each job on several servers
 class Placement:
-    """Where a job's GPUs are: GPUs per node, and the node of each replica (rank i = replica i).
+    """The nodes of a job's GPUs, and the node of each replica (rank i = replica i).
 
     gpus: GPUs per node, in node-table order.
     ranks: the node of each replica, len(ranks) = sum of gpus.
     alpha: seconds per iteration in this placement (7).
-    speed: of its slowest GPU for this job, over that of the reference GPU.
+    speed: speed of its slowest GPU for this job, relative to the reference GPU.
     """
 
     gpus: Mapping[str, int]
@@ -62,15 +63,15 @@ class Placement:
 
 
 Ranks = Callable[[Sequence[str]], tuple[str, ...]]
-"""What makes the names of the servers the node of each replica."""
+"""Maps the names of the servers to the node of each replica."""
 
 
 @dataclass(slots=True)
 class Mapped:
-    """How the jobs of one profile have been mapped.
+    """Cached placements of the jobs of one profile.
 
-    alone: by the bit of a server that has the whole job.
-    forms: ranks, alpha and speed by GPUs per server and the servers' makes, in node-table order.
+    alone: placements on one server, by the bit of the server.
+    forms: ranks, alpha and speed, by GPUs per server and the servers' hardware models, in node-table order.
     """
 
     profile: JobProfile
@@ -80,7 +81,7 @@ class Mapped:
 
 
 def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
-    """The servers of each kind of GPU, the fastest kind first: masks of places in ``nodes``."""
+    """The servers of each kind of GPU, the fastest kind first: masks of positions in ``nodes``."""
     found: dict[tuple[str, float], int] = {}
     for place, node in enumerate(nodes):
         kind = (node.gpu_type, node.speed)
@@ -89,13 +90,13 @@ def kinds_of(nodes: Sequence[Node]) -> tuple[int, ...]:
 
 
 def spread(counts: Sequence[int]) -> list[int]:
-    """So many places of each number, mixed as evenly as possible, so that nothing is gained by the order of places."""
+    """``counts[i]`` copies of each number i, mixed as evenly as possible, so that the order favors no number."""
     places = [((n + 0.5) / count, number) for number, count in enumerate(counts) for n in range(count)]
     return [number for _, number in sorted(places)]
 
 
 def capacity(nodes: Iterable[Node]) -> float:
-    """How many reference GPUs would do as much."""
+    """The number of reference GPUs with the same total speed."""
     return float(sum([node.gpus * node.speed for node in nodes]))
 
 
@@ -105,15 +106,15 @@ def all_alike(nodes: Iterable[Node]) -> list[Node]:
 
 
 class ClusterView:
-    """Free GPUs, CPUs and memory per node. Policies read it; its owner takes and gives back.
+    """Free GPUs, CPUs and memory per node. Policies read it; its owner allocates and frees them.
 
-    masks: nodes by free GPUs, so that servers are picked without a look at every node (core/free_index.py): bit i of
-        masks[f] is set if the i-th node of the table has f GPUs free. bits: the bit of each node.
-    kinds: as ``kinds_of`` says; empty where all GPUs are of one.
-    overdrawn: whether a node has been short of memory for what runs on it: it serves nobody, so masks say too much.
+    masks: nodes by free GPUs, so that selection need not scan all nodes (core/free_index.py): bit i of masks[f] is set
+        if the i-th node of the table has f GPUs free. bits: the bit of each node.
+    kinds: see ``kinds_of``; empty if all GPUs are of one kind.
+    overdrawn: whether a node had less memory than its jobs use. Such a node cannot start jobs, but masks include it.
     version: counts the changes; the same view with the same version is the same state.
 
-    Raises ValueError when a node would fall below zero or above its GPUs: no GPU is given twice.
+    Raises ValueError if the free GPUs of a node would fall below zero or exceed its GPUs: no GPU is allocated twice.
     """
 
     def __init__(
@@ -144,17 +145,20 @@ class ClusterView:
             self._check(name, count)
             self.masks[count] |= self.bits[name]
         self.names = tuple([node.name for node in self.nodes])
-        number: dict[tuple[int, str, float], int] = {}  # nodes of one make serve a job alike
+        number: dict[tuple[int, str, float], int] = {}  # nodes of one hardware model are equivalent for a job
         self.makes = tuple([number.setdefault((n.gpus, n.gpu_type, n.speed), len(number)) for n in self.nodes])
-        self.mapped: dict[int, Mapped] = {}  # freeindex's, by the profile's id(); shared by copies
+        self.mapped: dict[int, Mapped] = {}  # the cache of core/free_index.py, by id() of the profile; copies share it
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:
             raise ValueError(f"{name} would have {free} of {self.by_name[name].gpus} GPUs free")
 
     def take(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> int:
-        """Take these GPUs, and the CPUs and memory that the request drags along. How many; ValueError if not free."""
-        free, masks, bits = self.free, self.masks, self.bits  # written out, as ``give``: once a job in a simulation
+        """Allocate GPUs, and the CPUs and memory that come with them. Returns the number of GPUs.
+
+        Raises ValueError if they are not free.
+        """
+        free, masks, bits = self.free, self.masks, self.bits  # inlined like ``give``, for speed: runs once per job
         name, taken = "", 0
         try:
             for name, count in gpus.items():
@@ -177,7 +181,7 @@ class ClusterView:
         return taken
 
     def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
-        """Give them back. Raises ValueError if the node would have more than it has."""
+        """Free these GPUs. Raises ValueError if a node would have more free GPUs than GPUs."""
         free, masks, places = self.free, self.masks, self._places
         name, given = "", 0
         try:
@@ -200,7 +204,7 @@ class ClusterView:
             self._move_stocks(gpus, request, +1)
 
     def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], object]) -> None:
-        """All or nothing: the nodes before the one that failed are as they were."""
+        """Restore the nodes before the one that failed: a change is all or nothing."""
         total = self.total_free
         back(dict(takewhile(lambda item: item[0] != failed, gpus.items())))
         self.total_free = total
@@ -215,9 +219,9 @@ class ClusterView:
                 self.overdrawn = self.overdrawn or left < 0
 
     def copy(self) -> ClusterView:
-        """An independent view with the same free GPUs, for planning several starts at once."""
+        """An independent view with the same free GPUs, to plan several starts at once."""
         clone = object.__new__(ClusterView)
-        clone.__dict__.update(self.__dict__)  # the table of nodes and what belongs to it is shared
+        clone.__dict__.update(self.__dict__)  # copies share the node table and what depends on it
         clone.free, clone.masks = self.free.copy(), self.masks.copy()
         clone.free_cpus = None if self.free_cpus is None else self.free_cpus.copy()
         clone.free_memory = None if self.free_memory is None else self.free_memory.copy()
