@@ -90,7 +90,7 @@ def _fill(profile: JobProfile, room: Sequence[int], servers: Sequence[int]) -> l
 
 
 def _whole_stages(profile: JobProfile, room: Sequence[int], servers: Sequence[int]) -> list[Row]:
-    """Place stages by all-reduce bytes, the most first: each on the fullest server that can hold it, else on several."""
+    """Stages by all-reduce bytes, the most first: each on the fullest server that can hold it, else on several."""
     rows = [[0] * len(profile.stages) for _ in room]
     left = list(room)
     for s in sorted(range(len(profile.stages)), key=lambda s: (-_allreduce_bytes(profile, s), s)):

@@ -1,7 +1,6 @@
-"""The jobs that leave servers, whose NICs a further one would share: what a contention-aware policy looks at.
+"""The jobs on several servers, whose NICs another job would share, for contention-aware policies.
 
-What a policy is told: its own starts, with their profiles, and jobs that are not its own, of which nothing is known but
-that they are there.
+A policy knows the profiles of the jobs that it started. Of other jobs it knows only where they run.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from slurm_asrpt.core.timing.speed import at_speed, slowest
 @dataclass(frozen=True, slots=True)
 class _Leaving:
     servers: tuple[str, ...]
-    pace: Pace | None  # None where nothing is known of the job
+    pace: Pace | None  # None for a job without a known profile
 
 
 class NicContention:
-    """Jobs on several servers each, by server. Equal shares of a NIC: f(k) = k."""
+    """The jobs that use each server's NIC. They have equal shares: f(k) = k."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.times = SharedTimes(fabric, Linear())
@@ -33,12 +32,12 @@ class NicContention:
         self._on: dict[str, dict[JobId, None]] = {}
 
     def started(self, job_id: JobId, placement: Placement, profile: JobProfile) -> None:
-        """One of ours."""
+        """A job started by the policy."""
         if len(placement.gpus) > 1:
             self._file(job_id, _Leaving(placement.nodes, self.times.pace(placement, profile)))
 
     def seen(self, job_id: JobId, gpus: Mapping[str, int]) -> None:
-        """A job that runs; what is known of it, if it is where it was, stays known."""
+        """A running job. Its profile is kept if it is still on the same servers."""
         known = self._jobs.get(job_id)
         if len(gpus) > 1 and (known is None or set(known.servers) != set(gpus)):
             self._file(job_id, _Leaving(tuple(gpus), None))
@@ -50,7 +49,7 @@ class NicContention:
             self._on.setdefault(server, {})[job_id] = None
 
     def ended(self, job_id: JobId) -> None:
-        """It runs no more; ids that are not known are ignored."""
+        """A job ended. Unknown IDs are ignored."""
         job = self._jobs.pop(job_id, None)
         for server in job.servers if job is not None else ():
             del self._on[server][job_id]
@@ -58,27 +57,27 @@ class NicContention:
                 del self._on[server]
 
     def crowded(self, view: ClusterView) -> int:
-        """The servers that some job leaves: a mask."""
+        """The servers whose NIC is in use, as a mask."""
         return sum([view.bits[name] for name in self._on if name in view.bits])
 
     def best_alpha(self, job: Job, nodes: Sequence[Node]) -> float:
-        """α̃_min with the NICs to itself. Raises ValueError if the job does not fit."""
+        """α̃_min with exclusive use of the NICs. Raises ValueError if the job does not fit."""
         return min(self.packed_alpha(one, some) for one, some in ways(job, nodes))
 
     def packed_alpha(self, job: Job, nodes: Sequence[Node]) -> float:
-        """The same at the speed of the slowest server that may serve it."""
+        """The same on the fewest of these nodes, at the speed of the slowest node that may run the job."""
         counts = best_counts(job, nodes)
         profile = at_speed(job.profile, slowest(job.profile, candidate_nodes(nodes, job.request)))
         return self.times.on(counts, profile)((1,) * len(counts))
 
     def shared(self, placement: Placement, profile: JobProfile) -> Placement:
-        """The placement with the alpha that it has beside those that are there."""
+        """The placement with its alpha next to the jobs that run now."""
         if len(placement.gpus) == 1:
             return placement
         return replace(placement, alpha=self.times.alpha(placement, profile, self._rings(placement.nodes, 1)))
 
     def slows(self, placement: Placement) -> float:
-        """How many times longer than alone the slowest neighbor would take beside a job placed so; 1 without any."""
+        """The largest slowdown of a neighbor by a job in this placement, relative to running alone; 1 without any."""
         if len(placement.gpus) == 1:
             return 1.0
         met = dict.fromkeys(job_id for server in placement.gpus for job_id in self._on.get(server, ()))
@@ -94,7 +93,7 @@ class NicContention:
         return tuple([len(self._on.get(server, ())) + more for server in servers])
 
     def wider(self, view: ClusterView, job: Job, found: Placement) -> Placement:
-        """``found``, or one on more servers that nobody leaves if that is faster: each has a NIC of its own."""
+        """``found``, or a faster placement on more servers whose NICs are not in use."""
         wanted = job.request.candidates
         quiet = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
         request = replace(job.request, candidates=quiet)
@@ -106,7 +105,7 @@ class NicContention:
         return min(choices, key=lambda one: one.alpha)
 
     def quietest(self, view: ClusterView, job: Job, strategy: Strategy, found: Placement | None) -> Placement | None:
-        """``found``, or what the strategy finds on servers that nobody leaves if that is faster; with real alpha."""
+        """``found``, or a faster placement by the strategy on servers whose NICs are not in use; with actual alpha."""
         if found is None or len(found.gpus) == 1 or not self._on:
             return found and self.shared(found, job.profile)
         wanted = job.request.candidates

@@ -1,10 +1,10 @@
-"""The paper's baselines (section V-A.1-d) and FIFO: an order of the jobs, strict or work-conserving.
+"""The paper's baselines (section V-A.1-d) and FIFO: jobs in priority order, strict or work-conserving.
 
-All place by Heavy-Edge on the most-free servers. Strict: the first in the order that does not fit holds back all
-behind it. Work-conserving: the first in the order that fits starts, again and again.
+All use Heavy-Edge on the most-free servers. Strict: the first job that does not fit blocks all jobs behind it.
+Work-conserving: the first job that fits starts, repeatedly.
 
-Whether a job fits depends on its shape alone (GPUs and form of request), so jobs stand on one shelf per shape, and a
-decision looks at the first of each shelf: O(shapes + starts log n), however long the queue.
+Whether a job fits depends only on its shape (GPUs and form of request). There is a bucket of jobs for each shape, and a
+decision considers the first job of each bucket: O(shapes + starts log n) for any length of the queue.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from slurm_asrpt.core.policies.base import (
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 Key = tuple[int, float, float, tuple[int, ...], JobId]
-"""Rank (the band, or negative for a job handed back), the policy's value, submission, numeric id, id: least first."""
+"""Rank (the band, or negative for a returned job), the policy's value, submission, numeric ID, ID: least first."""
 
-_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
+_MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
 
 Shelf = MutableSequence[Key]
-"""Keys of jobs of one shape, the least first: a heap, or a sorted row."""
+"""Keys of jobs of one shape, the least first: a heap, or a sorted deque."""
 
 
 class Shelving(NamedTuple):
-    """How keys are put on a shelf and taken from it, the least first."""
+    """How keys are added to a bucket and removed from it, the least first."""
 
     empty: Callable[[], Shelf]
     push: Callable[[Any, Key], None]
@@ -60,11 +60,11 @@ def _queue_up(row: deque[Key], key: Key) -> None:
 
 
 _HEAPS = Shelving(list, heapq.heappush, heapq.heappop)
-_ROWS = Shelving(deque, _queue_up, deque.popleft)  # quicker for jobs that come nearly in order, however many wait
+_ROWS = Shelving(deque, _queue_up, deque.popleft)  # faster if jobs arrive nearly in order, for any length of the queue
 
 
 class PriorityQueue(Policy):
-    """Jobs in one order, started from its head (strict) or wherever one fits (conserving)."""
+    """A queue with one order of jobs: start from the head only (strict), or any job that fits (conserving)."""
 
     bands = True
     conserving: ClassVar[bool] = False
@@ -76,18 +76,18 @@ class PriorityQueue(Policy):
         self._keys: dict[JobId, Key] = {}
         in_order = type(self).value is PriorityQueue.value  # jobs arrive in the order in which they start
         self._shelving = _ROWS if in_order else _HEAPS
-        self._shelves: dict[Hashable, Shelf] = {}  # the first on each always waits, others may have left
-        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._shelves: dict[Hashable, Shelf] = {}  # the first job of each is always pending; others may have left
+        self._misfits: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._returns = 0
-        self._first: Key | None = None  # the least key that waits and is no misfit's, once it has been looked for
+        self._first: Key | None = None  # cache of the least key of the waiting jobs that fit the cluster
         self._free = 0  # GPUs left by the last decision
-        self._left: Plan | None = None  # the cluster that it left
+        self._left: Plan | None = None  # the cluster after the last decision
         self._last: Wait | None = None  # the first job that did not fit then
 
     def value(self, job: Job, alpha: float) -> float:
-        """What orders the jobs, least first, from a job and its α̃_min in seconds per iteration.
+        """The sort key of a job, least first. alpha: its α̃_min, seconds per iteration.
 
-        Ties go by submission, then by id: with the same value for all, the first job submitted goes first.
+        Ties are broken by submission, then by ID: with equal values, jobs start in the order of submission.
         """
         return 0.0
 
@@ -104,7 +104,7 @@ class PriorityQueue(Policy):
 
     def submitted(self, job: Job, now: float) -> bool:
         self._add(job, job.band)
-        if self._first is None:  # nobody was left waiting
+        if self._first is None:  # no other job was waiting
             return False
         return job.gpus > self._free if self.conserving else self._first[4] != job.id
 
@@ -141,13 +141,13 @@ class PriorityQueue(Policy):
             self._first = key
 
     def _shelf(self, job: Job) -> Hashable:
-        """Where a job stands; the strict orders have a single shelf."""
+        """The bucket of a job; strict orders have a single bucket."""
         if not self.conserving:
             return None
         return job.gpus if job.request is ANYWHERE else (job.gpus, job.request)  # hashing a request is slow
 
     def _forget(self, job_id: JobId) -> None:
-        """A job that waits no longer does."""
+        """Remove a waiting job."""
         job, key = self._jobs.pop(job_id), self._keys.pop(job_id)
         if key is self._first:
             self._first = None
@@ -157,10 +157,10 @@ class PriorityQueue(Policy):
             self._clean(self._shelf(job))
 
     def _clean(self, shelf: Hashable) -> None:
-        """Keep a job that waits first on a shelf; take an empty shelf down.
+        """Drop outdated keys from the front of a bucket, and delete an empty bucket.
 
-        A key on a shelf is its job's as long as it is the very one in ``_keys``; what leaves from further down is not
-        searched for.
+        A key is valid as long as it is the same object as in ``_keys``. Keys of jobs that leave from further down stay
+        until they reach the front.
         """
         here, keys = self._shelves[shelf], self._keys
         while here and keys.get(here[0][4]) is not here[0]:
@@ -172,7 +172,7 @@ class PriorityQueue(Policy):
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
-        # keys differ in the job's id, so that shelves are never compared
+        # keys differ by job ID, so buckets are never compared
         heads = [(keys[0], shelf) for shelf, keys in self._shelves.items() if self._jobs[keys[0][4]].gpus <= free]
         plan = Plan(cluster)
         starts: list[Decision] = []
@@ -184,13 +184,13 @@ class PriorityQueue(Policy):
         return starts
 
     def _start(self, heads: list[tuple[Key, Hashable]], plan: Plan, starts: list[Decision]) -> None:
-        """Start what fits, the first of each shelf in turn."""
+        """Start the jobs that fit, in the order of the first keys of the buckets."""
         heapq.heapify(heads)
         while heads:
             key, shelf = heapq.heappop(heads)
             job = self._jobs[key[4]]
             placement = plan.place(job, _MOST_FREE, self.fabric)
-            if placement is None:  # nor will any other of this shape fit before GPUs come back
+            if placement is None:  # no other job of this shape fits either
                 continue
             starts.append(Start(job, placement, key))
             plan.add(job, placement)
@@ -200,14 +200,14 @@ class PriorityQueue(Policy):
                 heapq.heappush(heads, (keys[0], shelf))
 
     def _first_wait(self, plan: Plan) -> Wait | None:
-        """Why the first job in the order does not start."""
+        """The reason why the first waiting job does not start."""
         if not self._shelves:
             return None
         if self._first is None:
             self._first = min([keys[0] for keys in self._shelves.values()])
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
-            return last  # nothing to say that was not said
+            return last  # the reason has not changed
         return Wait(job, no_room(job, plan))
 
     # what users see, and restarts
@@ -245,13 +245,13 @@ class PriorityQueue(Policy):
 
 
 class Fifo(PriorityQueue):
-    """First come, first served; the head blocks."""
+    """First come, first served; the head of the queue blocks."""
 
     start_key = ("rank", "", "submitted")
 
 
 class Spjf(PriorityQueue):
-    """Shortest predicted job first (MLaaS); the head blocks."""
+    """Shortest predicted job first (MLaaS); the head of the queue blocks."""
 
     start_key = ("rank", "seconds", "submitted")
 
@@ -260,7 +260,7 @@ class Spjf(PriorityQueue):
 
 
 class Spwf(PriorityQueue):
-    """Shortest predicted workload, duration x GPUs, first (Tiresias); the head blocks."""
+    """Smallest predicted workload, duration x GPUs, first (Tiresias); the head of the queue blocks."""
 
     start_key = ("rank", "gpu_seconds", "submitted")
 
@@ -269,18 +269,18 @@ class Spwf(PriorityQueue):
 
 
 class WcsDuration(Spjf):
-    """Work-conserving: of the jobs that fit, the one with the shortest predicted duration."""
+    """Work-conserving: of the jobs that fit, the shortest predicted duration first."""
 
     conserving = True
 
 
 class WcsWorkload(Spwf):
-    """Work-conserving: of the jobs that fit, the one with the least predicted workload."""
+    """Work-conserving: of the jobs that fit, the smallest predicted workload first."""
 
     conserving = True
 
 
 class WcsSubtime(Fifo):
-    """Work-conserving: of the jobs that fit, the one that was submitted first."""
+    """Work-conserving: of the jobs that fit, the earliest submission first."""
 
     conserving = True

@@ -43,7 +43,7 @@ class Crossing(Generic[K]):
         self.slot = slot
         self._jobs: dict[K, _Job] = {}
         self._leaving: dict[Hashable, dict[K, None]] = {}  # by server, the jobs that use its NIC, in a fixed order
-        self._ends: list[tuple[float, int, K]] = []  # heap; entries of an older turn are dropped when they reach the top
+        self._ends: list[tuple[float, int, K]] = []  # heap; outdated entries are dropped at the top
         self._turns = 0
 
     def __len__(self) -> int:

@@ -147,7 +147,7 @@ def iterations_per_slot(tau: float, slot: float = 1.0) -> int:
 
 
 def completion_slot(start: int, speeds: Iterable[int], iterations: float) -> int:
-    """(9) T_j: the slot in which the sum of phi_j[t] from ``start`` on reaches F_j. Raises ValueError if there is none."""
+    """(9) T_j: the slot in which the sum of phi_j[t] from ``start`` on reaches F_j. Raises ValueError without one."""
     done, slot = 0, start
     if done >= iterations:
         return slot
