@@ -1,8 +1,8 @@
 """EASY backfill with the users' time limits, as Slurm's sched/backfill does it for its first job.
 
-Jobs stand in the order in which they became eligible. The head starts as soon as it fits; until then it has a
-reservation: the earliest time at which it fits if every running job runs to its time limit. A job behind it may start
-now if it ends before that time by its own limit, or leaves the head its GPUs then (Lifka 1995; Mu'alem and Feitelson,
+Jobs are queued in the order in which they became eligible. The head starts as soon as it fits; until then it has a
+reservation at the earliest time at which it fits if every running job runs to its time limit. A job behind it may start
+now if its own limit ends before that time, or if it leaves enough GPUs for the head (Lifka 1995; Mu'alem and Feitelson,
 IEEE TPDS 12(6), 2001).
 """
 
@@ -22,12 +22,12 @@ from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Star
 from slurm_asrpt.core.policies.options import PolicyOptions
 
 ANY = 1e300
-"""A bound on time limits that every job meets, in seconds; jobs without a limit count as this long."""
-_MOST_FREE = Strategy.MOST_FREE  # looking up a member of an enum costs more than it should
+"""A bound on time limits that every job meets, in seconds; also the limit of jobs without one."""
+_MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
 
 class Running(NamedTuple):
-    """A started job: what it holds, and when its time limit ends it, in seconds."""
+    """A running job: the end of its time limit, in seconds, and the resources that it holds."""
 
     end: float
     gpus: Mapping[str, int]
@@ -36,26 +36,26 @@ class Running(NamedTuple):
 
 @dataclass(slots=True)
 class Reservation:
-    """For the head of the queue: from when on (seconds), in which cluster, and how many GPUs are left beside it."""
+    """The reservation of the head of the queue. time: its start, seconds. extra: GPUs that the head leaves free."""
 
     job: Job
     time: float
-    view: ClusterView | None  # at that time; None if the head fits wherever enough GPUs are free
+    view: ClusterView | None  # the cluster at that time; None if only the number of free GPUs counts for the head
     extra: int
 
     def short(self, now: float) -> float:
-        """Seconds that a job may run to end before it; a job without a time limit never does."""
+        """The longest time limit, in seconds, that ends before the reservation; never that of a job without limit."""
         return min(self.time - now, ANY / 2)
 
 
 Shape = tuple[int, Request | None]
-"""GPUs and form of request, None for ANYWHERE (hashing a request is slow): what decides whether a job fits."""
+"""GPUs and form of request, which decide whether a job fits. None for ANYWHERE: hashing a request is slow."""
 
 
 class EasyBackfill(Policy):
     """FIFO with a reservation for the head and backfill behind it, by the jobs' time limits.
 
-    A running job that outlives its limit (Slurm would have killed it) is taken to end any moment. ``finished`` must
+    A running job beyond its limit (which Slurm would have killed) is expected to end at any moment. ``finished`` must
     also be called for running jobs that end; otherwise a job is assumed to hold its GPUs until its time limit.
     """
 
@@ -65,15 +65,15 @@ class EasyBackfill(Policy):
         super().__init__(fabric, options)
         self._best_alphas = BestAlphas((), fabric)
         self._jobs: dict[JobId, Job] = {}
-        self._seats: dict[JobId, int] = {}  # place in the queue; jobs handed back have negative ones
+        self._seats: dict[JobId, int] = {}  # place in the queue; negative for returned jobs
         self._next_seat, self._front_seat = 0, -1
-        self._order: list[tuple[int, JobId]] = []  # heap of the seats; what has left is dropped when it comes up
+        self._order: list[tuple[int, JobId]] = []  # heap of the seats; outdated entries are dropped at the top
         self._shapes: dict[Shape, LimitTree] = {}
-        self._misfits: set[JobId] = set()  # no cluster of ours can hold them: they block nobody
+        self._misfits: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._running: dict[JobId, Running] = {}
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
         self._blocked: Wait | None = None
-        self._left: Plan | None = None  # what the last decision left free, if it left the head waiting
+        self._left: Plan | None = None  # the cluster after the last decision, if the head is blocked
         self.reservation: Reservation | None = None  # the head's, after the last decision
 
     # events
@@ -83,7 +83,7 @@ class EasyBackfill(Policy):
         self._take_seats()
 
     def _take_seats(self) -> None:
-        """Sort all waiting jobs into their shapes anew."""
+        """Rebuild the queues of all waiting jobs by shape."""
         self._shapes.clear()
         self._misfits.clear()
         self._order.clear()
@@ -174,7 +174,7 @@ class EasyBackfill(Policy):
         return decisions
 
     def _start_from_head(self, plan: Plan, now: float, decisions: list[Decision]) -> Job | None:
-        """Start jobs in order; the first one that does not fit."""
+        """Start jobs in order. Returns the first job that does not fit."""
         while (job := self._head()) is not None:
             placement = self._place(plan, job)
             if placement is None:
@@ -183,7 +183,7 @@ class EasyBackfill(Policy):
         return None
 
     def _head(self) -> Job | None:
-        """The first job in the queue that the cluster could ever hold."""
+        """The first job in the queue that is not too large for the cluster."""
         while self._order:
             seat, job_id = self._order[0]
             if self._seats.get(job_id) == seat and job_id not in self._misfits:
@@ -202,7 +202,7 @@ class EasyBackfill(Policy):
         return plan.place(job, _MOST_FREE, self.fabric)
 
     def _reserve(self, head: Job, plan: Plan, now: float) -> Reservation:
-        """The earliest time at which the head fits, when running jobs leave at their limits."""
+        """The earliest time at which the head fits if running jobs end at their limits."""
         if _plain(head):
             free = plan.free
             for end, job_id in self._ends:
@@ -218,12 +218,12 @@ class EasyBackfill(Policy):
         return Reservation(head, ANY, later, 0)
 
     def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
-        """Start jobs behind the head, in order, as long as they leave it its reservation. Those refused for it."""
+        """Start jobs behind the head, in order, that do not delay its reservation. Returns the jobs that would."""
         refused: list[Wait] = []
         if not plan.free:
             return refused
-        closed: set[Shape] = {_shape(kept.job)}  # shapes of which none fits now: the head's to begin
-        short_only: set[Shape] = set()  # shapes of which only jobs that end before the reservation may start
+        closed: set[Shape] = {_shape(kept.job)}  # shapes that do not fit now, at first the head's
+        short_only: set[Shape] = set()  # shapes whose jobs must end before the reservation
         short = kept.short(now)
         while plan.free:
             found = self._candidate(kept, plan.free, short, closed, short_only)
@@ -236,7 +236,7 @@ class EasyBackfill(Policy):
             elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
                 decisions.append(self._start(job, placement, plan, now))
                 _count_in(kept, job, placement, long=_limit(job) > short)
-            else:  # nor does any other long job of this shape
+            else:  # the same holds for any other long job of this shape
                 short_only.add(shape)
                 refused.append(Wait(job, _would_delay(kept, now)))
         return refused
@@ -244,7 +244,7 @@ class EasyBackfill(Policy):
     def _candidate(
         self, kept: Reservation, free: int, short: float, closed: set[Shape], short_only: set[Shape]
     ) -> tuple[Job, Shape] | None:
-        """The first job in the queue that may be short or narrow enough."""
+        """The first job in the queue that may be short enough or small enough."""
         best: tuple[tuple[int, JobId], Shape] | None = None
         for shape, tree in self._shapes.items():
             if shape[0] > free or shape in closed:
@@ -263,7 +263,7 @@ class EasyBackfill(Policy):
         return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
 
     def _shapes_with_room(self) -> set[Shape]:
-        """Of which shapes a job would fit into what the last decision left free."""
+        """The shapes that fit into the GPUs left free by the last decision."""
         if self._left is None:
             return set()
         firsts = [self._jobs[row[1]] for tree in self._shapes.values() if (row := tree.first(ANY)) is not None]
@@ -300,13 +300,13 @@ class EasyBackfill(Policy):
 
 
 def _row(run: Running) -> list[Any]:
-    """A running job of a dump: its GPUs, and what each of them, and the job on each node, drags along."""
+    """A running job in the saved state: its GPUs; CPUs and memory per GPU, and memory per node."""
     held = run.request
     return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
 
 
 def _running_of(end: float, gpus: Mapping[str, int], dragged: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
-    """What ``_row`` wrote; what is dragged along was not said before 2026-11-22. Raises TypeError, ValueError."""
+    """The inverse of ``_row``; states before 2026-11-22 have no CPUs and memory. Raises TypeError, ValueError."""
     cpus, per_gpu, per_node = map(float, dragged)
     held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
     return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
@@ -322,18 +322,18 @@ def _shape(job: Job) -> Shape:
 
 
 def _plain(job: Job) -> bool:
-    """Whether free GPUs are all that counts: any servers, any split, no CPUs or memory asked for."""
+    """Whether only free GPUs count: any servers, any split, no request for CPUs or memory."""
     return job.request is ANYWHERE or job.request == ANYWHERE
 
 
 def _release(view: ClusterView, run: Running) -> None:
-    """Give back what a job holds, but no more than a node has: it may have ended unheard, or its node be gone."""
+    """Free the GPUs of a job, up to the GPUs of each node: an end may be missed, or a node may be gone."""
     held = {n: min(g, view.by_name[n].gpus - view.free[n]) for n, g in run.gpus.items() if n in view.by_name}
     view.give(held, run.request)
 
 
 def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
-    """Whether the head still fits at its time with this job beside it."""
+    """Whether the head still fits at the time of its reservation if this job runs."""
     if job.gpus > kept.extra:
         return False
     if kept.view is None:
@@ -349,7 +349,7 @@ def _would_delay(kept: Reservation, now: float) -> Reason:
 
 
 def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:
-    """A backfilled job that outlasts the reservation's time takes GPUs from beside the head."""
+    """Count a backfilled job that runs beyond the reservation's time: it uses GPUs that the head leaves free."""
     if long:
         kept.extra -= job.gpus
         if kept.view is not None:
@@ -360,9 +360,9 @@ _INF = float("inf")
 
 
 class LimitTree:
-    """Waiting jobs of one shape in queue order; finds the first with a time limit under a bound in O(log n).
+    """Waiting jobs of one shape in queue order; finds the first job with a time limit within a bound in O(log n).
 
-    A tree of minima over the queue: leaves are time limits in seconds, inf for a job that has left.
+    A segment tree of minima over the queue: leaves are time limits in seconds, inf for a job that has left.
     """
 
     def __init__(self) -> None:
@@ -413,7 +413,7 @@ class LimitTree:
     def _rebuild(self, new: tuple[int, JobId, float]) -> None:
         rows = [(*self._rows[at], self._tree[at + self._leaves]) for at in self._at.values()]
         rows = sorted([*rows, new])
-        self._leaves = 2 << len(rows).bit_length()  # half of them free, so that a rebuild pays for as many additions
+        self._leaves = 2 << len(rows).bit_length()  # half of them free, to make rebuilds rare
         self._rows = [row[:2] for row in rows]
         self._at = {job_id: at for at, (_, job_id) in enumerate(self._rows)}
         limits = [limit for _, _, limit in rows]

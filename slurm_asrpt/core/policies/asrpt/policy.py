@@ -1,4 +1,4 @@
-"""A-SRPT, the paper's Algorithm 1, in continuous time (DESIGN.md section 3 states what the paper leaves open)."""
+"""A-SRPT, the paper's Algorithm 1, in continuous time (DESIGN.md section 3 has what the paper leaves open)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from slurm_asrpt.core.policies.nic_contention import NicContention
 
 _NEVER = float("inf")
 _KINDS = 65536
-_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # looking up a member of an enum costs more than it should
+_WAITING, _DELAYED = Phase.WAITING, Phase.DELAYED  # lookups of enum members are slow
 
 
 @dataclass(slots=True)
 class Delay:
-    """A communication-heavy job that waits for better servers: its first alpha (kappa) and its deadline."""
+    """The delay of a communication-heavy job: its first alpha (kappa) and its deadline, seconds."""
 
     kappa: float
     deadline: float
@@ -32,13 +32,13 @@ class Delay:
 
 @dataclass(slots=True)
 class Kind:
-    """What jobs of one profile and form of request have in common on the present nodes.
+    """The common properties of jobs of one profile and form of request on the current nodes.
 
-    best, worst: α̃_min and α_max, seconds per iteration; reference: α̃_min if all GPUs were reference GPUs.
+    best, worst: α̃_min and α_max, seconds per iteration; reference: α̃_min on reference GPUs only.
     fits: whether the nodes can hold such a job at all.
-    heavy: communication-heavy (line 8). strategy: in which order servers are considered.
-    profile: one of those that are equal.
-    placement, state: the placement that was found in that state of the cluster, counted by the policy.
+    heavy: communication-heavy (line 8). strategy: the order in which servers are considered.
+    profile: one of the equal profiles.
+    placement, state: the placement found in state number ``state`` of the cluster, as counted by the policy.
     """
 
     best: float
@@ -53,17 +53,17 @@ class Kind:
 
 
 Waiting = tuple[Job, Kind]
-"""A job on the virtual machine or in the FIFO, and what it is like."""
+"""A job on the virtual machine or in the FIFO, and its kind."""
 
 
 class ASrpt(Policy):
-    """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy ones may be delayed.
+    """Adaptive SRPT: a virtual machine orders the jobs, a FIFO starts them, communication-heavy jobs may be delayed.
 
-    tau: a delayed job starts at the latest tau (g_i/G) ñ_i α̃_i seconds after its turn.
-    comm_heavy: COMM_HEAVY, on α_max/α̃_min for the class and on α/α̃_min for "good enough to start".
-    delay: "block": a delayed job holds back all behind it; "aside": it leaves the FIFO and is tried first each time.
-    contention: no bandwidth is reserved: α counts the jobs started here that leave the same servers, and servers that
-        nobody leaves are tried too.
+    tau: a delayed job starts at most tau (g_i/G) ñ_i α̃_i seconds after its turn.
+    comm_heavy: COMM_HEAVY, for α_max/α̃_min (the class) and for α/α̃_min (good enough to start).
+    delay: "block": a delayed job blocks the jobs behind it; "aside": jobs behind it may pass until its deadline.
+    contention: no bandwidth is reserved; α depends on the started jobs that use the same NICs, and servers whose NICs
+        are not in use are tried, too.
     """
 
     Options = AsrptOptions
@@ -77,20 +77,20 @@ class ASrpt(Policy):
         self._nodes: tuple[Node, ...] = ()
         self._alike: Sequence[Node] = ()  # the same with reference GPUs
         self._kinds: dict[Hashable, Kind] = {}
-        self._plain_kinds: dict[int, Kind] = {}  # of plain requests, by the id() of the profile that the kind has
+        self._plain_kinds: dict[int, Kind] = {}  # for plain requests, by id() of the kind's profile
         self._machine = VirtualMachine()
         self._virtual: dict[JobId, Waiting] = {}  # the jobs on the machine
         self._fifo: OrderedDict[JobId, Waiting] = OrderedDict()  # ordered: canceled jobs leave from the middle
         self._delays: dict[JobId, Delay] = {}
-        self._deadlines: list[tuple[float, JobId]] = []  # heap of the delays; what is over is dropped when it comes up
+        self._deadlines: list[tuple[float, JobId]] = []  # heap; outdated entries are dropped at the top
         self._last: dict[JobId, Reason] = {}
-        self._stuck: tuple[Wait, ...] = ()  # the last answer, if it is the same again until (see decide)
-        self._need = 0  # so many GPUs are free, anywhere
-        self._until = 0.0  # or, in the same state of the cluster, this time has come
-        self._blocked = False  # whether a job of the FIFO held back all behind it when last looked at
-        self._decided = 0.0  # when last
-        self._state = 0  # counts the states of the cluster that the policy has seen; the present one is:
-        self._cluster: ClusterView | None = None  # a view, and its version
+        self._stuck: tuple[Wait, ...] = ()  # the last decision, if it stays the same until (see decide)
+        self._need = 0  # this number of GPUs is free
+        self._until = 0.0  # or, in the same state of the cluster, this time is reached
+        self._blocked = False  # whether a job of the FIFO blocked the jobs behind it in the last decision
+        self._decided = 0.0  # time of the last decision
+        self._state = 0  # counts the states of the cluster; the current one:
+        self._cluster: ClusterView | None = None  # its view, and the view's version
         self._version = -1
 
     # events
@@ -134,7 +134,7 @@ class ASrpt(Policy):
     def finished(self, job_id: JobId, now: float) -> None:
         if self._contention is not None:
             self._contention.ended(job_id)
-        if job_id in self._fifo or job_id in self._virtual:  # the end of a running job is nothing to us
+        if job_id in self._fifo or job_id in self._virtual:  # ends of running jobs do not matter here
             self._advance(now)
             self._machine.remove(job_id)
             self._virtual.pop(job_id, None)
@@ -142,11 +142,11 @@ class ASrpt(Policy):
             self._forget(job_id)
 
     def _look_again(self) -> None:
-        """The last decision no longer says anything about the next."""
+        """Discard the last decision, which no longer predicts the next one."""
         self._stuck, self._blocked, self._cluster = (), False, None
 
     def _advance(self, now: float) -> None:
-        """Line 2: what completed on the virtual machine joins the tail of the FIFO."""
+        """Line 2: jobs that completed on the virtual machine join the tail of the FIFO."""
         for job_id in self._machine.advance(now):
             self._fifo[job_id] = self._virtual.pop(job_id)
 
@@ -159,7 +159,7 @@ class ASrpt(Policy):
     def _kind(self, job: Job) -> Kind:
         if job.request is not ANYWHERE:
             return self._kind_like((job.profile, job.request), job)
-        # nearly every simulated job is plain, and hashing its profile would cost more than all the rest here
+        # nearly all simulated jobs are plain, and hashing a profile is slow
         found = self._plain_kinds.get(id(job.profile))
         if found is None:
             found = self._kind_like(job.profile, job)
@@ -184,7 +184,7 @@ class ASrpt(Policy):
         best = self._best(*whom)
         reference = self._best(job, self._alike) if there else best
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
-        if not job.profiled:  # nothing is known of what it sends
+        if not job.profiled:  # its communication is unknown
             return Kind(best, worst, reference, there, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
         strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
@@ -213,24 +213,24 @@ class ASrpt(Policy):
         return self._walk(Plan(cluster), now)
 
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
-        """An answer at next to no cost: mostly the head of the queue is blocked as it was."""
+        """The same decision at almost no cost, for the common case of a head of the queue that is still blocked."""
         if self._stuck[-1].reason.facts["free"] != free:
             self._say_instead({"need": self._need, "free": free})
         return self._stuck
 
     def _still_delayed(self, left: float) -> tuple[Wait, ...]:
-        """The same for a head that waits for better servers than the cluster has in its present state."""
+        """The same decision for a head that still waits for better servers than the cluster has."""
         self._say_instead({**self._stuck[-1].reason.facts, "left_s": left})
         return self._stuck
 
     def _say_instead(self, facts: Mapping[str, Any]) -> None:
-        """Nothing has changed for the job that blocks but the evidence."""
+        """Update the facts in the reason of the blocking job."""
         *others, wait = self._stuck
         why = self._last[wait.job.id] = Reason(wait.reason.phase, wait.reason.kind, facts)
         self._stuck = (*others, Wait(wait.job, why, wait.until))
 
     def _walk(self, plan: Plan, now: float) -> list[Decision]:
-        """Look at one job of the FIFO after the other."""
+        """Consider the jobs of the FIFO in order."""
         decisions: list[Decision] = []
         started: list[JobId] = []
         waits: list[Wait] = []
@@ -251,7 +251,7 @@ class ASrpt(Policy):
             if not self._may_pass(job.id, found.reason, now):
                 self._blocked = True
                 break
-        if started:  # is gone from here, and the cluster will not be what it was
+        if started:  # the cluster will change, and started jobs leave the FIFO
             self._cluster = None
             for job_id in started:
                 self._forget(job_id)
@@ -261,7 +261,7 @@ class ASrpt(Policy):
         return decisions
 
     def _keep_in_mind(self, waits: list[Wait]) -> None:
-        """Whether the answer is the same until something happens to the job that blocks: others can never start."""
+        """Store the decision if it stays the same until the blocking job may start: no other job can ever start."""
         *others, blocked = waits
         if others and any(wait.reason.kind != "capacity" for wait in others):
             return
@@ -272,24 +272,24 @@ class ASrpt(Policy):
             self._stuck, self._need, self._until = tuple(waits), 0, self._delays[job.id].deadline
 
     def _may_pass(self, job_id: JobId, why: Reason, now: float) -> bool:
-        """Whether the jobs behind a waiting one are looked at. One that no cluster of ours can hold never blocks.
+        """Whether jobs may pass a waiting job. A job that is too large for the cluster never blocks.
 
-        A job that waits aside lets others pass until its deadline, not beyond: smaller ones could pass it for ever.
+        With delay "aside", others may pass a delayed job only until its deadline: later, smaller jobs could starve it.
         """
         if why.kind == "capacity":
             return True
         return self.aside and job_id in self._delays and now < self._delays[job_id].deadline
 
     def _consider(self, job: Job, kind: Kind, plan: Plan, now: float) -> Placement | Wait:
-        """Lines 5-23 for one job: where it starts, or why it does not."""
+        """Lines 5-23 for one job: its placement, or why it waits."""
         if not kind.fits:
             return Wait(job, reason(_WAITING, "capacity", need=job.gpus))
         free = plan.free
         if job.gpus > free:
-            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # what no_room would find out
+            if job.request is ANYWHERE and plan.memoryless and not self._delays:  # the result of no_room, but faster
                 return Wait(job, Reason(_WAITING, "gpus", {"need": job.gpus, "free": free}))
             return self._no_room(job, plan)
-        if kind.state != self._state:  # one of a kind is as good as another
+        if kind.state != self._state:  # jobs of one kind have the same placement
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
             if self._contention is not None:
                 kind.placement = self._contention.quietest(plan.view(), job, kind.strategy, kind.placement)
@@ -305,7 +305,7 @@ class ASrpt(Policy):
         return placement
 
     def _begin_delay(self, job: Job, kind: Kind, placement: Placement, now: float) -> Delay:
-        """Lines 15-20: a job waits for better servers than it would get at its first turn."""
+        """Lines 15-20: delay a job that would get bad servers at its first turn."""
         alone = job.gpus * job.predicted_iterations * kind.reference / self._machine.speed
         delay = self._delays[job.id] = Delay(kappa=placement.alpha, deadline=now + self.tau * alone)
         heapq.heappush(self._deadlines, (delay.deadline, job.id))
@@ -316,7 +316,7 @@ class ASrpt(Policy):
         return Wait(job, no_room(job, plan), None if delay is None else delay.deadline)
 
     def next_wakeup(self, now: float) -> float | None:
-        """A deadline, or when a job joins a FIFO in which nobody blocks: behind a blocked head it could not start."""
+        """The next deadline, or when a job joins the FIFO, unless a blocked head would keep it from starting."""
         wake = _NEVER if self._blocked else self._machine.end
         if self._deadlines:
             wake = min(wake, self._next_deadline(now))
@@ -351,7 +351,7 @@ class ASrpt(Policy):
         return rows
 
     def dump(self) -> dict[str, Any]:
-        self._advance(self._decided)  # time has passed on the virtual machine, if nothing more
+        self._advance(self._decided)  # the virtual machine may be behind
         delays = {job_id: asdict(delay) for job_id, delay in self._delays.items()}
         return {"machine": self._machine.dump(), "fifo": list(self._fifo), "delays": delays}
 
@@ -373,7 +373,7 @@ class ASrpt(Policy):
 
 
 def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
-    """A job that the present nodes cannot hold (some may be down), on as many of the largest kind as it needs."""
+    """A job that is too large for the current nodes (some may be down), and enough nodes of the largest size for it."""
     shape = Request(per_node=job.request.per_node, unit=job.request.unit)
     largest = max([node.gpus for node in nodes] + [job.request.per_node or job.request.unit])
     return replace(job, request=shape), [Node(str(i), largest, i) for i in range(job.gpus)]

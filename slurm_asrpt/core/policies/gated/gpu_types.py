@@ -1,4 +1,4 @@
-"""The kinds of GPU that could serve a job of asrpt-gated, the best first (docs/decisions/0017)."""
+"""The kinds of GPU that could run a job of asrpt-gated, the best first (docs/decisions/0017)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from slurm_asrpt.core.policies.gated.servers import bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
 Alpha = Callable[[Job, Sequence[Node]], float]
-"""Seconds per iteration on the fewest of these nodes, at the speed of the slowest of them."""
+"""Seconds per iteration on the fewest of these nodes, at the speed of the slowest."""
 
 _KINDS = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Servers of one kind, or all that may serve a job. mask: their places in the node table.
+    """Servers of one kind, or all servers that may run a job. mask: their positions in the node table.
 
-    size: their GPUs, 0 if they differ. name: the type of GPU, empty for servers of several. mixed: whether they are of
-    several kinds.
+    size: GPUs of each server, 0 if they differ. name: the GPU type, empty if there are several. mixed: whether there
+    are several kinds.
     """
 
     mask: int
@@ -37,20 +37,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """best: α̃_min of a job on these servers, seconds per iteration."""
+    """A group that could run a job. best: α̃_min of the job on these servers, seconds per iteration."""
 
     group: Group
     best: float
 
 
 class Choices:
-    """For each job the groups that could hold it, the best first; on equal GPUs that is one group or none.
+    """The groups that could hold each job, the best first; with equal GPUs, one group or none.
 
-    Those with an α̃_min within the gate are good enough, and the slowest of them comes first: it leaves the faster GPUs
-    to jobs that gain more by them. The others follow by α̃_min.
+    Groups with an α̃_min within the gate are good enough. The slowest of them comes first and leaves the faster GPUs to
+    jobs that gain more from them. The others follow by α̃_min.
 
-    A job that needs several servers may have some of each kind, at the speed of the slowest, if nothing else will do.
-    One that must lie within one of several sets of servers has the groups of each set.
+    A job that needs several servers may use several kinds, at the speed of the slowest, as a last resort. A job whose
+    request names several sets of nodes (``within``) has the groups of each set.
     """
 
     def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, alpha: Alpha, gate: float) -> None:
@@ -61,8 +61,8 @@ class Choices:
         self._known: dict[Hashable, tuple[tuple[Choice, ...], float]] = {}
 
     def of(self, job: Job) -> tuple[tuple[Choice, ...], float]:
-        """The choices, and how long an iteration takes at best on reference GPUs over how long it takes here."""
-        # hashing a request costs more than all the rest here, and nearly every simulated job has this one
+        """The choices, and the ratio of α̃_min on reference GPUs to α̃_min of the first choice."""
+        # hashing a request is slow, and nearly all simulated jobs have this one
         key: Hashable = job.profile if job.request is ANYWHERE else (job.profile, job.request)
         found = self._known.get(key)
         if found is None:
@@ -83,7 +83,7 @@ class Choices:
         return tuple(choices), self._alpha(job, self._alike) / best if best else 1.0
 
     def _groups_of(self, job: Job, mask: int) -> list[Group]:
-        """Those of these servers that hold the job: of each kind, and all where it needs several."""
+        """The groups of these servers that can hold the job: each kind, and all kinds if it needs several servers."""
         job = replace(job, request=replace(job.request, within=())) if job.request.within else job
         whole = self._group(mask)
         if not fits(job, whole.nodes):
@@ -114,13 +114,13 @@ class Choices:
 
 
 def within_limit(choices: Sequence[Choice], job: Job) -> tuple[Choice, ...]:
-    """Those on which it is predicted to end within its time limit; the first if there is none."""
+    """The choices with which the job is predicted to end within its time limit; the first choice if there is none."""
     found = [choice for choice in choices if job.predicted_iterations * choice.best <= job.time_limit]
     return tuple(found) or (choices[0],)
 
 
 def covering(choices: Sequence[Choice], mask: int) -> Choice:
-    """The first choice that has all these servers; the last if there is none."""
+    """The first choice that includes all these servers; the last choice if there is none."""
     return next((choice for choice in choices if not mask & ~choice.group.mask), choices[-1])
 
 

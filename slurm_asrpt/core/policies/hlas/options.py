@@ -10,7 +10,7 @@ from slurm_asrpt.core.policies.options import PolicyOptions
 
 
 class HlasOptions(PolicyOptions):
-    """The queues by attained service, and when a running job may be interrupted."""
+    """The queues by attained service, and when a running job may be preempted."""
 
     queues: Annotated[int, Field(ge=1, le=64)] = Field(
         8,
