@@ -44,7 +44,7 @@ from slurm_asrpt.predict.predictors.base import Example
 from slurm_asrpt.predict.predictors.intervals import with_intervals
 from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.predictors import chains_of, taught
+from slurm_asrpt.sim.predictors import chains_of, trained
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.sources import load_trace
 
@@ -139,7 +139,7 @@ def workload(chosen: argparse.Namespace, seed: int) -> tuple[JobTable, Cluster, 
     past = trace.jobs.iloc[: len(trace) - len(table)]
     chains = chains_of(past["group"].tolist(), past["user"].tolist(), past["gpus"].tolist())
     lessons = [Example(keys, seconds) for keys, seconds in zip(chains, past["duration_s"].tolist(), strict=True)]
-    entries = with_intervals(taught("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
+    entries = with_intervals(trained("expected", chains, past["duration_s"].to_numpy()).entries(), lessons)
     spans = {}
     for row, keys in enumerate(chains_of(table.groups, table.users, table.gpus.tolist())):
         found = answer(keys, {}, entries.get)

@@ -67,7 +67,7 @@ Ranks = Callable[[Sequence[str]], tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class Mapped:
+class MappingCache:
     """Cached placements of the jobs of one profile.
 
     alone: placements on one server, by the bit of the server.
@@ -76,7 +76,7 @@ class Mapped:
 
     profile: JobProfile
     fabric: Fabric
-    alone: dict[int, Placement] = field(default_factory=dict)
+    single: dict[int, Placement] = field(default_factory=dict)
     forms: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[Ranks, float, float]] = field(default_factory=dict)
 
 
@@ -100,7 +100,7 @@ def capacity(nodes: Iterable[Node]) -> float:
     return float(sum([node.gpus * node.speed for node in nodes]))
 
 
-def all_alike(nodes: Iterable[Node]) -> list[Node]:
+def with_reference_gpus(nodes: Iterable[Node]) -> list[Node]:
     """The same servers with reference GPUs."""
     return [replace(node, gpu_type="", speed=1.0) for node in nodes]
 
@@ -133,7 +133,7 @@ class ClusterView:
         self.free = {n.name: (n.gpus if free is None else free.get(n.name, 0)) for n in self.nodes}
         self.free_cpus = None if free_cpus is None else dict(free_cpus)
         self.free_memory = None if free_memory is None else dict(free_memory)
-        self._stocked = free_cpus is not None or free_memory is not None
+        self._limited = free_cpus is not None or free_memory is not None
         self.overdrawn = any(left < 0 for left in (self.free_memory or {}).values())
         self.total_gpus = sum(n.gpus for n in self.nodes)
         self.total_free = sum(self.free.values())
@@ -147,7 +147,7 @@ class ClusterView:
         self.names = tuple([node.name for node in self.nodes])
         number: dict[tuple[int, str, float], int] = {}  # nodes of one hardware model are equivalent for a job
         self.makes = tuple([number.setdefault((n.gpus, n.gpu_type, n.speed), len(number)) for n in self.nodes])
-        self.mapped: dict[int, Mapped] = {}  # the cache of core/free_index.py, by id() of the profile; copies share it
+        self.mapped: dict[int, MappingCache] = {}  # for core/free_index.py: by id() of the profile; shared by copies
 
     def _check(self, name: str, free: int) -> None:
         if not 0 <= free <= self.by_name[name].gpus:
@@ -176,8 +176,8 @@ class ClusterView:
             raise
         self.total_free -= taken
         self.version += 1
-        if self._stocked:
-            self._move_stocks(gpus, request, -1)
+        if self._limited:
+            self._adjust_stocks(gpus, request, -1)
         return taken
 
     def give(self, gpus: Mapping[str, int], request: Request = ANYWHERE) -> None:
@@ -200,8 +200,8 @@ class ClusterView:
             raise
         self.total_free += given
         self.version += 1
-        if self._stocked:
-            self._move_stocks(gpus, request, +1)
+        if self._limited:
+            self._adjust_stocks(gpus, request, +1)
 
     def _undo(self, gpus: Mapping[str, int], failed: str, back: Callable[[Mapping[str, int]], object]) -> None:
         """Restore the nodes before the one that failed: a change is all or nothing."""
@@ -209,13 +209,13 @@ class ClusterView:
         back(dict(takewhile(lambda item: item[0] != failed, gpus.items())))
         self.total_free = total
 
-    def _move_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
+    def _adjust_stocks(self, gpus: Mapping[str, int], request: Request, sign: int) -> None:
         for name, count in gpus.items():
             if self.free_cpus is not None:
                 self.free_cpus[name] = self.free_cpus.get(name, 0) + sign * count * request.cpus_per_gpu
             if self.free_memory is not None:
-                dragged = count * request.memory_per_gpu + request.memory_per_node
-                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * dragged
+                memory = count * request.memory_per_gpu + request.memory_per_node
+                left = self.free_memory[name] = self.free_memory.get(name, 0) + sign * memory
                 self.overdrawn = self.overdrawn or left < 0
 
     def copy(self) -> ClusterView:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Mapped, Placement
+from slurm_asrpt.core.cluster import ClusterView, Fabric, MappingCache, Placement
 from slurm_asrpt.core.job import ANYWHERE, Job, JobProfile, Request
 from slurm_asrpt.core.placement.selection import (
     Strategy,
@@ -36,10 +36,10 @@ class Plan:
 
     __slots__ = (
         "_cluster",
-        "_filed",
         "_free_for",
+        "_in_masks",
+        "_in_view",
         "_masks",
-        "_played",
         "_room",
         "_starts",
         "_view",
@@ -55,7 +55,7 @@ class Plan:
         self._starts: list[tuple[Placement, Job]] = []
         self._room: dict[tuple[int, Request], bool] = {}
         self._free_for: dict[frozenset[str] | None, tuple[int, int]] = {}
-        self._filed = self._played = 0  # number of starts applied to the masks and to the view
+        self._in_masks = self._in_view = 0  # number of starts applied to the masks and to the view
 
     def add(self, job: Job, placement: Placement) -> None:
         """Plan a start. This does not change the cluster itself."""
@@ -70,8 +70,8 @@ class Plan:
             return None
         if (job.request is not ANYWHERE or not self.memoryless) and not self._plain(job):
             return place(self.view(), job, strategy, fabric)
-        cluster, masks = self._cluster, self._masks if self._filed == len(self._starts) else self.masks()
-        return (_by_kind if cluster.kinds else _among)(cluster, masks, job, strategy, fabric)
+        cluster, masks = self._cluster, self._masks if self._in_masks == len(self._starts) else self.masks()
+        return (_by_kind if cluster.kinds else _place_plain)(cluster, masks, job, strategy, fabric)
 
     def free_for(self, request: Request) -> tuple[int, int]:
         """GPUs left free by the starts on the request's candidate servers: in total, and the most on one server."""
@@ -98,32 +98,32 @@ class Plan:
 
     def masks(self) -> list[int]:
         """``ClusterView.masks`` after the starts; read-only."""
-        if self._filed < len(self._starts):
-            self._file()
+        if self._in_masks < len(self._starts):
+            self._update_masks()
         return self._masks
 
-    def _file(self) -> None:
+    def _update_masks(self) -> None:
         """Apply the starts to the masks. Only ordinary requests need this."""
-        if not self._filed:
+        if not self._in_masks:
             self._masks = self._masks.copy()
         masks, free, bits = self._masks, self._cluster.free, self._cluster.bits
-        for placement, _ in self._starts[self._filed :]:
+        for placement, _ in self._starts[self._in_masks :]:
             for name, count in placement.gpus.items():
                 bit, before = bits[name], free[name]
                 while not masks[before] & bit:  # an earlier start has allocated some
                     before -= 1
                 masks[before] ^= bit
                 masks[before - count] |= bit
-        self._filed = len(self._starts)
+        self._in_masks = len(self._starts)
 
     def view(self) -> ClusterView:
         """The cluster after the starts; read-only."""
-        if self._played < len(self._starts):
-            if not self._played:
+        if self._in_view < len(self._starts):
+            if not self._in_view:
                 self._view = self._cluster.copy()
-            for placement, job in self._starts[self._played :]:
+            for placement, job in self._starts[self._in_view :]:
                 self._view.take(placement.gpus, job.request)
-            self._played = len(self._starts)
+            self._in_view = len(self._starts)
         return self._view
 
 
@@ -138,14 +138,14 @@ def quick_place(view: ClusterView, job: Job, strategy: Strategy, fabric: Fabric)
         return None
     if not plain(job, view):
         return place(view, job, strategy, fabric)
-    return (_by_kind if view.kinds else _among)(view, view.masks, job, strategy, fabric)
+    return (_by_kind if view.kinds else _place_plain)(view, view.masks, job, strategy, fabric)
 
 
 def _by_kind(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
-    """``_among`` for the GPUs of each kind and for all of them: the placement with the least alpha."""
-    alone = ([mask & kind for mask in masks] for kind in view.kinds)
-    enough = [some for some in alone if _free(some) >= job.gpus]
-    return least_alpha([_among(view, some, job, strategy, fabric) for some in (*enough, masks)])
+    """``_place_plain`` for the GPUs of each kind and for all of them: the placement with the least alpha."""
+    by_kind = ([mask & kind for mask in masks] for kind in view.kinds)
+    enough = [some for some in by_kind if _free(some) >= job.gpus]
+    return least_alpha([_place_plain(view, some, job, strategy, fabric) for some in (*enough, masks)])
 
 
 def _free(masks: list[int]) -> int:
@@ -153,15 +153,15 @@ def _free(masks: list[int]) -> int:
     return sum([free * mask.bit_count() for free, mask in enumerate(masks)])
 
 
-def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
+def _place_plain(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fabric: Fabric) -> Placement | None:
     """The placement of a plain request, given enough free GPUs. masks: those of the view, or of a plan for it."""
     gpus, profile = job.gpus, job.profile
     known = view.mapped.get(id(profile))  # hashing a profile is slower than all the rest
     if known is None or known.fabric is not fabric:
-        known = _remembered(view, profile, fabric)
+        known = _new_cache(view, profile, fabric)
     bit = _one_server(masks, gpus, strategy)
     if bit:  # the case of most jobs in a simulation: one mapping per profile and node
-        return known.alone.get(bit) or _on_one_node(view, bit, known)
+        return known.single.get(bit) or _on_one_node(view, bit, known)
     chosen = _CHOICES[strategy](masks, gpus)
     chosen.sort()
     places, free = zip(*chosen, strict=True)
@@ -169,20 +169,20 @@ def _among(view: ClusterView, masks: list[int], job: Job, strategy: Strategy, fa
     return None if counts is None else _on_several(view, places, counts, known)
 
 
-def _remembered(view: ClusterView, profile: JobProfile, fabric: Fabric) -> Mapped:
+def _new_cache(view: ClusterView, profile: JobProfile, fabric: Fabric) -> MappingCache:
     if len(view.mapped) >= _KINDS:
         view.mapped.clear()
-    found = view.mapped[id(profile)] = Mapped(profile, fabric)
+    found = view.mapped[id(profile)] = MappingCache(profile, fabric)
     return found
 
 
-def _on_one_node(view: ClusterView, bit: int, known: Mapped) -> Placement:
+def _on_one_node(view: ClusterView, bit: int, known: MappingCache) -> Placement:
     node = view.nodes[bit.bit_length() - 1]
-    found = known.alone[bit] = placement_on([node], (known.profile.gpus,), known.profile, known.fabric)
+    found = known.single[bit] = placement_on([node], (known.profile.gpus,), known.profile, known.fabric)
     return found
 
 
-def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: Mapped) -> Placement:
+def _on_several(view: ClusterView, places: tuple[int, ...], counts: tuple[int, ...], known: MappingCache) -> Placement:
     """``placement_on`` for two nodes or more, with one mapping per form."""
     at = itemgetter(*places)
     names, form = at(view.names), (counts, at(view.makes))

@@ -31,7 +31,7 @@ GRACE_S = 10
 
 
 def main() -> None:
-    budget_s, share, asker = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    budget_s, share, parent = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     with suppress(PermissionError):  # the systemd unit forbids the call and sets its own weight
         os.nice(NICE)  # the daemon has priority
     most = int(budget_s) + GRACE_S
@@ -40,15 +40,15 @@ def main() -> None:
     snapshot = from_json(data)
     gc.freeze()
     gc.disable()  # a replay creates almost no cyclic garbage
-    clock = paced(share, partial(cpu_seconds, asker))
+    clock = paced(share, partial(cpu_seconds, parent))
     found = forecast(snapshot, int.from_bytes(sha256(data).digest()[:8]), budget_s=budget_s, clock=clock)
     starts = {job_id: [_known(time) for time in astuple(start)] for job_id, start in found.items()}
     json.dump({"cpu_s": time.process_time(), "starts": starts}, sys.stdout)
 
 
-def cpu_seconds(asker: int) -> float:
-    """CPU seconds used so far. Exits (SystemExit) if ``asker`` is no longer the parent process."""
-    if os.getppid() != asker:
+def cpu_seconds(parent: int) -> float:
+    """CPU seconds used so far. Exits (SystemExit) if ``parent`` is no longer the parent process."""
+    if os.getppid() != parent:
         sys.exit("the process that asked for this forecast is gone")
     return time.process_time()
 
@@ -57,7 +57,7 @@ def paced(
     share: float,
     spent: Callable[[], float] = time.process_time,
     passed: Callable[[], float] = time.monotonic,
-    rest: Callable[[float], object] = time.sleep,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> Callable[[], float]:
     """A clock of CPU seconds that limits the pace: if more than ``share`` has been used, it sleeps before it
     answers."""
@@ -67,7 +67,7 @@ def paced(
         now = spent()
         ahead_s = (now - before) / share - (passed() - began)
         if ahead_s > SLICE_S:
-            rest(ahead_s)
+            sleep(ahead_s)
         return now
 
     return clock

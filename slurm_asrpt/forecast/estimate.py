@@ -68,11 +68,11 @@ def forecast(
     return {job_id: StartInterval(*row) for job_id, row in zip(ids, rows, strict=True) if row[0] < np.inf}
 
 
-def _lengths(sampler: Sampler, rest: PendingTasks) -> Iterator[float]:
-    count = min(rest.count, BATCH)
-    some = LogNormals([rest.span] * count)
+def _lengths(sampler: Sampler, pending: PendingTasks) -> Iterator[float]:
+    count = min(pending.count, BATCH)
+    some = LogNormals([pending.span] * count)
     while True:
-        yield from some.at(sampler.array_normals(str(rest.job.id), count)).tolist()
+        yield from some.at(sampler.array_normals(str(pending.job.id), count)).tolist()
 
 
 def _within_deadline(clock: Callable[[], float], until: float) -> bool:
@@ -95,8 +95,8 @@ class _Futures:
     def _all_asked(self) -> dict[JobId, JobId]:
         """The jobs whose start is reported: the ID to report it under, and the job's own ID."""
         asked = dict(zip(self._ids, self._ids, strict=True))
-        for rest in self._snapshot.arrays:
-            asked |= rest.asked
+        for pending in self._snapshot.arrays:
+            asked |= pending.asked
         return asked
 
     @property

@@ -37,7 +37,7 @@ class Replay:
         self.asked = set(iterations if asked is None else asked)
         self.started: dict[JobId, float] = {}
         self._iterations, self._rest = dict(iterations), snapshot.rest_s
-        self._arrivals, self._following = arrivals, following or TaskFeed((), lambda rest: iter(()))
+        self._arrivals, self._following = arrivals, following or TaskFeed((), lambda pending: iter(()))
         self._next = next(arrivals, None)
         self._number = 0  # keeps the heap from comparing jobs
         self._running = [

@@ -64,5 +64,5 @@ def _decided(snapshot: Snapshot, job: Job) -> tuple[Placement | None, Reason | N
     for decision in policy.decide(snapshot.view(), snapshot.now):
         if isinstance(decision, Decided) and decision.job.id == job.id:
             return decision.placement, None, None
-    line = enumerate(policy.queue(snapshot.now), start=1)
-    return next(((None, why, rank) for rank, (job_id, why) in line if job_id == job.id), (None, None, None))
+    positions = enumerate(policy.queue(snapshot.now), start=1)
+    return next(((None, why, rank) for rank, (job_id, why) in positions if job_id == job.id), (None, None, None))

@@ -26,7 +26,7 @@ SCRIPT = """\
 exec "$@" "$SLURM_ARRAY_TASK_ID"
 """
 SBATCH_LIMIT_S = 60.0
-GO_ON = "run the same command again to go on"
+RETRY_HINT = "run the same command again to go on"
 
 
 def run_local(
@@ -40,7 +40,7 @@ def run_local(
     import joblib  # an eighth of a command's start, and only several processes need it
 
     pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered")
-    _parallel(folder, cells, pool, done, f"a worker was lost; {GO_ON}, perhaps with a lower -j")
+    _parallel(folder, cells, pool, done, f"a worker was lost; {RETRY_HINT}, perhaps with a lower -j")
 
 
 def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done) -> None:
@@ -60,7 +60,7 @@ def run_dask(folder: Path, cells: Sequence[Scenario], scheduler: str, done: Done
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # else tracebacks where one line says it
     with client, joblib.parallel_config(backend="dask"):
         pool = joblib.Parallel(batch_size=1, return_as="generator_unordered")
-        _parallel(folder, cells, pool, done, f"Dask's scheduler or a worker was lost; {GO_ON}")
+        _parallel(folder, cells, pool, done, f"Dask's scheduler or a worker was lost; {RETRY_HINT}")
 
 
 def _parallel(folder: Path, cells: Sequence[Scenario], pool: Any, done: Done, lost: str) -> None:

@@ -111,7 +111,7 @@ def simulate(
     interrupted = False
     with _rare_collections():
         try:
-            run.to_the_end()
+            run.run_to_end()
         except KeyboardInterrupt:
             interrupted = True
     return run.result(interrupted)
@@ -180,7 +180,7 @@ class PlainRun:
         self.learner = None if table.learning is None else Learner(table.learning, self.clock)
         policy.cluster_changed(nodes, self.clock)
 
-    def to_the_end(self) -> None:
+    def run_to_end(self) -> None:
         """Process events until there are none left."""
         decide, view = self.policy.decide, self.view
         while (now := self._next_decision()) < _NEVER:
@@ -239,12 +239,12 @@ class PlainRun:
             self.waiting += 1
             self.next_arrival = self.submit[self.arrived]
             if self.learner is not None:
-                job = self._predicted_anew(self.learner, job, now)
+                job = self._with_new_prediction(self.learner, job, now)
             if not self.policy.submitted(job, now):
                 behind = False
         return behind
 
-    def _predicted_anew(self, learner: Learner, job: Job, now: float) -> Job:
+    def _with_new_prediction(self, learner: Learner, job: Job, now: float) -> Job:
         """The job with its prediction at this time; the table has the prediction from before the first job."""
         row = int(job.id)
         predicted = self.predicted[row] = learner.predict(row, now)

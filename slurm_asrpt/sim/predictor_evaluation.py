@@ -61,10 +61,10 @@ def completion_times(
     table = build(trace, cluster, options).table
 
     def play(number: int, policy: str) -> float:
-        def told(done: int, of: int, now: float) -> None:
+        def report(done: int, of: int, now: float) -> None:
             progress(number * len(table) + done)
 
-        result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=told)
+        result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=report)
         return float(np.mean(result.completion_times))
 
     return {policy: play(number, policy) for number, policy in enumerate(POLICIES)}

@@ -80,7 +80,7 @@ class Recorder:
         return Placements(first, np.array(self._node, dtype=np.int32)[order], np.array(self._gpus, np.int32)[order])
 
 
-class Watched:
+class RecordedPolicy:
     """A policy whose decisions a recorder sees."""
 
     def __init__(self, policy: Policy, recorder: Recorder) -> None:
@@ -114,7 +114,7 @@ def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Pro
     except ValueError as error:
         raise InputError(f"policy {spec.text}") from error
     try:
-        watched, cluster = Watched(policy, recorder), workload.cluster
-        return simulate(watched, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
+        recorded, cluster = RecordedPolicy(policy, recorder), workload.cluster
+        return simulate(recorded, cluster.nodes, table, progress, recorder.started, runner_of(cluster))
     except PolicyError as error:
         raise AsrptError(f"policy {spec.text} made an invalid decision") from error

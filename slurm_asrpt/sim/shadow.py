@@ -75,12 +75,12 @@ class Report:
 
 def report(runs: Sequence[Run], servers: Servers, policy: PolicySettings, progress: Progress | None = None) -> Report:
     """Replay the runs on these servers. Raises InputError if there is nothing to replay."""
-    watched = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
-    if not watched:
+    recorded = [run for run in runs if run.origin is Origin.ASRPTD and run.group_id and run.gpus]
+    if not recorded:
         raise InputError(
             "asrptd recorded no job in this period; let it run in mode shadow, or choose a longer period with --since"
         )
-    past = _as_they_ran(what_if.replay(trace_of_runs(watched), servers.node_gpus), watched, servers)
+    past = _as_they_ran(what_if.replay(trace_of_runs(recorded), servers.node_gpus), recorded, servers)
     chosen = policy.chosen(policy_settings(policy.name))
     result = simulate_named(policy.name, past.cluster.nodes, past.table, servers.fabric, chosen, progress)
     wait, ran = what_if.waits_of(result), result.end - result.start
@@ -166,16 +166,16 @@ LIMITS = (
 def remarks(found: Report, left: int, vanished: int) -> list[str]:
     """Notes on the data. left, vanished: numbers of jobs left to Slurm, and of jobs that ended unobserved."""
     profiled, jobs = found.past.notes["profiled"], found.past.notes["jobs"]
-    said = what_if.remarks(found.past)
-    said.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
+    lines = what_if.remarks(found.past)
+    lines.append(f"{profiled} of {counted(jobs, 'job')} with a profile: their runtime depends on the placement.")
     if left:
-        said.append(
+        lines.append(
             f"{counted(left, 'job')} that asrptd would have left to Slurm (arrays, --reservation ...); "
             "the simulation starts them too."
         )
     if vanished:
-        said.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")
-    return said
+        lines.append(f"{counted(vanished, 'job')} missing: ended while asrptd was not running.")
+    return lines
 
 
 def document(found: Report, notes: Sequence[str]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_asrpt.core.cluster import Fabric, Node, all_alike, capacity, spread
+from slurm_asrpt.core.cluster import Fabric, Node, capacity, spread, with_reference_gpus
 from slurm_asrpt.core.job import JobProfile, unprofiled
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.profile.schema import library_names, load_profile
@@ -23,7 +23,7 @@ from slurm_asrpt.sim.predictors import (
     Learning,
     chains_of,
     predictions,
-    taught,
+    trained,
 )
 from slurm_asrpt.traces.trace import Trace, recurrence_key
 
@@ -149,7 +149,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     gpus = _sizes(jobs, key, options.single_gpu, rng)
     profiles, profile, moved = _models(key, gpus, options, rng)
     draft = JobTable(profiles, jobs["submit_s"].to_numpy(), profile, np.ones(len(jobs)), np.zeros(len(jobs)))
-    alpha = draft.best_alphas(all_alike(cluster.nodes), cluster.fabric)  # trace seconds: of reference GPUs
+    alpha = draft.best_alphas(with_reference_gpus(cluster.nodes), cluster.fabric)  # trace seconds: of reference GPUs
     # jobs that do not fit the cluster stay in the table: policies must report "capacity" and continue
     iterations = jobs["duration_s"].to_numpy() / np.where(np.isnan(alpha), 1.0, alpha)
     first = int(len(jobs) * options.history)
@@ -161,7 +161,7 @@ def build(trace: Trace, cluster: Cluster = Cluster(), options: Options = Options
     if options.predictor != PERFECT:
         chains = chains_of(names, users, gpus.tolist())
         past = _past(jobs, first)
-        known = taught(options.predictor, [chains[row] for row in past], iterations[past])
+        known = trained(options.predictor, [chains[row] for row in past], iterations[past])
         predicted = predictions(known, chains[first:last])
         learning = Learning(chains[first:last], known, options.retrain_s) if options.retrain_s > 0 else None
     table = JobTable(
@@ -186,7 +186,7 @@ def offered_load(table: JobTable, cluster: Cluster) -> float:
 
     Both are for reference GPUs: a GPU that is twice as fast counts twice.
     """
-    alphas = table.best_alphas(all_alike(cluster.nodes), cluster.fabric)
+    alphas = table.best_alphas(with_reference_gpus(cluster.nodes), cluster.fabric)
     work = table.gpus * table.iterations * np.nan_to_num(alphas)
     span = float(table.submit[-1] - table.submit[0]) if len(table) else 0.0
     available = capacity(cluster.nodes) * span

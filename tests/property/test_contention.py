@@ -168,14 +168,14 @@ def test_neighbours_are_counted_and_slowed():
     beside = spread(eight, n1=2, n2=6)
     exchange = 2 * 7 / 8 * 1e9 / FABRIC.inter
     assert known.shared(beside, eight).alpha == pytest.approx(0.5 + 3 * exchange)
-    assert known.slows(beside) == pytest.approx((0.5 + 3 * exchange) / (0.5 + exchange))
+    assert known.slowdown_of_neighbors(beside) == pytest.approx((0.5 + 3 * exchange) / (0.5 + exchange))
     view = ClusterView(SIX)
-    assert known.crowded(view) == 0b111
+    assert known.servers_in_use(view) == 0b111
     known.seen(JobId("a"), {"n0": 6, "n1": 2})  # where it was
     known.ended(JobId("b"))
     assert known.shared(beside, eight).alpha == pytest.approx(0.5 + 2 * exchange)
     known.ended(JobId("a"))
-    assert (known.crowded(view), known.slows(beside)) == (0, 1.0)
+    assert (known.servers_in_use(view), known.slowdown_of_neighbors(beside)) == (0, 1.0)
 
 
 @pytest.mark.parametrize(("contention", "meet"), [(False, True), (True, False)])

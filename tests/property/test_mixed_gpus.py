@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, all_alike
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, with_reference_gpus
 from slurm_asrpt.core.free_index import quick_place
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Stage
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, place, placement_on
@@ -53,7 +53,7 @@ def test_a_faster_gpu_never_makes_an_iteration_longer_and_speeds_computation_alo
 def test_a_placement_is_never_slower_than_that_of_one_who_does_not_know_types(state, profile, strategy):
     nodes, free = state
     known = place(ClusterView(nodes, free), job(profile), strategy, FABRIC)
-    blind = place(ClusterView(all_alike(nodes), free), job(profile), strategy, FABRIC)
+    blind = place(ClusterView(with_reference_gpus(nodes), free), job(profile), strategy, FABRIC)
     if blind is not None:
         assert known is not None
         there = [node for node in nodes if node.name in blind.gpus]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 from slurm_asrpt.core.timing.ring import (
     Linear,
     Links,
@@ -143,8 +143,8 @@ def slower_by(alone, each):
 
 
 def played(rows, slot=0.0):
-    """The ends that Crossing finds."""
-    crossing, ends = Crossing(slot), {}
+    """The ends according to ContendingJobs."""
+    crossing, ends = ContendingJobs(slot), {}
     for row in sorted(range(len(rows)), key=lambda row: rows[row][0]):
         start, servers, iterations, alone, each = rows[row]
         while crossing.next_end() <= start:
@@ -199,7 +199,7 @@ def test_neighbours_never_make_a_job_end_sooner_than_alone(rows):
 
 def test_two_rings_on_one_link_take_turns_at_half_speed():
     """10 and 30 iterations of 1 s, all of it on the link: 20 s together, then 20 alone."""
-    crossing = Crossing()
+    crossing = ContendingJobs()
     pace = lambda rings: float(max(rings))  # noqa: E731
     crossing.start("short", "ab", 10, pace, 0.0)
     crossing.start("long", "bc", 30, pace, 0.0)
@@ -208,7 +208,7 @@ def test_two_rings_on_one_link_take_turns_at_half_speed():
 
 
 def test_a_job_that_is_cancelled_frees_the_link():
-    crossing = Crossing()
+    crossing = ContendingJobs()
     for name in ("one", "other"):
         crossing.start(name, "ab", 10, lambda rings: float(max(rings)), 0.0)
     crossing.end("one", 4.0)
@@ -218,14 +218,14 @@ def test_a_job_that_is_cancelled_frees_the_link():
 
 
 def test_what_cannot_run_is_refused():
-    crossing = Crossing(slot=1.0)
+    crossing = ContendingJobs(slot=1.0)
     crossing.start("slow", "ab", 1, lambda rings: 1.0 if max(rings) == 1 else 1.5, 0.0)
     crossing.start("other", "ab", 1, lambda rings: 1.5, 0.0)
     with pytest.raises(ValueError, match="none of 2 jobs ever ends"):
         crossing.pop()
     crossing.end("other", 3.0)
     assert crossing.pop() == (4.0, "slow")  # it stood still
-    again = Crossing()
+    again = ContendingJobs()
     again.start("a", "x", 1, lambda rings: 1.0, 0.0)
     with pytest.raises(ValueError, match="runs already"):
         again.start("a", "x", 1, lambda rings: 1.0, 0.0)

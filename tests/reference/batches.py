@@ -9,7 +9,7 @@ from itertools import product
 from papers.sjf_bco.planners import evaluate
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import BestPlan, Plans
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 from tests.reference.exact import splits
 
 
@@ -137,7 +137,7 @@ def _one_after_the_other(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> floa
 
 def _played(jobs: Sequence[BatchJob], moves: Sequence[Move], sizes: Sequence[int], bound: float) -> float:
     """The makespan of fixed starts; infinity where GPUs are not free, or once it cannot be below the bound."""
-    crossing, held = Crossing[int](slot=1.0), Counter[int]()
+    crossing, held = ContendingJobs[int](slot=1.0), Counter[int]()
     end = 0.0
 
     def until(now: float) -> float:

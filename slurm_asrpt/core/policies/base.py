@@ -113,7 +113,7 @@ def band_of(share: float, bands: int) -> int:
     return min(bands - 1, int((1.0 - min(1.0, max(0.0, share))) * bands))
 
 
-def standing(job: Job, rank: int) -> int:
+def updated_rank(job: Job, rank: int) -> int:
     """The new rank of a waiting job: a returned job stays before all bands; any other job has its band."""
     return rank if rank < 0 else job.band
 

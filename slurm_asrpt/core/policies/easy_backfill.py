@@ -69,7 +69,7 @@ class EasyBackfill(Policy):
         self._next_seat, self._front_seat = 0, -1
         self._order: list[tuple[int, JobId]] = []  # heap of the seats; outdated entries are dropped at the top
         self._shapes: dict[Shape, LimitTree] = {}
-        self._misfits: set[JobId] = set()  # too large for the cluster: they do not block other jobs
+        self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._running: dict[JobId, Running] = {}
         self._ends: list[tuple[float, JobId]] = []  # of the running jobs, ascending
         self._blocked: Wait | None = None
@@ -80,12 +80,12 @@ class EasyBackfill(Policy):
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._best_alphas = BestAlphas(nodes, self.fabric)
-        self._take_seats()
+        self._rebuild_queues()
 
-    def _take_seats(self) -> None:
+    def _rebuild_queues(self) -> None:
         """Rebuild the queues of all waiting jobs by shape."""
         self._shapes.clear()
-        self._misfits.clear()
+        self._too_large.clear()
         self._order.clear()
         for job_id, seat in sorted(self._seats.items(), key=lambda item: item[1]):
             self._enter(self._jobs[job_id], seat)
@@ -127,14 +127,14 @@ class EasyBackfill(Policy):
             tree.add(seat, job.id, _limit(job))
             heapq.heappush(self._order, (seat, job.id))
         else:
-            self._misfits.add(job.id)
+            self._too_large.add(job.id)
 
     def _leave(self, job_id: JobId) -> None:
         job = self._jobs.pop(job_id, None)
         if job is None:
             return
         del self._seats[job_id]
-        self._misfits.discard(job_id)
+        self._too_large.discard(job_id)
         shape = _shape(job)
         tree = self._shapes.get(shape)
         if tree is not None:
@@ -186,7 +186,7 @@ class EasyBackfill(Policy):
         """The first job in the queue that is not too large for the cluster."""
         while self._order:
             seat, job_id = self._order[0]
-            if self._seats.get(job_id) == seat and job_id not in self._misfits:
+            if self._seats.get(job_id) == seat and job_id not in self._too_large:
                 return self._jobs[job_id]
             heapq.heappop(self._order)
         return None
@@ -217,39 +217,39 @@ class EasyBackfill(Policy):
                 return Reservation(head, max(now, end), later, later.total_free - head.gpus)
         return Reservation(head, ANY, later, 0)
 
-    def _backfill(self, kept: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
+    def _backfill(self, reservation: Reservation, plan: Plan, now: float, decisions: list[Decision]) -> list[Wait]:
         """Start jobs behind the head, in order, that do not delay its reservation. Returns the jobs that would."""
         refused: list[Wait] = []
         if not plan.free:
             return refused
-        closed: set[Shape] = {_shape(kept.job)}  # shapes that do not fit now, at first the head's
+        exhausted: set[Shape] = {_shape(reservation.job)}  # shapes that do not fit now, at first the head's
         short_only: set[Shape] = set()  # shapes whose jobs must end before the reservation
-        short = kept.short(now)
+        short = reservation.short(now)
         while plan.free:
-            found = self._candidate(kept, plan.free, short, closed, short_only)
+            found = self._candidate(reservation, plan.free, short, exhausted, short_only)
             if found is None:
                 break
             job, shape = found
             placement = self._place(plan, job)
             if placement is None:
-                closed.add(shape)
-            elif _limit(job) <= short or _leaves_room(kept, job, placement, self.fabric):
+                exhausted.add(shape)
+            elif _limit(job) <= short or _fits_beside(reservation, job, placement, self.fabric):
                 decisions.append(self._start(job, placement, plan, now))
-                _count_in(kept, job, placement, long=_limit(job) > short)
+                _count_backfilled(reservation, job, placement, long=_limit(job) > short)
             else:  # the same holds for any other long job of this shape
                 short_only.add(shape)
-                refused.append(Wait(job, _would_delay(kept, now)))
+                refused.append(Wait(job, _would_delay(reservation, now)))
         return refused
 
     def _candidate(
-        self, kept: Reservation, free: int, short: float, closed: set[Shape], short_only: set[Shape]
+        self, reservation: Reservation, free: int, short: float, exhausted: set[Shape], short_only: set[Shape]
     ) -> tuple[Job, Shape] | None:
         """The first job in the queue that may be short enough or small enough."""
         best: tuple[tuple[int, JobId], Shape] | None = None
         for shape, tree in self._shapes.items():
-            if shape[0] > free or shape in closed:
+            if shape[0] > free or shape in exhausted:
                 continue
-            row = tree.first(ANY if shape[0] <= kept.extra and shape not in short_only else short)
+            row = tree.first(ANY if shape[0] <= reservation.extra and shape not in short_only else short)
             if row is not None and (best is None or row < best[0]):
                 best = row, shape
         return None if best is None else (self._jobs[best[0][1]], best[1])
@@ -258,7 +258,7 @@ class EasyBackfill(Policy):
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = sorted(self._seats, key=lambda job_id: self._seats[job_id])
-        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        head = next((job_id for job_id in order if job_id not in self._too_large), None)
         room = self._shapes_with_room()
         return [(job_id, self._why(job_id, ahead, head, room, now)) for ahead, job_id in enumerate(order)]
 
@@ -271,13 +271,13 @@ class EasyBackfill(Policy):
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None, room: set[Shape], now: float) -> Reason:
         job = self._jobs[job_id]
-        if job_id in self._misfits:
+        if job_id in self._too_large:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._blocked is not None and self._blocked.job.id == job_id:
             return self._blocked.reason
-        kept = self.reservation
-        if kept is not None and _shape(job) in room and _limit(job) > kept.short(now):
-            return _would_delay(kept, now)
+        reservation = self.reservation
+        if reservation is not None and _shape(job) in room and _limit(job) > reservation.short(now):
+            return _would_delay(reservation, now)
         return behind(job_id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class EasyBackfill(Policy):
     def load(self, state: Mapping[str, Any], jobs: Mapping[JobId, Job]) -> None:
         try:
             seats = {JobId(j): int(seat) for j, seat in state["seats"].items() if j in jobs}
-            running = {JobId(j): _running_of(float(end), *row) for end, j, *row in state["running"]}
+            running = {JobId(j): _parse_row(float(end), *row) for end, j, *row in state["running"]}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a state of policy easy-backfill: {error!r}") from error
         self._jobs = {job_id: jobs[job_id] for job_id in seats}
@@ -296,7 +296,7 @@ class EasyBackfill(Policy):
         self._next_seat = max(seats.values(), default=-1) + 1
         self._front_seat = min([0, *seats.values()]) - 1
         self._blocked = self.reservation = self._left = None
-        self._take_seats()
+        self._rebuild_queues()
 
 
 def _row(run: Running) -> list[Any]:
@@ -305,9 +305,9 @@ def _row(run: Running) -> list[Any]:
     return [dict(run.gpus), [held.cpus_per_gpu, held.memory_per_gpu, held.memory_per_node]]
 
 
-def _running_of(end: float, gpus: Mapping[str, int], dragged: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
+def _parse_row(end: float, gpus: Mapping[str, int], amounts: Sequence[float] = (0.0, 0.0, 0.0)) -> Running:
     """The inverse of ``_row``; states before 2026-11-22 have no CPUs and memory. Raises TypeError, ValueError."""
-    cpus, per_gpu, per_node = map(float, dragged)
+    cpus, per_gpu, per_node = map(float, amounts)
     held = Request(cpus_per_gpu=cpus, memory_per_gpu=per_gpu, memory_per_node=per_node)
     return Running(end, {str(n): int(g) for n, g in gpus.items()}, held)
 
@@ -332,28 +332,28 @@ def _release(view: ClusterView, run: Running) -> None:
     view.give(held, run.request)
 
 
-def _leaves_room(kept: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
+def _fits_beside(reservation: Reservation, job: Job, placement: Placement, fabric: Fabric) -> bool:
     """Whether the head still fits at the time of its reservation if this job runs."""
-    if job.gpus > kept.extra:
+    if job.gpus > reservation.extra:
         return False
-    if kept.view is None:
+    if reservation.view is None:
         return True
-    beside = kept.view.copy()
+    beside = reservation.view.copy()
     beside.take(placement.gpus, job.request)
-    return quick_place(beside, kept.job, _MOST_FREE, fabric) is not None
+    return quick_place(beside, reservation.job, _MOST_FREE, fabric) is not None
 
 
-def _would_delay(kept: Reservation, now: float) -> Reason:
-    in_s = max(0.0, kept.time - now) if kept.time < ANY else None
-    return reason(Phase.WAITING, "reservation", head=kept.job.id, need=kept.job.gpus, in_s=in_s)
+def _would_delay(reservation: Reservation, now: float) -> Reason:
+    in_s = max(0.0, reservation.time - now) if reservation.time < ANY else None
+    return reason(Phase.WAITING, "reservation", head=reservation.job.id, need=reservation.job.gpus, in_s=in_s)
 
 
-def _count_in(kept: Reservation, job: Job, placement: Placement, long: bool) -> None:
+def _count_backfilled(reservation: Reservation, job: Job, placement: Placement, long: bool) -> None:
     """Count a backfilled job that runs beyond the reservation's time: it uses GPUs that the head leaves free."""
     if long:
-        kept.extra -= job.gpus
-        if kept.view is not None:
-            kept.view.take(placement.gpus, job.request)
+        reservation.extra -= job.gpus
+        if reservation.view is not None:
+            reservation.view.take(placement.gpus, job.request)
 
 
 _INF = float("inf")

@@ -18,7 +18,7 @@ from slurm_asrpt.core.timing.speed import at_speed, slowest
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaving:
+class _SpanningJob:
     servers: tuple[str, ...]
     pace: Pace | None  # None for a job without a known profile
 
@@ -28,21 +28,21 @@ class NicContention:
 
     def __init__(self, fabric: Fabric) -> None:
         self.times = SharedTimes(fabric, Linear())
-        self._jobs: dict[JobId, _Leaving] = {}
+        self._jobs: dict[JobId, _SpanningJob] = {}
         self._on: dict[str, dict[JobId, None]] = {}
 
     def started(self, job_id: JobId, placement: Placement, profile: JobProfile) -> None:
         """A job started by the policy."""
         if len(placement.gpus) > 1:
-            self._file(job_id, _Leaving(placement.nodes, self.times.pace(placement, profile)))
+            self._add(job_id, _SpanningJob(placement.nodes, self.times.pace(placement, profile)))
 
     def seen(self, job_id: JobId, gpus: Mapping[str, int]) -> None:
         """A running job. Its profile is kept if it is still on the same servers."""
         known = self._jobs.get(job_id)
         if len(gpus) > 1 and (known is None or set(known.servers) != set(gpus)):
-            self._file(job_id, _Leaving(tuple(gpus), None))
+            self._add(job_id, _SpanningJob(tuple(gpus), None))
 
-    def _file(self, job_id: JobId, job: _Leaving) -> None:
+    def _add(self, job_id: JobId, job: _SpanningJob) -> None:
         self.ended(job_id)
         self._jobs[job_id] = job
         for server in job.servers:
@@ -56,7 +56,7 @@ class NicContention:
             if not self._on[server]:
                 del self._on[server]
 
-    def crowded(self, view: ClusterView) -> int:
+    def servers_in_use(self, view: ClusterView) -> int:
         """The servers whose NIC is in use, as a mask."""
         return sum([view.bits[name] for name in self._on if name in view.bits])
 
@@ -76,14 +76,14 @@ class NicContention:
             return placement
         return replace(placement, alpha=self.times.alpha(placement, profile, self._rings(placement.nodes, 1)))
 
-    def slows(self, placement: Placement) -> float:
+    def slowdown_of_neighbors(self, placement: Placement) -> float:
         """The largest slowdown of a neighbor by a job in this placement, relative to running alone; 1 without any."""
         if len(placement.gpus) == 1:
             return 1.0
-        met = dict.fromkeys(job_id for server in placement.gpus for job_id in self._on.get(server, ()))
-        return max((self._slowed(self._jobs[job_id], placement) for job_id in met), default=1.0)
+        neighbors = dict.fromkeys(job_id for server in placement.gpus for job_id in self._on.get(server, ()))
+        return max((self._slowdown(self._jobs[job_id], placement) for job_id in neighbors), default=1.0)
 
-    def _slowed(self, job: _Leaving, placement: Placement) -> float:
+    def _slowdown(self, job: _SpanningJob, placement: Placement) -> float:
         if job.pace is None:
             return 1.0
         rings = tuple([len(self._on[server]) + (server in placement.gpus) for server in job.servers])
@@ -95,8 +95,8 @@ class NicContention:
     def wider(self, view: ClusterView, job: Job, found: Placement) -> Placement:
         """``found``, or a faster placement on more servers whose NICs are not in use."""
         wanted = job.request.candidates
-        quiet = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
-        request = replace(job.request, candidates=quiet)
+        unused = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
+        request = replace(job.request, candidates=unused)
         others = [
             place(view, replace(job, request=request), strategy, self.times.fabric)
             for strategy in (Strategy.LEAST_FREE, Strategy.MOST_FREE)
@@ -104,12 +104,14 @@ class NicContention:
         choices = [found, *(self.shared(one, job.profile) for one in others if one is not None)]
         return min(choices, key=lambda one: one.alpha)
 
-    def quietest(self, view: ClusterView, job: Job, strategy: Strategy, found: Placement | None) -> Placement | None:
+    def least_contended(
+        self, view: ClusterView, job: Job, strategy: Strategy, found: Placement | None
+    ) -> Placement | None:
         """``found``, or a faster placement by the strategy on servers whose NICs are not in use; with actual alpha."""
         if found is None or len(found.gpus) == 1 or not self._on:
             return found and self.shared(found, job.profile)
         wanted = job.request.candidates
-        quiet = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
-        other = place(view, replace(job, request=replace(job.request, candidates=quiet)), strategy, self.times.fabric)
+        unused = frozenset(name for name in view.free if name not in self._on and (wanted is None or name in wanted))
+        other = place(view, replace(job, request=replace(job.request, candidates=unused)), strategy, self.times.fabric)
         choices = [self.shared(one, job.profile) for one in (found, other) if one is not None]
         return min(choices, key=lambda one: one.alpha)

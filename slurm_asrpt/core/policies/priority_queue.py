@@ -30,7 +30,7 @@ from slurm_asrpt.core.policies.base import (
     lacks_room,
     no_room,
     reason,
-    standing,
+    updated_rank,
 )
 from slurm_asrpt.core.policies.options import PolicyOptions
 
@@ -40,27 +40,27 @@ Key = tuple[int, float, float, tuple[int, ...], JobId]
 _MOST_FREE = Strategy.MOST_FREE  # lookups of enum members are slow
 
 
-Shelf = MutableSequence[Key]
+Bucket = MutableSequence[Key]
 """Keys of jobs of one shape, the least first: a heap, or a sorted deque."""
 
 
-class Shelving(NamedTuple):
+class BucketType(NamedTuple):
     """How keys are added to a bucket and removed from it, the least first."""
 
-    empty: Callable[[], Shelf]
+    empty: Callable[[], Bucket]
     push: Callable[[Any, Key], None]
     pop: Callable[[Any], Key]
 
 
-def _queue_up(row: deque[Key], key: Key) -> None:
+def _insert(row: deque[Key], key: Key) -> None:
     if not row or row[-1] < key:
         row.append(key)
     else:
         insort(row, key)
 
 
-_HEAPS = Shelving(list, heapq.heappush, heapq.heappop)
-_ROWS = Shelving(deque, _queue_up, deque.popleft)  # faster if jobs arrive nearly in order, for any length of the queue
+_HEAPS = BucketType(list, heapq.heappush, heapq.heappop)
+_DEQUES = BucketType(deque, _insert, deque.popleft)  # faster if jobs arrive nearly in order
 
 
 class PriorityQueue(Policy):
@@ -75,9 +75,9 @@ class PriorityQueue(Policy):
         self._jobs: dict[JobId, Job] = {}
         self._keys: dict[JobId, Key] = {}
         in_order = type(self).value is PriorityQueue.value  # jobs arrive in the order in which they start
-        self._shelving = _ROWS if in_order else _HEAPS
-        self._shelves: dict[Hashable, Shelf] = {}  # the first job of each is always pending; others may have left
-        self._misfits: set[JobId] = set()  # too large for the cluster: they do not block other jobs
+        self._bucket_type = _DEQUES if in_order else _HEAPS
+        self._buckets: dict[Hashable, Bucket] = {}  # the first job of each is always pending; others may have left
+        self._too_large: set[JobId] = set()  # too large for the cluster: they do not block other jobs
         self._returns = 0
         self._first: Key | None = None  # cache of the least key of the waiting jobs that fit the cluster
         self._free = 0  # GPUs left by the last decision
@@ -96,8 +96,8 @@ class PriorityQueue(Policy):
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._best_alphas = BestAlphas(nodes, self.fabric)
         ranks = {job_id: key[0] for job_id, key in self._keys.items()}
-        self._shelves.clear()
-        self._misfits.clear()
+        self._buckets.clear()
+        self._too_large.clear()
         self._first = None
         for job_id, rank in ranks.items():
             self._add(self._jobs[job_id], rank)
@@ -116,7 +116,8 @@ class PriorityQueue(Policy):
         key = self._keys.get(job.id)
         if key is not None:
             self._forget(job.id)
-            self._enter(job, (standing(job, key[0]), *key[1:]), self._best_alphas.fits(job))  # a new tuple: see _clean
+            new_key = (updated_rank(job, key[0]), *key[1:])  # always a new tuple: see _clean
+            self._enter(job, new_key, self._best_alphas.fits(job))
 
     def finished(self, job_id: JobId, now: float) -> None:
         if job_id in self._jobs:
@@ -130,17 +131,17 @@ class PriorityQueue(Policy):
     def _enter(self, job: Job, key: Key, fits: bool) -> None:
         self._jobs[job.id], self._keys[job.id] = job, key
         if not fits:
-            self._misfits.add(job.id)
+            self._too_large.add(job.id)
             return
-        shelf = self._shelf(job)
-        keys = self._shelves.get(shelf)
+        bucket = self._bucket_of(job)
+        keys = self._buckets.get(bucket)
         if keys is None:
-            keys = self._shelves[shelf] = self._shelving.empty()
-        self._shelving.push(keys, key)
+            keys = self._buckets[bucket] = self._bucket_type.empty()
+        self._bucket_type.push(keys, key)
         if self._first is not None and key < self._first:
             self._first = key
 
-    def _shelf(self, job: Job) -> Hashable:
+    def _bucket_of(self, job: Job) -> Hashable:
         """The bucket of a job; strict orders have a single bucket."""
         if not self.conserving:
             return None
@@ -151,29 +152,29 @@ class PriorityQueue(Policy):
         job, key = self._jobs.pop(job_id), self._keys.pop(job_id)
         if key is self._first:
             self._first = None
-        if job_id in self._misfits:
-            self._misfits.discard(job_id)
+        if job_id in self._too_large:
+            self._too_large.discard(job_id)
         else:
-            self._clean(self._shelf(job))
+            self._clean(self._bucket_of(job))
 
-    def _clean(self, shelf: Hashable) -> None:
+    def _clean(self, bucket: Hashable) -> None:
         """Drop outdated keys from the front of a bucket, and delete an empty bucket.
 
         A key is valid as long as it is the same object as in ``_keys``. Keys of jobs that leave from further down stay
         until they reach the front.
         """
-        here, keys = self._shelves[shelf], self._keys
+        here, keys = self._buckets[bucket], self._keys
         while here and keys.get(here[0][4]) is not here[0]:
-            self._shelving.pop(here)
+            self._bucket_type.pop(here)
         if not here:
-            del self._shelves[shelf]
+            del self._buckets[bucket]
 
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
         free = cluster.total_free
         # keys differ by job ID, so buckets are never compared
-        heads = [(keys[0], shelf) for shelf, keys in self._shelves.items() if self._jobs[keys[0][4]].gpus <= free]
+        heads = [(keys[0], bucket) for bucket, keys in self._buckets.items() if self._jobs[keys[0][4]].gpus <= free]
         plan = Plan(cluster)
         starts: list[Decision] = []
         if heads:
@@ -187,7 +188,7 @@ class PriorityQueue(Policy):
         """Start the jobs that fit, in the order of the first keys of the buckets."""
         heapq.heapify(heads)
         while heads:
-            key, shelf = heapq.heappop(heads)
+            key, bucket = heapq.heappop(heads)
             job = self._jobs[key[4]]
             placement = plan.place(job, _MOST_FREE, self.fabric)
             if placement is None:  # no other job of this shape fits either
@@ -195,16 +196,16 @@ class PriorityQueue(Policy):
             starts.append(Start(job, placement, key))
             plan.add(job, placement)
             self._forget(job.id)
-            keys = self._shelves.get(shelf)
+            keys = self._buckets.get(bucket)
             if keys is not None:
-                heapq.heappush(heads, (keys[0], shelf))
+                heapq.heappush(heads, (keys[0], bucket))
 
     def _first_wait(self, plan: Plan) -> Wait | None:
         """The reason why the first waiting job does not start."""
-        if not self._shelves:
+        if not self._buckets:
             return None
         if self._first is None:
-            self._first = min([keys[0] for keys in self._shelves.values()])
+            self._first = min([keys[0] for keys in self._buckets.values()])
         job, last = self._jobs[self._first[4]], self._last
         if last is not None and last.job is job and self._free == plan.free and job.request is ANYWHERE:
             return last  # the reason has not changed
@@ -214,12 +215,12 @@ class PriorityQueue(Policy):
 
     def queue(self, now: float) -> Sequence[tuple[JobId, Reason]]:
         order = [key[-1] for key in sorted(self._keys.values())]
-        head = next((job_id for job_id in order if job_id not in self._misfits), None)
+        head = next((job_id for job_id in order if job_id not in self._too_large), None)
         return [(job_id, self._why(job_id, ahead, head)) for ahead, job_id in enumerate(order)]
 
     def _why(self, job_id: JobId, ahead: int, head: JobId | None) -> Reason:
         job = self._jobs[job_id]
-        if job_id in self._misfits:
+        if job_id in self._too_large:
             return reason(Phase.WAITING, "capacity", need=job.gpus)
         if self._last is not None and job_id == self._last.job.id:
             return self._last.reason
@@ -235,12 +236,12 @@ class PriorityQueue(Policy):
             returns = int(state["returns"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a state of this policy: {error!r}") from error
-        for table in (self._jobs, self._keys, self._shelves, self._misfits):
+        for table in (self._jobs, self._keys, self._buckets, self._too_large):
             table.clear()
         self._returns, self._last, self._first = returns, None, None
         for job_id, rank, value, submit in rows:
             if job_id in jobs:
-                key = (standing(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
+                key = (updated_rank(jobs[job_id], rank), value, submit, id_key(job_id), job_id)
                 self._enter(jobs[job_id], key, self._best_alphas.fits(jobs[job_id]))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.job import JobId
 
-LINGER = 0.5
+OVERDUE_SHARE = 0.5
 """Expected remaining runtime of a job that has outlived its prediction, as a share of its runtime so far. Runtimes have
 heavy tails: the longer a job has run, the longer it will continue (docs/decisions/0007)."""
 
@@ -42,7 +42,7 @@ class RunningJobs:
         self._on: list[dict[JobId, RunningJob]] = [{} for _ in nodes]
         self._due = float("inf")  # no end in free_at comes before this time
         self.runs: dict[JobId, RunningJob] = {}
-        self._endless: dict[JobId, float] = {}
+        self._unlimited: dict[JobId, float] = {}
         for job_id, run in (runs or {}).items():
             self.began(job_id, run)
 
@@ -51,7 +51,7 @@ class RunningJobs:
         self.ended(job_id)
         self.runs[job_id] = run
         if run.end - run.start >= NO_END_S:
-            self._endless[job_id] = run.end
+            self._unlimited[job_id] = run.end
         self._due = min(self._due, run.end)
         for name in run.gpus:
             at = self._position.get(name)
@@ -64,14 +64,14 @@ class RunningJobs:
     def ended(self, job_id: JobId) -> RunningJob | None:
         """A job ended. Returns its record, or None for an unknown job."""
         run = self.runs.pop(job_id, None)
-        self._endless.pop(job_id, None)
+        self._unlimited.pop(job_id, None)
         for name in run.gpus if run is not None else ():
             at = self._position.get(name)
             if at is not None:
-                self._left(at, self._on[at].pop(job_id))
+                self._removed(at, self._on[at].pop(job_id))
         return run
 
-    def _left(self, at: int, run: RunningJob) -> None:
+    def _removed(self, at: int, run: RunningJob) -> None:
         others = self._on[at]
         if not others:
             self.used &= ~(1 << at)
@@ -82,9 +82,9 @@ class RunningJobs:
         self.free_at[at] = self._last_end[at]
         self._due = min(self._due, self.free_at[at])
 
-    def tells(self, time: float) -> bool:
+    def is_estimate(self, time: float) -> bool:
         """Whether this end is an estimate. It is not for a job without a time limit."""
-        return time not in self._endless.values()
+        return time not in self._unlimited.values()
 
     @property
     def outlived(self) -> dict[int, float]:
@@ -97,7 +97,7 @@ class RunningJobs:
         for at, time in ends.items():
             self.free_at[at] = max(self.free_at[at], time) if self._on[at] else self.IDLE
 
-    def look_at(self, now: float) -> None:
+    def extend_overdue(self, now: float) -> None:
         """Extend the ends of overdue jobs."""
         if now < self._due:
             return
@@ -125,4 +125,4 @@ class RunningJobs:
 
 
 def _expected_end(run: RunningJob, now: float) -> float:
-    return run.end if run.end > now else now + LINGER * (now - run.start) + 1.0
+    return run.end if run.end > now else now + OVERDUE_SHARE * (now - run.start) + 1.0

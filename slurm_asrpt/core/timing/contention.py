@@ -32,7 +32,7 @@ class _Job:
     turn: int = 0  # number of its valid entry in the heap
 
 
-class Crossing(Generic[K]):
+class ContendingJobs(Generic[K]):
     """The running jobs, and when the next one ends.
 
     slot: length of the paper's slots, with whole iterations per slot only, (9); 0 for continuous time.
@@ -57,21 +57,21 @@ class Crossing(Generic[K]):
         """Start a job. servers: its servers. Raises ValueError if it is already running."""
         if key in self._jobs:
             raise ValueError(f"{key} runs already")
-        crossed = tuple(servers)
-        crossed = crossed if len(crossed) > 1 else ()
-        for server in crossed:
+        shared = tuple(servers)
+        shared = shared if len(shared) > 1 else ()
+        for server in shared:
             self._leaving.setdefault(server, {})[key] = None
-        job = self._jobs[key] = _Job(crossed, pace, 0.0, iterations, now)
+        job = self._jobs[key] = _Job(shared, pace, 0.0, iterations, now)
         job.tau = self._tau(job)
-        self._file(key, job)
-        self._touch(crossed, key, now)
+        self._push_end(key, job)
+        self._update_neighbors(shared, key, now)
 
     def end(self, key: K, now: float) -> None:
         """Remove a job, whether or not it is done. Raises KeyError if it is not running."""
         job = self._jobs.pop(key)
         for server in job.servers:
             del self._leaving[server][key]
-        self._touch(job.servers, key, now)
+        self._update_neighbors(job.servers, key, now)
 
     def next_end(self) -> float:
         """When the next job ends if no other starts before, or infinity."""
@@ -92,19 +92,19 @@ class Crossing(Generic[K]):
         self.end(key, end)
         return end, key
 
-    def _touch(self, servers: tuple[Hashable, ...], but: K, now: float) -> None:
+    def _update_neighbors(self, servers: tuple[Hashable, ...], skip: K, now: float) -> None:
         """Update the speed of the other jobs on these servers."""
         for key in dict.fromkeys(key for server in servers for key in self._leaving[server]):
-            if key != but:
-                self._settle(key, now)
+            if key != skip:
+                self._update_speed(key, now)
 
-    def _settle(self, key: K, now: float) -> None:
+    def _update_speed(self, key: K, now: float) -> None:
         job = self._jobs[key]
         tau = self._tau(job)
         if tau != job.tau:
             job.left = max(0.0, job.left - (now - job.since) / job.tau)
             job.tau, job.since = tau, now
-            self._file(key, job)
+            self._push_end(key, job)
 
     def _tau(self, job: _Job) -> float:
         leaving = self._leaving
@@ -114,7 +114,7 @@ class Crossing(Generic[K]):
         whole = iterations_per_slot(tau, self.slot)
         return self.slot / whole if whole else _NEVER  # no progress until neighbors end
 
-    def _file(self, key: K, job: _Job) -> None:
+    def _push_end(self, key: K, job: _Job) -> None:
         self._turns += 1
         job.turn = self._turns
         end = job.since + job.left * job.tau if job.left else job.since

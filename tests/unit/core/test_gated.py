@@ -183,7 +183,7 @@ def test_who_has_waited_too_long_goes_first_and_has_servers_for_himself_alone():
     bench.end("2", 2.0)
     bench.submit(job("3", 1, 1, submit=49.0), now=50.0)
     assert bench.decide(50.0) == {"3": {"n1": 1}}  # however short, not on n0
-    assert bench.policy.reservation.alone
+    assert bench.policy.reservation.exclusive
     assert bench.policy.next_wakeup(50.0) is None
     assert bench.policy.queue(50.0)[0][0] == "1"
 
@@ -212,7 +212,7 @@ def test_the_time_in_which_a_job_was_held_counts_for_nothing():
     after = restarted(bench, [held])
     assert after.policy.next_wakeup(1000.0) == 1050.0
     after.decide(1050.0)
-    assert after.policy.reservation.alone
+    assert after.policy.reservation.exclusive
 
 
 def test_a_short_job_does_not_wait_for_an_impatient_one_of_its_kind():

@@ -14,7 +14,7 @@ from slurm_asrpt.core.job import unprofiled
 from slurm_asrpt.predict.predictors import Chain, Example, fit, make_predictor, predictor_names
 from slurm_asrpt.sim.engine import simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, taught
+from slurm_asrpt.sim.predictors import Learner, Learning, chains_of, predictions, trained
 from slurm_asrpt.sim.workload import Cluster, Options, build
 from slurm_asrpt.traces.synthetic import pai_like
 
@@ -27,7 +27,7 @@ def chain(group: str, user: str = "u", gpus: int = 1) -> Chain:
 
 def learner(name: str, past: dict[str, list[float]], jobs: list[str], retrain_s: float) -> Learner:
     runs = [(chain(group), iterations) for group, values in past.items() for iterations in values]
-    known = taught(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
+    known = trained(name, [keys for keys, _ in runs], np.array([iterations for _, iterations in runs]))
     return Learner(Learning([chain(group) for group in jobs], known, retrain_s), begin=0.0)
 
 
@@ -55,7 +55,7 @@ def test_the_plain_ones_say_what_they_are_called(name: str, expected: int) -> No
 
 @pytest.mark.parametrize("name", predictor_names())
 def test_what_one_simulation_learns_no_other_knows(name: str) -> None:
-    known = taught(name, [chain("a")], np.array([10.0]))
+    known = trained(name, [chain("a")], np.array([10.0]))
     first, second = (Learner(Learning([chain("a")], known, 1), begin=0.0) for _ in range(2))
     first.ended(0, 1000.0, now=0.5)
     assert first.predict(0, now=2.0) > 10

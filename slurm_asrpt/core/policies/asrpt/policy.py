@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, all_alike, capacity
+from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement, capacity, with_reference_gpus
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import ANYWHERE, Job, JobId, JobProfile, Request
 from slurm_asrpt.core.placement.selection import Strategy, best_alpha, fits, worst_alpha
@@ -75,7 +75,7 @@ class ASrpt(Policy):
         self._contention = NicContention(fabric) if options.contention else None
         self.aside = options.delay == "aside"
         self._nodes: tuple[Node, ...] = ()
-        self._alike: Sequence[Node] = ()  # the same with reference GPUs
+        self._reference_nodes: Sequence[Node] = ()  # the same with reference GPUs
         self._kinds: dict[Hashable, Kind] = {}
         self._plain_kinds: dict[int, Kind] = {}  # for plain requests, by id() of the kind's profile
         self._machine = VirtualMachine()
@@ -97,13 +97,13 @@ class ASrpt(Policy):
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._advance(now)
-        self._nodes, self._alike = tuple(nodes), all_alike(nodes)
+        self._nodes, self._reference_nodes = tuple(nodes), with_reference_gpus(nodes)
         self._machine.speed = capacity(nodes) or 1.0
         self._clear_kinds()
         for jobs in (self._virtual, self._fifo):
             for job_id, (job, _) in jobs.items():
                 jobs[job_id] = job, self._kind(job)
-        self._look_again()
+        self._discard_last()
 
     def submitted(self, job: Job, now: float) -> bool:
         machine = self._machine
@@ -120,7 +120,7 @@ class ASrpt(Policy):
         self._advance(now)
         if self._contention is not None:
             self._contention.ended(job.id)
-        self._look_again()
+        self._discard_last()
         self._fifo[job.id] = job, self._kind(job)
         self._fifo.move_to_end(job.id, last=False)
 
@@ -129,7 +129,7 @@ class ASrpt(Policy):
         for jobs in (self._virtual, self._fifo):
             if job.id in jobs:
                 jobs[job.id] = job, self._kind(job)
-                self._look_again()
+                self._discard_last()
 
     def finished(self, job_id: JobId, now: float) -> None:
         if self._contention is not None:
@@ -138,10 +138,10 @@ class ASrpt(Policy):
             self._advance(now)
             self._machine.remove(job_id)
             self._virtual.pop(job_id, None)
-            self._look_again()
+            self._discard_last()
             self._forget(job_id)
 
-    def _look_again(self) -> None:
+    def _discard_last(self) -> None:
         """Discard the last decision, which no longer predicts the next one."""
         self._stuck, self._blocked, self._cluster = (), False, None
 
@@ -158,37 +158,37 @@ class ASrpt(Policy):
 
     def _kind(self, job: Job) -> Kind:
         if job.request is not ANYWHERE:
-            return self._kind_like((job.profile, job.request), job)
+            return self._cached_kind((job.profile, job.request), job)
         # nearly all simulated jobs are plain, and hashing a profile is slow
         found = self._plain_kinds.get(id(job.profile))
         if found is None:
-            found = self._kind_like(job.profile, job)
+            found = self._cached_kind(job.profile, job)
             self._plain_kinds[id(found.profile)] = found
         return found
 
-    def _kind_like(self, key: Hashable, job: Job) -> Kind:
+    def _cached_kind(self, key: Hashable, job: Job) -> Kind:
         found = self._kinds.get(key)
         if found is None:
             if len(self._kinds) >= _KINDS:  # a daemon runs for years
                 self._clear_kinds()
-            found = self._kinds[key] = self._worked_out(job)
+            found = self._kinds[key] = self._new_kind(job)
         return found
 
     def _clear_kinds(self) -> None:
         self._kinds.clear()
         self._plain_kinds.clear()
 
-    def _worked_out(self, job: Job) -> Kind:
-        there = fits(job, self._nodes)
-        whom = (job, self._nodes) if there else _imagined(job, self._nodes)
-        best = self._best(*whom)
-        reference = self._best(job, self._alike) if there else best
+    def _new_kind(self, job: Job) -> Kind:
+        can_run = fits(job, self._nodes)
+        arguments = (job, self._nodes) if can_run else _hypothetical(job, self._nodes)
+        best = self._best(*arguments)
+        reference = self._best(job, self._reference_nodes) if can_run else best
         worst = max(best, worst_alpha(job, self._nodes, self.fabric))
         if not job.profiled:  # its communication is unknown
-            return Kind(best, worst, reference, there, False, Strategy.TIGHTEST, job.profile)
+            return Kind(best, worst, reference, can_run, False, Strategy.TIGHTEST, job.profile)
         heavy = worst / best >= self.comm_heavy
         strategy = Strategy.MOST_FREE if heavy else Strategy.LEAST_FREE
-        return Kind(best, worst, reference, there, heavy, strategy, job.profile)
+        return Kind(best, worst, reference, can_run, heavy, strategy, job.profile)
 
     def _best(self, job: Job, nodes: Sequence[Node]) -> float:
         return (
@@ -215,15 +215,15 @@ class ASrpt(Policy):
     def _still_stuck(self, free: int) -> tuple[Wait, ...]:
         """The same decision at almost no cost, for the common case of a head of the queue that is still blocked."""
         if self._stuck[-1].reason.facts["free"] != free:
-            self._say_instead({"need": self._need, "free": free})
+            self._update_facts({"need": self._need, "free": free})
         return self._stuck
 
     def _still_delayed(self, left: float) -> tuple[Wait, ...]:
         """The same decision for a head that still waits for better servers than the cluster has."""
-        self._say_instead({**self._stuck[-1].reason.facts, "left_s": left})
+        self._update_facts({**self._stuck[-1].reason.facts, "left_s": left})
         return self._stuck
 
-    def _say_instead(self, facts: Mapping[str, Any]) -> None:
+    def _update_facts(self, facts: Mapping[str, Any]) -> None:
         """Update the facts in the reason of the blocking job."""
         *others, wait = self._stuck
         why = self._last[wait.job.id] = Reason(wait.reason.phase, wait.reason.kind, facts)
@@ -257,10 +257,10 @@ class ASrpt(Policy):
                 self._forget(job_id)
         self._stuck = ()
         if self._blocked:
-            self._keep_in_mind(waits)
+            self._store_if_stuck(waits)
         return decisions
 
-    def _keep_in_mind(self, waits: list[Wait]) -> None:
+    def _store_if_stuck(self, waits: list[Wait]) -> None:
         """Store the decision if it stays the same until the blocking job may start: no other job can ever start."""
         *others, blocked = waits
         if others and any(wait.reason.kind != "capacity" for wait in others):
@@ -292,7 +292,7 @@ class ASrpt(Policy):
         if kind.state != self._state:  # jobs of one kind have the same placement
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
             if self._contention is not None:
-                kind.placement = self._contention.quietest(plan.view(), job, kind.strategy, kind.placement)
+                kind.placement = self._contention.least_contended(plan.view(), job, kind.strategy, kind.placement)
         placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)
@@ -324,11 +324,11 @@ class ASrpt(Policy):
 
     def _next_deadline(self, now: float) -> float:
         deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now or not self._stands(*deadlines[0])):
+        while deadlines and (deadlines[0][0] <= now or not self._is_current(*deadlines[0])):
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else _NEVER
 
-    def _stands(self, deadline: float, job_id: JobId) -> bool:
+    def _is_current(self, deadline: float, job_id: JobId) -> bool:
         delay = self._delays.get(job_id)
         return delay is not None and delay.deadline == deadline
 
@@ -369,10 +369,10 @@ class ASrpt(Policy):
         self._fifo = OrderedDict((job_id, (jobs[job_id], self._kind(jobs[job_id]))) for job_id in fifo)
         self._virtual = {job_id: (jobs[job_id], self._kind(jobs[job_id])) for job_id, *_ in machine.remaining()}
         self._last.clear()
-        self._look_again()
+        self._discard_last()
 
 
-def _imagined(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
+def _hypothetical(job: Job, nodes: Sequence[Node]) -> tuple[Job, Sequence[Node]]:
     """A job that is too large for the current nodes (some may be down), and enough nodes of the largest size for it."""
     shape = Request(per_node=job.request.per_node, unit=job.request.unit)
     largest = max([node.gpus for node in nodes] + [job.request.per_node or job.request.unit])

@@ -52,9 +52,9 @@ class VirtualMachine:
         if served is None:
             self._speed = speed
             return
-        standing = self._inside[served[3]] = self._standing(served)
+        current = self._inside[served[3]] = self._current_key(served)
         self._speed = speed
-        self._serve(standing)
+        self._serve(current)
 
     def add(self, job_id: JobId, work: float, arrival: float, now: float) -> None:
         """A job arrives now (call ``advance`` first if ``end`` is reached). Raises ValueError if it is already here."""
@@ -68,12 +68,12 @@ class VirtualMachine:
             self.clock = now
             self._serve(key)
             return
-        if work <= self._left(served):
-            standing = self._standing(served)
-            if key < standing:
-                self._inside[served[3]] = standing
+        if work <= self._work_left(served):
+            current = self._current_key(served)
+            if key < current:
+                self._inside[served[3]] = current
                 self._serve(key)
-                key = standing
+                key = current
         heappush(self._heap, key)
 
     def remove(self, job_id: JobId) -> None:
@@ -100,14 +100,14 @@ class VirtualMachine:
             self.clock = now
         return completed
 
-    def _left(self, served: Key) -> float:
+    def _work_left(self, served: Key) -> float:
         """The remaining work of the job being served."""
         left = served[0] - (self.clock - self._since) * self._speed
         return left if left > 0.0 else 0.0
 
-    def _standing(self, served: Key) -> Key:
+    def _current_key(self, served: Key) -> Key:
         """The current key of the job being served."""
-        return (self._left(served), *served[1:])
+        return (self._work_left(served), *served[1:])
 
     def _serve(self, key: Key) -> None:
         self._served, self._since = key, self.clock
@@ -133,7 +133,7 @@ class VirtualMachine:
 
     def _keys(self) -> list[Key]:
         served = self._served
-        first = [] if served is None else [self._standing(served)]
+        first = [] if served is None else [self._current_key(served)]
         return sorted([*first, *self._waiting()])
 
     def dump(self) -> dict[str, Any]:
@@ -153,9 +153,9 @@ class VirtualMachine:
                 self._heap.append(key)
         heapify(self._heap)
         self._next()
-        self._go_on(state.get("turn"))
+        self._resume_turn(state.get("turn"))
 
-    def _go_on(self, turn: Any) -> None:
+    def _resume_turn(self, turn: Any) -> None:
         """Restore the turn of the job being served, so that rounding does not change its end."""
         if turn is None or self._served is None:
             return

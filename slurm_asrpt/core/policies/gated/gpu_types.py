@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from slurm_asrpt.core.cluster import Node, all_alike, kinds_of
+from slurm_asrpt.core.cluster import Node, kinds_of, with_reference_gpus
 from slurm_asrpt.core.job import ANYWHERE, Job
 from slurm_asrpt.core.placement.selection import fits
-from slurm_asrpt.core.policies.gated.reservation import Forecast
+from slurm_asrpt.core.policies.gated.reservation import FreeTimes
 from slurm_asrpt.core.policies.gated.servers import bits
 from slurm_asrpt.core.policies.running_jobs import RunningJobs
 
@@ -32,7 +32,7 @@ class Group:
     size: int
     name: str
     mixed: bool
-    forecast: Forecast
+    free_times: FreeTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Choices:
 
     def __init__(self, nodes: Sequence[Node], running_jobs: RunningJobs, alpha: Alpha, gate: float) -> None:
         self._nodes, self._running_jobs = nodes, running_jobs
-        self._alpha, self._alike, self._gate = alpha, all_alike(nodes), gate
+        self._alpha, self._reference_nodes, self._gate = alpha, with_reference_gpus(nodes), gate
         self._kinds = kinds_of(nodes)
         self._groups: dict[int, Group] = {}
         self._known: dict[Hashable, tuple[tuple[Choice, ...], float]] = {}
@@ -80,7 +80,7 @@ class Choices:
             return (), 1.0
         choices = self._ordered([Choice(group, self._alpha(job, group.nodes)) for group in groups.values()])
         best = choices[0].best  # 0 for a profile that takes no time
-        return tuple(choices), self._alpha(job, self._alike) / best if best else 1.0
+        return tuple(choices), self._alpha(job, self._reference_nodes) / best if best else 1.0
 
     def _groups_of(self, job: Job, mask: int) -> list[Group]:
         """The groups of these servers that can hold the job: each kind, and all kinds if it needs several servers."""
@@ -90,7 +90,7 @@ class Choices:
             return []
         kinds = [self._group(mask & kind) for kind in self._kinds if mask & kind] if whole.mixed else []
         groups = [group for group in kinds if fits(job, group.nodes)]
-        if not groups or whole.forecast.needs(job).servers > 1:
+        if not groups or whole.free_times.needs(job).servers > 1:
             groups.append(whole)
         return groups
 
@@ -129,4 +129,4 @@ def _group(nodes: Sequence[Node], mask: int, kinds: Sequence[int], running_jobs:
     sizes, names = {node.gpus for node in own}, {node.gpu_type for node in own}
     name = names.pop() if len(names) == 1 else ""
     size, mixed = sizes.pop() if len(sizes) == 1 else 0, sum(bool(mask & kind) for kind in kinds) > 1
-    return Group(mask, own, size, name, mixed, Forecast(nodes, running_jobs, mask))
+    return Group(mask, own, size, name, mixed, FreeTimes(nodes, running_jobs, mask))

@@ -16,7 +16,7 @@ _SINGLES = 65536
 _INF = float("inf")
 
 
-class Placing:
+class Placer:
     """Finds placements. nodes: in node-table order. gate: the largest α/α̃^min. contention: None if disabled."""
 
     def __init__(self, nodes: Sequence[Node], fabric: Fabric, gate: float, contention: NicContention | None) -> None:
@@ -53,25 +53,25 @@ class Placing:
         whole, rest = divmod(job.gpus, size)
         if (servers.masks[size] & allowed).bit_count() < whole:
             return None
-        for among in self._quiet_first(servers, servers.free_later(allowed, end) if reserved else allowed):
+        for among in self._unused_nics_first(servers, servers.free_later(allowed, end) if reserved else allowed):
             chosen = servers.several(whole, rest, size, among)
             if chosen is not None:
                 found = placement_on([self._nodes[at] for at in chosen[0]], chosen[1], job.profile, self._fabric)
-                passed = self._through(self._gate, job, choice, found)
+                passed = self._within_gate(self._gate, job, choice, found)
                 if passed is not None:
                     return passed
         return None
 
-    def _quiet_first(self, servers: Servers, among: int) -> Iterator[int]:
+    def _unused_nics_first(self, servers: Servers, among: int) -> Iterator[int]:
         """The masks to search for several servers: first those whose NIC is not in use."""
-        crowded = 0 if self._contention is None else self._contention.crowded(servers.view) & among
-        yield from (among & ~crowded, among) if crowded else (among,)
+        servers_in_use = 0 if self._contention is None else self._contention.servers_in_use(servers.view) & among
+        yield from (among & ~servers_in_use, among) if servers_in_use else (among,)
 
-    def _through(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
+    def _within_gate(self, gate: float, job: Job, choice: Choice, found: Placement) -> Placement | None:
         """The placement with its actual alpha, if alpha and the slowdown of its neighbors are within the gate."""
         if self._contention is not None:
             found = self._contention.shared(found, job.profile)
-            if gate < _INF and self._contention.slows(found) > gate:
+            if gate < _INF and self._contention.slowdown_of_neighbors(found) > gate:
                 return None
         return found if found.alpha <= gate * (choice.best or found.alpha) else None
 
@@ -88,7 +88,7 @@ class Placing:
     def _nearest(self, job: Job, choice: Choice, servers: Servers, allowed: int, end: float) -> int:
         """The server that a plain request would get, as a mask, if one of equal servers suffices; else ``allowed``."""
         size = choice.group.size
-        if not size or choice.group.forecast.needs(job).servers > 1:
+        if not size or choice.group.free_times.needs(job).servers > 1:
             return allowed
         view = servers.view
         able = [view.bits[node.name] for node, usable in offers(view, job.request) if usable >= job.gpus]
@@ -98,14 +98,14 @@ class Placing:
     def general(self, job: Job, choice: Choice, servers: Servers, allowed: int, gate: float) -> Placement | None:
         """The placement of any request on any servers: on the fewest servers that could hold it, within the gate."""
         wanted = job.request.candidates
-        for among in self._quiet_first(servers, allowed & ~servers.masks[0]):
+        for among in self._unused_nics_first(servers, allowed & ~servers.masks[0]):
             names = frozenset([self._nodes[at].name for at in bits(among)])
             request = replace(job.request, candidates=names if wanted is None else names & wanted)
             narrowed = replace(job, request=request)
             for strategy in (Strategy.TIGHTEST, Strategy.MOST_FREE):
                 found = place(servers.view, narrowed, strategy, self._fabric)
-                few = found is not None and len(found.gpus) <= choice.group.forecast.needs(job).servers
-                passed = self._through(gate, job, choice, found) if found is not None and few else None
+                few = found is not None and len(found.gpus) <= choice.group.free_times.needs(job).servers
+                passed = self._within_gate(gate, job, choice, found) if found is not None and few else None
                 if passed is not None:
                     return passed
         return None

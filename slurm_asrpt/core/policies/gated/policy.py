@@ -44,13 +44,19 @@ from slurm_asrpt.core.policies.base import (
     lacks_room,
     no_room,
     reason,
-    standing,
+    updated_rank,
 )
 from slurm_asrpt.core.policies.gated.gpu_types import Choices, covering, within_limit
 from slurm_asrpt.core.policies.gated.options import GatedOptions
-from slurm_asrpt.core.policies.gated.placement import Placing
+from slurm_asrpt.core.policies.gated.placement import Placer
 from slurm_asrpt.core.policies.gated.queue import Waiting, Waitlist
-from slurm_asrpt.core.policies.gated.saved_state import Queued, State, held_again, kept_of, read_state
+from slurm_asrpt.core.policies.gated.saved_state import (
+    Queued,
+    State,
+    read_state,
+    restore_reservation,
+    saved_reservation,
+)
 from slurm_asrpt.core.policies.gated.servers import Reservation, Servers, bits
 from slurm_asrpt.core.policies.nic_contention import NicContention
 from slurm_asrpt.core.policies.running_jobs import NO_END_S, RunningJob, RunningJobs
@@ -77,7 +83,7 @@ class Gated(Policy):
         self._contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._placing = Placing((), fabric, self.gate, self._contention)
+        self._placer = Placer((), fabric, self.gate, self._contention)
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
@@ -92,15 +98,15 @@ class Gated(Policy):
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
-        alike = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
-        self._size = alike.pop()[0] if len(alike) == 1 else 0
-        self._placing = Placing(self._nodes, self.fabric, self.gate, self._contention)
-        self._take_up(self._running_jobs.runs)
+        models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
+        self._size = models.pop()[0] if len(models) == 1 else 0
+        self._placer = Placer(self._nodes, self.fabric, self.gate, self._contention)
+        self._set_running(self._running_jobs.runs)
         self.reservation = None
         for entry in self._queue.clear():
             self._enter(entry.job, entry.key[0], entry.age[0])
 
-    def _take_up(self, runs: Mapping[JobId, RunningJob]) -> None:
+    def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
         self._running_jobs = RunningJobs(self._nodes, runs)
         self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate)
         if self._contention is not None:
@@ -124,15 +130,15 @@ class Gated(Policy):
     def changed(self, job: Job, now: float) -> None:
         entry = self._leave(job.id)
         if entry is not None:
-            self._enter(job, standing(job, entry.key[0]), entry.age[0])
+            self._enter(job, updated_rank(job, entry.key[0]), entry.age[0])
 
     def finished(self, job_id: JobId, now: float) -> None:
         self._leave(job_id)
-        slower = self._unseen.get(job_id)
+        slowdown = self._unseen.get(job_id)
         run = self._stop_running(job_id)
-        if run is not None and slower is not None:
+        if run is not None and slowdown is not None:
             self._unseen_runs += 1
-            self._unseen_s += (now - run.start) / slower
+            self._unseen_s += (now - run.start) / slowdown
 
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A running job, possibly one that the policy did not start: then only its time limit is known."""
@@ -179,13 +185,13 @@ class Gated(Policy):
     # decisions
 
     def decide(self, cluster: ClusterView, now: float) -> Sequence[Decision]:
-        kept, self.reservation = self.reservation, None
+        previous, self.reservation = self.reservation, None
         self._waits.clear()
         servers, starts = Servers(cluster, self._running_jobs), list[Decision]()
         for entry in self._in_order(now, servers):
-            placement = self._place(entry, servers, kept, now) if entry.job.gpus <= servers.free else None
+            placement = self._place(entry, servers, previous, now) if entry.job.gpus <= servers.free else None
             if placement is None and self.reservation is None:
-                placement = self._reserve(entry, servers, kept, now)
+                placement = self._reserve(entry, servers, previous, now)
             if placement is not None:
                 starts.append(self._start(entry, placement, servers, now))
         self._left = servers.plan
@@ -225,49 +231,51 @@ class Gated(Policy):
     def _start(self, entry: Waiting, placement: Placement, servers: Servers, now: float) -> Start:
         job = entry.job
         best = entry.choices[0].best
-        slower = placement.alpha / best if best else 1.0
+        slowdown = placement.alpha / best if best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
         if self._contention is not None:
             self._contention.started(job.id, placement, job.profile)
-        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slower, placement.gpus))
+        self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
         if not job.predicted_iterations:
-            self._unseen[job.id] = slower
+            self._unseen[job.id] = slowdown
         return Start(job, placement, entry.key)
 
     # where to start
 
-    def _place(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
+    def _place(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """The best placement in which a job may start now, or None."""
         job, reserved = entry.job, self.reservation is not None
         for choice in entry.choices:
             end = now + entry.lasts(choice.best)
-            found = self._placing.find(job, choice, servers, self._allowed(servers, end), end, reserved)
+            found = self._placer.find(job, choice, servers, self._allowed(servers, end), end, reserved)
             if found is not None:
                 alone = len(self._queue.entries) == 1
-                return self._placing.wider(job, servers, found) if alone else found
-        own = kept is not None and kept.alone and kept.job.id == job.id and not reserved
-        return self._on_kept(entry, servers, kept.mask) if own and kept is not None else None
+                return self._placer.wider(job, servers, found) if alone else found
+        own = previous is not None and previous.exclusive and previous.job.id == job.id and not reserved
+        return self._on_kept(entry, servers, previous.mask) if own and previous is not None else None
 
     def _allowed(self, servers: Servers, end: float) -> int:
         """The servers without a reservation before this predicted end, as a mask."""
         taken = self.reservation
-        return servers.all if taken is None or (end <= taken.time and not taken.alone) else servers.all & ~taken.mask
+        return (
+            servers.all if taken is None or (end <= taken.time and not taken.exclusive) else servers.all & ~taken.mask
+        )
 
     def _on_kept(self, entry: Waiting, servers: Servers, mask: int) -> Placement | None:
         """The placement on servers reserved for the job, with any alpha."""
-        return self._placing.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
+        return self._placer.general(entry.job, covering(entry.choices, mask), servers, mask, _INF)
 
     # reservations
 
-    def _reserve(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Placement | None:
+    def _reserve(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Placement | None:
         """Reserve servers for the first job that cannot start. Returns a placement if these servers are idle.
 
         On unequal servers, the gate may exclude all placements that a job could ever get; then waiting is useless. A
         job that cannot start even on idle servers gets no reservation: it does not wait for another job's end.
         """
-        self._running_jobs.look_at(now)
-        job, held = entry.job, self._servers_for(entry, servers, kept, now)
+        self._running_jobs.extend_overdue(now)
+        job, held = entry.job, self._servers_for(entry, servers, previous, now)
         if self._idle(held.mask, servers):
             placement = self._on_kept(entry, servers, held.mask)
             if placement is None:
@@ -280,7 +288,7 @@ class Gated(Policy):
 
     def _until(self, held: Reservation, now: float) -> float | None:
         """Seconds until a reservation begins; None if that is the end of a job without a time limit."""
-        return max(0.0, held.time - now) if self._running_jobs.tells(held.time) else None
+        return max(0.0, held.time - now) if self._running_jobs.is_estimate(held.time) else None
 
     def _idle(self, mask: int, servers: Servers) -> bool:
         if mask & (self._running_jobs.used | servers.masks[0]):
@@ -288,12 +296,13 @@ class Gated(Policy):
         free = servers.view.free
         return all(free[self._nodes[at].name] == self._nodes[at].gpus for at in bits(mask))
 
-    def _servers_for(self, entry: Waiting, servers: Servers, kept: Reservation | None, now: float) -> Reservation:
+    def _servers_for(self, entry: Waiting, servers: Servers, previous: Reservation | None, now: float) -> Reservation:
         """A reservation of the servers that will be free soonest; a late job keeps its reserved servers."""
         job, late = entry.job, self._is_late(entry, now)
-        if late and kept is not None and kept.job.id == job.id and kept.alone and kept.mask & self._running_jobs.used:
-            return replace(kept, time=max([now, *(self._running_jobs.free_at[at] for at in bits(kept.mask))]))
-        found = [(choice.group.forecast.soonest(job, servers, now), choice.best) for choice in entry.choices]
+        own = previous if previous is not None and previous.job.id == job.id and previous.exclusive else None
+        if late and own is not None and own.mask & self._running_jobs.used:
+            return replace(own, time=max([now, *(self._running_jobs.free_at[at] for at in bits(own.mask))]))
+        found = [(choice.group.free_times.soonest(job, servers, now), choice.best) for choice in entry.choices]
         (mask, time), _ = min(found, key=lambda one: one[0][1] + entry.lasts(one[1]))
         return Reservation(job, mask, time, late)
 
@@ -337,7 +346,7 @@ class Gated(Policy):
             self._running_jobs.runs,
             (self._unseen_runs, self._unseen_s),
             self._unseen,
-            kept_of(self.reservation, self._nodes),
+            saved_reservation(self.reservation, self._nodes),
             {self._nodes[at].name: time for at, time in self._running_jobs.outlived.items()},
         ).dump()
 
@@ -347,10 +356,10 @@ class Gated(Policy):
         self._waits.clear()
         self._returns, self._unseen = found.returns, dict(found.slower)
         self._unseen_runs, self._unseen_s = found.unseen
-        self._take_up(found.runs)
-        put_off = found.outlived
-        self._running_jobs.outlived = {at: put_off[n.name] for at, n in enumerate(self._nodes) if n.name in put_off}
+        self._set_running(found.runs)
+        overdue = found.outlived
+        self._running_jobs.outlived = {at: overdue[n.name] for at, n in enumerate(self._nodes) if n.name in overdue}
         for one in found.order:
             if one.job_id in jobs:
-                self._enter(jobs[one.job_id], standing(jobs[one.job_id], one.rank), one.since, one.seconds)
-        self.reservation = held_again(found.kept, self._nodes, jobs)
+                self._enter(jobs[one.job_id], updated_rank(jobs[one.job_id], one.rank), one.since, one.seconds)
+        self.reservation = restore_reservation(found.kept, self._nodes, jobs)

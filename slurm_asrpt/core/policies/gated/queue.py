@@ -53,7 +53,7 @@ class Waitlist:
         self.patience_s = patience_s
         self.entries: dict[JobId, Waiting] = {}
         self.heads: dict[Hashable, Key] = {}
-        self._shelves: dict[Hashable, list[Key]] = {}
+        self._heaps: dict[Hashable, list[Key]] = {}
         self._young: list[Age] = []  # heap: jobs that are not late, and outdated entries
         self._late: list[Age] = []  # ascending
         self._left = 0  # jobs that have left since the last cleanup of the heaps
@@ -63,9 +63,9 @@ class Waitlist:
         self.leave(entry.job.id)
         self.entries[entry.job.id] = entry
         if entry.choices:
-            shelf = self._shelves.setdefault(entry.kind, [])
-            heapq.heappush(shelf, entry.key)
-            self.heads[entry.kind] = shelf[0]
+            heap = self._heaps.setdefault(entry.kind, [])
+            heapq.heappush(heap, entry.key)
+            self.heads[entry.kind] = heap[0]
             heapq.heappush(self._young, entry.age)
 
     def leave(self, job_id: JobId) -> Waiting | None:
@@ -80,42 +80,42 @@ class Waitlist:
             self._next_head(entry.kind)
         self._left += 1
         if self._left > 64 + len(self.entries):
-            self._tidy()
+            self._drop_outdated()
         return entry
 
     def clear(self) -> list[Waiting]:
         """Remove all jobs. Returns their entries."""
         entries = list(self.entries.values())
-        for part in (self.entries, self.heads, self._shelves, self._young, self._late):
+        for part in (self.entries, self.heads, self._heaps, self._young, self._late):
             part.clear()
         self._left = 0
         return entries
 
     def _next_head(self, kind: Hashable) -> None:
-        shelf = self._shelves[kind]
-        while shelf:
-            entry = self.entries.get(shelf[0][-1])
-            if entry is not None and entry.key == shelf[0] and entry.kind == kind:
-                self.heads[kind] = shelf[0]
+        heap = self._heaps[kind]
+        while heap:
+            entry = self.entries.get(heap[0][-1])
+            if entry is not None and entry.key == heap[0] and entry.kind == kind:
+                self.heads[kind] = heap[0]
                 return
-            heapq.heappop(shelf)
-        del self._shelves[kind], self.heads[kind]
+            heapq.heappop(heap)
+        del self._heaps[kind], self.heads[kind]
 
-    def _tidy(self) -> None:
+    def _drop_outdated(self) -> None:
         """Remove outdated entries from the heaps: a daemon runs for years, and an old job may stay at the top."""
         late = set(self._late)
-        shelves: dict[Hashable, list[Key]] = {}
+        heaps: dict[Hashable, list[Key]] = {}
         fitting = [entry for entry in self.entries.values() if entry.choices]
         for entry in fitting:
-            shelves.setdefault(entry.kind, []).append(entry.key)
-        for shelf in shelves.values():
-            heapq.heapify(shelf)
-        self._shelves = shelves
+            heaps.setdefault(entry.kind, []).append(entry.key)
+        for heap in heaps.values():
+            heapq.heapify(heap)
+        self._heaps = heaps
         self._young = [entry.age for entry in fitting if entry.age not in late]
         heapq.heapify(self._young)
         self._left = 0
 
-    def _in_patience(self) -> Age | None:
+    def _oldest_young(self) -> Age | None:
         """The oldest job that is not late."""
         young = self._young
         while young:
@@ -127,7 +127,7 @@ class Waitlist:
 
     def late(self, now: float) -> Iterator[Waiting]:
         """The jobs that have waited for ``patience_s`` or longer, the oldest first."""
-        while (age := self._in_patience()) is not None and age[0] + self.patience_s <= now:
+        while (age := self._oldest_young()) is not None and age[0] + self.patience_s <= now:
             heapq.heappop(self._young)
             at = bisect_left(self._late, age)
             if self._late[at : at + 1] != [age]:  # a returned or changed job may already be here
@@ -138,6 +138,6 @@ class Waitlist:
         """When the next job becomes late; None while one is late, because others must wait for it."""
         if self._late:
             return None
-        age = self._in_patience()
+        age = self._oldest_young()
         time = _INF if age is None else age[0] + self.patience_s
         return time if now < time < _INF else None

@@ -31,7 +31,7 @@ class Needs:
     spare: tuple[int, ...]
 
 
-class Forecast:
+class FreeTimes:
     """Predicts when the servers of a cluster can run a job.
 
     nodes: in node-table order. running_jobs: the jobs on them. among: the mask of the servers to consider.
@@ -79,11 +79,11 @@ class Forecast:
         """When each server can run the job; when it is completely free, if the job needs several servers."""
         free_at, places = self._running_jobs.free_at, needs.places
         if needs.servers == 1 and 2 * job.gpus < needs.largest:
-            return self._room_times(job.gpus, needs.places, servers, now)
+            return self._exact_times(job.gpus, needs.places, servers, now)
         times = free_at if len(places) == len(free_at) else [free_at[at] for at in places]
-        return times if servers.plain(job) else self._short_later(job, times, needs, servers, now)
+        return times if servers.plain(job) else self._penalize_short(job, times, needs, servers, now)
 
-    def _room_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
+    def _exact_times(self, gpus: int, places: Sequence[int], servers: Servers, now: float) -> list[float]:
         """The exact times, for a job that needs less than half a server."""
         free, nodes, running_jobs = servers.view.free, self._nodes, self._running_jobs
         return [
@@ -93,7 +93,9 @@ class Forecast:
             for at in places
         ]
 
-    def _short_later(self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float) -> list[float]:
+    def _penalize_short(
+        self, job: Job, times: Sequence[float], needs: Needs, servers: Servers, now: float
+    ) -> list[float]:
         """The times with a penalty for idle servers that lack CPUs or memory for the job."""
         usable = {node.name: count for node, count in offers(servers.view, job.request)}
         least = job.request.per_node or (job.gpus if needs.servers == 1 else job.request.unit)

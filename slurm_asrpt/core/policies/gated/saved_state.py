@@ -77,20 +77,20 @@ def read_state(raw: Mapping[str, Any]) -> State:
         raise ValueError(f"not a state of policy asrpt-gated: {error!r}") from error
 
 
-def kept_of(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
+def saved_reservation(held: Reservation | None, nodes: Sequence[Node]) -> Kept | None:
     """The part of a reservation to save; only exclusive reservations survive a restart."""
-    if held is None or not held.alone:
+    if held is None or not held.exclusive:
         return None
     return Kept(held.job.id, held.time, [nodes[at].name for at in bits(held.mask)])
 
 
-def held_again(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
+def restore_reservation(kept: Kept | None, nodes: Sequence[Node], jobs: Mapping[JobId, Job]) -> Reservation | None:
     """The saved reservation, if the job still waits and all its servers still exist."""
     bit = {node.name: 1 << at for at, node in enumerate(nodes)}
     job = jobs.get(kept.job_id) if kept else None
     if kept is None or job is None or not bit.keys() >= set(kept.servers):
         return None
-    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, alone=True)
+    return Reservation(job, sum(bit[name] for name in kept.servers), kept.time, exclusive=True)
 
 
 def _queued(row: Sequence[Any]) -> Queued:

@@ -17,13 +17,13 @@ _INF = float("inf")
 class Reservation:
     """Servers reserved for a job. mask: their positions in the node table. time: when they are predicted to be free.
 
-    alone: exclusive; no other job may use them meanwhile, however short.
+    exclusive: no other job may use them meanwhile, however short.
     """
 
     job: Job
     mask: int
     time: float
-    alone: bool
+    exclusive: bool
 
 
 class Servers:
@@ -112,14 +112,14 @@ class Servers:
         chosen = list(bits(idle, whole))
         if not rest:
             return chosen, (size,) * whole
-        last = self._for_the_rest(among, chosen, rest)
+        last = self._for_remainder(among, chosen, rest)
         if last is None:
             return None
         counts = {**dict.fromkeys(chosen, size), last: rest}
         places = sorted(counts)
         return places, tuple([counts[at] for at in places])
 
-    def _for_the_rest(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
+    def _for_remainder(self, among: int, chosen: Sequence[int], rest: int) -> int | None:
         """A server with exactly ``rest`` free GPUs, else the last of the least free servers behind the chosen ones.
 
         Slurm fills nodes in node-table order; an earlier server with more free GPUs would get more than ``rest``.

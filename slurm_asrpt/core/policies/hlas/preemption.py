@@ -29,26 +29,26 @@ class PreemptionPlan:
             self.later.take(placement.gpus, job.request)
         return placement
 
-    def keep(self, job: Job) -> bool:
+    def reserve(self, job: Job) -> bool:
         """Whether the job fits later. If so, reserve GPUs for it, as few as possible of those that are free now."""
         placement = self._place(self.later, job)
         if placement is None:
             return False
-        lacking = {name: count - self.later.free[name] + self.now.free[name] for name, count in placement.gpus.items()}
+        missing = {name: count - self.later.free[name] + self.now.free[name] for name, count in placement.gpus.items()}
         self.later.take(placement.gpus, job.request)
-        self.now.take({name: count for name, count in lacking.items() if count > 0}, job.request)
+        self.now.take({name: count for name, count in missing.items() if count > 0}, job.request)
         return True
 
-    def needed(self, job: Job, able: Sequence[Run]) -> list[Run]:
+    def victims_for(self, job: Job, candidates: Sequence[Run]) -> list[Run]:
         """The runs to preempt for the job, from the first of these; empty if all of them are not enough."""
-        if not self._fits(job, able):
+        if not self._fits(job, candidates):
             return []
-        low, high = 0, len(able)
+        low, high = 0, len(candidates)
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(job, able[:middle]) else (middle, high)
-        chosen = list(able[:high])
-        for run in reversed(able[:high]):
+            low, high = (low, middle) if self._fits(job, candidates[:middle]) else (middle, high)
+        chosen = list(candidates[:high])
+        for run in reversed(candidates[:high]):
             others = [each for each in chosen if each is not run]
             chosen = others if self._fits(job, others) else chosen
         return chosen

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from slurm_asrpt.core.timing.contention import Crossing
+from slurm_asrpt.core.timing.contention import ContendingJobs
 
 IterationTime = Callable[[tuple[int, ...], tuple[int, ...]], float]
 """Time per iteration, given the GPUs on each server and how many jobs use each NIC; the latter () on one server."""
@@ -83,27 +83,28 @@ def evaluate_below(
 ) -> Schedule | None:
     """Simulate a plan from time 0; None as soon as the makespan cannot be below the limit.
 
-    slot: as in ``Crossing``. Raises ValueError for a job that never ends.
+    slot: as in ``ContendingJobs``. Raises ValueError for a job that never ends.
     """
-    play = _Play(plan, jobs, servers, slot)
-    play.begin(range(len(plan.order)), 0.0)
-    while play.crossing:
-        now = play.crossing.next_end()
+    evaluation = _Evaluation(plan, jobs, servers, slot)
+    evaluation.begin(range(len(plan.order)), 0.0)
+    while evaluation.contending:
+        now = evaluation.contending.next_end()
         if limit <= now < math.inf:
             return None
-        freed = [play.end()]
-        while play.crossing.next_end() <= now:  # ends come before starts
-            freed.append(play.end())
-        play.begin(sorted({place for job in freed for gpu in plan.gpus[job] for place in play.waiting[gpu]}), now)
-    return Schedule(play.start, play.ends)
+        freed = [evaluation.end()]
+        while evaluation.contending.next_end() <= now:  # ends come before starts
+            freed.append(evaluation.end())
+        places = {place for job in freed for gpu in plan.gpus[job] for place in evaluation.waiting[gpu]}
+        evaluation.begin(sorted(places), now)
+    return Schedule(evaluation.start, evaluation.ends)
 
 
-class _Play:
+class _Evaluation:
     """An evaluation in progress. Where the order matters, jobs are identified by their position in it."""
 
     def __init__(self, plan: Plan, jobs: Sequence[BatchJob], servers: Servers, slot: float) -> None:
         self.plan, self.jobs, self.servers = plan, jobs, servers
-        self.crossing = Crossing[int](slot)
+        self.contending = ContendingJobs[int](slot)
         self.start, self.ends = ([0.0] * len(jobs) for _ in range(2))
         self.busy = bytearray(servers.gpus)
         self.waiting: list[dict[int, None]] = [{} for _ in range(servers.gpus)]  # positions by the GPU they wait for
@@ -127,10 +128,10 @@ class _Play:
     def _run(self, job: int, gpus: Sequence[int], now: float) -> None:
         counts = Counter([self.servers.of[gpu] for gpu in gpus])
         pace = partial(self.jobs[job].time, tuple(counts.values()))
-        self.crossing.start(job, counts, self.jobs[job].iterations, pace, now)
+        self.contending.start(job, counts, self.jobs[job].iterations, pace, now)
 
     def end(self) -> int:
-        end, job = self.crossing.pop()
+        end, job = self.contending.pop()
         self.ends[job] = end
         for gpu in self.plan.gpus[job]:
             self.busy[gpu] = 0

@@ -11,7 +11,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Plan, Schedule, Servers, evaluate_below
 from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
 
-FOREIGN_S = 3600.0
+UNKNOWN_RUNTIME_S = 3600.0
 """Expected seconds for which GPUs stay in use if their job is unknown."""
 STEPS = 63
 """Number of values of theta; the bisection tries about the logarithm of this number."""
@@ -118,23 +118,23 @@ def search(
     left, right = 1, int(horizon / step)
     least = horizon if deadline is None else deadline
     best: BestPlan | None = None
-    played: set[tuple[tuple[int, ...], ...]] = set()
+    evaluated: set[tuple[tuple[int, ...], ...]] = set()
     while left <= right and least > floor:
         theta = (left + right) // 2
         better = False
         for kappa, plan in plans(theta * step):
             gpus = tuple(map(tuple, plan.gpus))
-            if gpus in played:
+            if gpus in evaluated:
                 continue
-            played.add(gpus)
+            evaluated.add(gpus)
             schedule = evaluate_below(least, plan, jobs, servers, slot)
             if schedule is not None:
                 least, better = schedule.makespan, True
-                best = BestPlan(plan, schedule, theta * step, kappa, len(played))
+                best = BestPlan(plan, schedule, theta * step, kappa, len(evaluated))
             if least <= floor:
                 break
         left, right = (left, theta - 1) if better else (theta + 1, right)
-    return best and replace(best, tries=len(played))
+    return best and replace(best, tries=len(evaluated))
 
 
 def sjf_bco(
@@ -178,14 +178,14 @@ class QueueBatch:
         self.jobs: list[BatchJob] = []
         self._gpus: dict[int, Sequence[int]] = {}  # of jobs with fixed GPUs
         self._loads = GpuLoads(self.servers)
-        self._take_up(nodes, free, running)
+        self._add_running(nodes, free, running)
         self.first = len(self.jobs)
         self.jobs += waiting
         self.kept: set[int] = set()
         for number in late:
-            self._choose_for(self.first + number)
+            self._assign_late(self.first + number)
 
-    def _take_up(
+    def _add_running(
         self, nodes: Sequence[Node], free: Mapping[str, int], running: Iterable[tuple[Mapping[str, int], float]]
     ) -> None:
         """Assign running jobs to the first unused GPUs of their servers; the choice within a server does not matter."""
@@ -199,7 +199,7 @@ class QueueBatch:
         for counts, seconds in running:
             self._fix([gpu for name, n in counts.items() if name in at for gpu in take(at[name], n)], seconds)
         for server, node in enumerate(nodes):
-            self._fix(take(server, max(0, len(left[server]) - free[node.name])), FOREIGN_S)
+            self._fix(take(server, max(0, len(left[server]) - free[node.name])), UNKNOWN_RUNTIME_S)
 
     def _fix(self, gpus: Sequence[int], seconds: float) -> None:
         if gpus:
@@ -207,7 +207,7 @@ class QueueBatch:
             self.jobs.append(BatchJob(len(gpus), seconds, seconds, lambda counts, rings: 1.0))
             self._loads.take(gpus, seconds)
 
-    def _choose_for(self, number: int) -> None:
+    def _assign_late(self, number: int) -> None:
         gpus = self._loads.fa_ffp(self.jobs[number], math.inf)
         if gpus is not None:
             self._gpus[number] = gpus

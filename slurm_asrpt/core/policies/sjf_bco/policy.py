@@ -24,13 +24,13 @@ from slurm_asrpt.core.placement.nic_sharing import SharedTimes
 from slurm_asrpt.core.placement.selection import BestAlphas, Strategy, place, within_each
 from slurm_asrpt.core.policies.base import Decision, Phase, Policy, Reason, Start, Wait, behind, no_room, reason
 from slurm_asrpt.core.policies.options import PatienceOptions
-from slurm_asrpt.core.policies.running_jobs import LINGER, NO_END_S, RunningJob
+from slurm_asrpt.core.policies.running_jobs import NO_END_S, OVERDUE_SHARE, RunningJob
 from slurm_asrpt.core.policies.sjf_bco.evaluation import BatchJob, Servers
 from slurm_asrpt.core.policies.sjf_bco.gpu_loads import GpuLoads
-from slurm_asrpt.core.policies.sjf_bco.planner import FOREIGN_S, QueueBatch
+from slurm_asrpt.core.policies.sjf_bco.planner import UNKNOWN_RUNTIME_S, QueueBatch
 from slurm_asrpt.core.timing.ring import Linear
 
-FIRST_GUESS_S = FOREIGN_S
+FIRST_GUESS_S = UNKNOWN_RUNTIME_S
 """Assumed runtime of a job of an unseen group, seconds."""
 PLANNED = 64
 """Maximum number of waiting jobs in a plan."""
@@ -141,21 +141,21 @@ class SjfBcoOnline(Policy):
         late = sorted((e for e in entries if self._late(e, now)), key=lambda e: (e.since, e.key))
         rest = sorted((e for e in entries if not self._late(e, now)), key=lambda e: e.key)
         chosen, empty = [*late, *rest][:PLANNED], GpuLoads(self._servers)
-        odd = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
-        return [entry for entry in chosen if entry not in odd], odd
+        unplannable = [entry for entry in chosen if empty.fa_ffp(self._batch_job(entry), _INF) is None]
+        return [entry for entry in chosen if entry not in unplannable], unplannable
 
     def _late(self, entry: Waiting, now: float) -> bool:
         return entry.since + self.patience_s <= now
 
     def _planned(self, entries: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
-        chosen, odd = self._chosen(entries, now)
-        starts = self._carry_out(chosen, plan, now) if chosen else []
-        for entry in odd:
+        chosen, unplannable = self._chosen(entries, now)
+        starts = self._start_planned(chosen, plan, now) if chosen else []
+        for entry in unplannable:
             placement = plan.place(entry.job, Strategy.TIGHTEST, self.fabric)
             starts += [self._start(entry, placement, plan, now)] if placement is not None else []
         return starts
 
-    def _carry_out(self, chosen: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
+    def _start_planned(self, chosen: Sequence[Waiting], plan: Plan, now: float) -> list[Start]:
         """Start the jobs that the best plan starts now."""
         late = [number for number, entry in enumerate(chosen) if self._late(entry, now)]
         jobs = [self._batch_job(entry) for entry in chosen]
@@ -213,8 +213,8 @@ class SjfBcoOnline(Policy):
     def _why(self, entry: Waiting, ahead: int, head: JobId | None) -> Reason:
         if entry.alpha is None:
             return reason(Phase.WAITING, "capacity", need=entry.job.gpus)
-        told = self._waits.get(entry.job.id)
-        return told.reason if told is not None else behind(entry.job.id, ahead, head)
+        wait = self._waits.get(entry.job.id)
+        return wait.reason if wait is not None else behind(entry.job.id, ahead, head)
 
     def dump(self) -> dict[str, Any]:
         order = [[entry.job.id, entry.key[0], entry.since] for entry in self._waiting.values()]
@@ -259,4 +259,4 @@ class SjfBcoOnline(Policy):
     def _remaining(self, now: float) -> Iterator[tuple[Mapping[str, int], float]]:
         """For each running job, its GPUs by node and its expected remaining seconds."""
         for run in self._runs.values():
-            yield run.gpus, max(run.end - now, LINGER * (now - run.start), 1.0)
+            yield run.gpus, max(run.end - now, OVERDUE_SHARE * (now - run.start), 1.0)
