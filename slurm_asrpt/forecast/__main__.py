@@ -1,8 +1,8 @@
-"""Run a forecast in a process of its own: read a snapshot from stdin, write estimates to stdout, touch nothing else.
+"""Run a forecast in a separate process: read a snapshot from stdin and write estimates to stdout.
 
 ``python -m slurm_asrpt.forecast BUDGET_S SHARE PARENT``: BUDGET_S is the limit in CPU seconds. SHARE is the fraction of
-one core to use at a time, so that other work on the controller is not disturbed. PARENT is the ID of the process that
-waits for the answer; the forecast ends when that process is gone. The output includes the CPU seconds used.
+one core to use, so that other work on the controller is not disturbed. PARENT is the ID of the process that waits for
+the answer; the forecast ends if that process is gone. The output includes the CPU seconds used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slurm_asrpt.forecast.snapshot import from_json
 
 NICE = 10
 SLICE_S = 0.1
-"""Shorter pauses are not worth a wake-up."""
+"""Minimum pause: shorter ones cost more than they save."""
 GRACE_S = 10
 """Additional CPU seconds for the start of Python and for one slow decision of a policy."""
 
@@ -59,8 +59,7 @@ def paced(
     passed: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Callable[[], float]:
-    """A clock of CPU seconds that limits the pace: if more than ``share`` has been used, it sleeps before it
-    answers."""
+    """A clock of CPU seconds that limits CPU usage to ``share`` of a core: above this, it sleeps before it returns."""
     before, began = spent(), passed()
 
     def clock() -> float:

@@ -1,4 +1,4 @@
-"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs as earlier tasks start or
+"""Array tasks that are not jobs yet. In a simulated future, as in Slurm, they become jobs when earlier tasks start or
 end."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_TASKS = 2000
 """Limit of tasks, over all arrays, that become jobs in one simulated future. The future ends at this limit, as it does
 at the horizon."""
 Task = tuple[Job, float]
-"""A job and the iterations that it will run."""
+"""A job and its actual iterations."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Conformal intervals of start times: simulated intervals, adjusted by the errors of recent ones.
 
-Simulated futures are too similar: they do not contain tomorrow's rush. Therefore each start yields a conformity score
+Simulated futures are too similar: they do not contain future load peaks. Therefore each start yields a conformity score
 per end of its interval: the logarithm of the actual over the simulated wait. An end is adjusted by a quantile of the
 latest scores (split conformal prediction on quantiles: Romano et al. 2019), taken from those with the most similar
 simulated wait. The level of the quantile is learned from the published intervals: a start beyond an end moves that
@@ -78,7 +78,7 @@ class StartConformal:
     waiting: tuple[ConformityScore, ...] = ()
 
     def with_waiting(self, now: float, intervals: Iterable[tuple[StartInterval, float]]) -> StartConformal:
-        """Add the jobs that still wait. told: for each, the simulated interval and when it was simulated."""
+        """Add the jobs that still wait. intervals: for each, the simulated interval and when it was simulated."""
         return replace(self, waiting=tuple(_score(simulated, made, now, waits=True) for simulated, made in intervals))
 
     def adjusted(self, start: StartInterval, made: float) -> StartInterval:

@@ -1,7 +1,7 @@
 """Start times of waiting jobs as 10-90% intervals: quantiles over many simulated futures.
 
-In each future, run times are drawn from the jobs' intervals, and jobs keep arriving as they have lately. Arrivals
-matter: under a policy that lets short jobs overtake, later jobs decide when a long one starts.
+In each future, runtimes are drawn from the jobs' intervals, and jobs arrive at the recent rate. Arrivals matter: if the
+policy lets short jobs pass, later jobs determine when a long job starts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _within_deadline(clock: Callable[[], float], until: float) -> bool:
 
 
 class _Futures:
-    """What all samples have in common."""
+    """The data shared by all samples."""
 
     def __init__(self, snapshot: Snapshot, horizon_s: float, new_job: Waiting | None) -> None:
         self._snapshot, self._horizon, self._new_job = snapshot, snapshot.now + horizon_s, new_job

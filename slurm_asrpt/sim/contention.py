@@ -21,7 +21,7 @@ from slurm_asrpt.sim.workload import Cluster
 
 
 def sharing(fabric: Fabric, degradation: Degradation) -> Runner:
-    """A runner for ``simulate``: each of k jobs that communicate out of a server gets 1/f(k) of its NIC."""
+    """A runner for ``simulate``: each of k jobs that use the NIC of a server gets 1/f(k) of it."""
     times = SharedTimes(fabric, degradation)
 
     def runner(

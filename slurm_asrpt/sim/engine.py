@@ -119,7 +119,7 @@ def simulate(
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collect garbage less often: a simulation has almost no cycles, and collecting takes a tenth of its time."""
+    """Collect garbage less often: it takes a tenth of the time, although there are almost no reference cycles."""
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECT)
     try:
@@ -277,4 +277,4 @@ class PlainRun:
 
 
 Runner = Callable[[Scheduler, Sequence[Node], JobTable, Progress | None, OnStart | None], PlainRun]
-"""Makes the simulation of a table: the events are the same, but jobs may run differently."""
+"""Creates the simulation of a table. Runners differ in how jobs run."""

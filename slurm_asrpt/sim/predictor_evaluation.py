@@ -1,4 +1,4 @@
-"""Evaluates predictors: a trace's jobs as test cases, and the completion times that a predictor leads to."""
+"""Evaluates predictors: test cases from the jobs of a trace, and the completion times that result from a predictor."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GPUS = 8
 
 
 def cases_of_trace(trace: Trace, teaching: Collection[str] = ()) -> list[EvaluationRun]:
-    """The trace's jobs in the order of submission, with one iteration per second. teaching: states of jobs that are
-    learned from; empty: all are."""
+    """The trace's jobs in the order of submission, with one iteration per second. teaching: the job states to train
+    on; empty for all."""
     jobs = trace.jobs
     chains = chains_of(recurrence_key(jobs).tolist(), jobs["user"].tolist(), jobs["gpus"].tolist())
     end = jobs["submit_s"] + jobs["wait_s"].fillna(0.0) + jobs["duration_s"]

@@ -1,4 +1,4 @@
-"""Records a simulation: where each job ran, and why it waited."""
+"""Records a simulation: the placement of each job, and the reason for its wait."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Recorder:
 
 
 class RecordedPolicy:
-    """A policy whose decisions a recorder sees."""
+    """A policy whose decisions are recorded."""
 
     def __init__(self, policy: Policy, recorder: Recorder) -> None:
         self._policy, self._recorder = policy, recorder

@@ -1,7 +1,7 @@
 """What each policy would have done with the past jobs of a Slurm cluster, compared with what Slurm did.
 
-Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS says what that leaves out,
-and every report repeats it.
+Jobs keep their submission time, GPUs and runtime; the policy decides when they start. LIMITS lists what this leaves
+out, and every report includes it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def replay(
     """The part of the trace that can be replayed on these servers. Raises InputError if there is none.
 
     history: share of the jobs, from the first, that only trains the forest. With 0 all jobs are replayed, and a job's
-    prediction is the median of its group's runs that had really ended when it was submitted.
+    prediction is the median of its group's runs that had actually ended when it was submitted.
     retrain_s: seconds of simulated time between retrainings of the forest on jobs that have ended there; 0 for never.
     """
     cluster = Cluster.of(node_gpus)
@@ -130,7 +130,7 @@ def _predictor_text(history: float, retrain_s: float) -> str:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity, which is the load of jobs that all arrive at once."""
+    """None for infinity (all jobs arrive at once), which JSON cannot represent."""
     return value if np.isfinite(value) else None
 
 
@@ -164,7 +164,7 @@ def online_medians(jobs: pd.DataFrame) -> Floats:
 
 
 def most_in_use(jobs: pd.DataFrame) -> int:
-    """The most GPUs that these jobs held at once under Slurm. More than the nodes have means that nodes are missing."""
+    """The most GPUs that these jobs held at once under Slurm. If the nodes have fewer, nodes are missing."""
     known = jobs[jobs["wait_s"].notna()]
     start = (known["submit_s"] + known["wait_s"]).to_numpy()
     times = np.concatenate([start + known["duration_s"].to_numpy(), start])  # at any instant ends come first

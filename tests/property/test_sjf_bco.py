@@ -26,7 +26,9 @@ toys = st.builds(
     st.sampled_from([0.0, 0.02]),
 )
 batches = st.lists(toys, min_size=1, max_size=8)
-clusters = st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.like)
+clusters = (
+    st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) >= 4).map(Servers.of_sizes)
+)
 PLANNERS = [sjf_bco, first_fit, list_scheduling, at_random]
 
 
@@ -107,10 +109,10 @@ def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_t
 
 def test_a_horizon_that_no_schedule_meets_finds_none():
     jobs = [toy(1, 10, 1.0)] * 3
-    assert sjf_bco(jobs, Servers.like([1]), 20) is None
-    assert first_fit(jobs, Servers.like([1]), 5) is None
+    assert sjf_bco(jobs, Servers.of_sizes([1]), 20) is None
+    assert first_fit(jobs, Servers.of_sizes([1]), 5) is None
     with pytest.raises(ValueError, match="finds no GPUs"):
-        at_random(jobs, Servers.like([1]), 5)
+        at_random(jobs, Servers.of_sizes([1]), 5)
 
 
 def test_only_sizes_of_jobs_make_a_difference_to_kappa():
@@ -130,7 +132,7 @@ def test_lemma_2_no_gpu_is_taken_for_longer_than_theta(jobs, servers):
 
 def test_lemma_2_as_printed_fails_theta_is_not_reached():
     """The bisection goes on only while the makespan falls, not until theta is tight."""
-    jobs, servers = [toy(1, 10, 1.0)], Servers.like([1])
+    jobs, servers = [toy(1, 10, 1.0)], Servers.of_sizes([1])
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [10.0], servers))
     assert (taken, found.theta) == (10, 50)
@@ -151,7 +153,7 @@ def test_lemma_3_holds_with_the_times_that_the_jobs_really_take(jobs, servers, d
 
 def test_lemma_3_as_printed_fails_estimates_are_not_times():
     """W is summed over rho_hat/u, a lower bound of what a job takes: one job on two servers exceeds it."""
-    jobs, servers = [toy(2, 10, 1.0, server=2.0)], Servers.like([1, 1])
+    jobs, servers = [toy(2, 10, 1.0, server=2.0)], Servers.of_sizes([1, 1])
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [job.estimate for job in jobs], servers))
     assert found.schedule.makespan == 30 > 2 * taken
@@ -178,7 +180,7 @@ def test_lemma_4_holds_with_another_factor(jobs, servers):
 
 def test_lemma_4_and_theorem_5_as_printed_fail_least_taken_first_is_not_optimal():
     """Three jobs on one GPU each, times exact, so n_g = phi = u = l = 1: they would have SJF-BCO be optimal."""
-    jobs, servers = [toy(1, 4, 1.0), toy(1, 4, 1.0), toy(1, 8, 1.0)], Servers.like([2])
+    jobs, servers = [toy(1, 4, 1.0), toy(1, 4, 1.0), toy(1, 8, 1.0)], Servers.of_sizes([2])
     found = sjf_bco(jobs, servers, 100)
     assert found.schedule.makespan == 12 == max(busy_times(found.plan, jobs, [4, 4, 8], servers))
     assert least_makespan(jobs, [2]) == 8
@@ -193,7 +195,7 @@ tiny = st.builds(
 @given(jobs=st.lists(tiny, min_size=1, max_size=3), sizes=st.sampled_from([(3,), (2, 1), (2, 2), (1, 1, 1)]))
 def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
     """T <= n_g (u/l) (1 + N/(N-n_g+1)) T*, u/l being the most that a job can take over its estimate."""
-    servers = Servers.like(sizes)
+    servers = Servers.of_sizes(sizes)
     found = sjf_bco(jobs, servers, 8 * horizon_of(jobs, servers), slot=1.0)
     least = least_makespan(jobs, sizes)
     slowest = [math.ceil(job.iterations / math.floor(1 / job.time((1, 1), (len(jobs),)))) for job in jobs]
@@ -207,7 +209,7 @@ def test_waiting_can_be_worth_while():
 
     So a job that starts as soon as its GPUs are idle may do harm, and the oracle has to try every start.
     """
-    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.like([2, 2, 2])
+    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.of_sizes([2, 2, 2])
     at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)
     in_turn = evaluate(Plan([0, 1], [[0, 1, 2], [0, 1, 2]]), jobs, servers, slot=1.0)
     assert (at_once.makespan, in_turn.makespan) == (8, 4)

@@ -132,7 +132,7 @@ def least_makespan(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
 
 def _one_after_the_other(jobs: Sequence[BatchJob], sizes: Sequence[int]) -> float:
     plan = Plan(range(len(jobs)), [list(range(job.gpus)) for job in jobs])
-    return evaluate(plan, jobs, Servers.like(sizes), slot=1.0).makespan
+    return evaluate(plan, jobs, Servers.of_sizes(sizes), slot=1.0).makespan
 
 
 def _played(jobs: Sequence[BatchJob], moves: Sequence[Move], sizes: Sequence[int], bound: float) -> float:

@@ -337,7 +337,7 @@ def ways(job: Job, nodes: Sequence[Node]) -> list[tuple[Job, Sequence[Node]]]:
         return [(job, some) for some in nodes_by_kind(job, nodes)]
     able = [one for one in within_each(job) if fits(one, nodes)]
     if not able:
-        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; no set of nodes that it may lie within holds them")
+        raise ValueError(f"job {job.id} asks for {job.gpus} GPUs; none of the sets of nodes allowed for it has them")
     return [way for one in able for way in ways(one, nodes)]
 
 

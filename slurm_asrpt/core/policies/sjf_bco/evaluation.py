@@ -50,7 +50,7 @@ class Servers:
     of: tuple[int, ...]
 
     @classmethod
-    def like(cls, sizes: Sequence[int]) -> Servers:
+    def of_sizes(cls, sizes: Sequence[int]) -> Servers:
         return cls(tuple(sizes), tuple(server for server, size in enumerate(sizes) for _ in range(size)))
 
     @property

@@ -174,7 +174,7 @@ class QueueBatch:
         late: Sequence[int],
     ) -> None:
         """free: GPUs by node. running: GPUs by node, and remaining seconds. late: numbers of waiting jobs, from 0."""
-        self.servers = Servers.like([node.gpus for node in nodes])
+        self.servers = Servers.of_sizes([node.gpus for node in nodes])
         self.jobs: list[BatchJob] = []
         self._gpus: dict[int, Sequence[int]] = {}  # of jobs with fixed GPUs
         self._loads = GpuLoads(self.servers)

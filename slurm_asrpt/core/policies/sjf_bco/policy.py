@@ -69,7 +69,7 @@ class SjfBcoOnline(Policy):
         self.patience_s = options.patience_s
         self._times = SharedTimes(fabric, Linear())
         self._nodes: tuple[Node, ...] = ()
-        self._servers = Servers.like(())
+        self._servers = Servers.of_sizes(())
         self._best_alphas = BestAlphas((), fabric)
         self._waiting: dict[JobId, Waiting] = {}
         self._runs: dict[JobId, RunningJob] = {}
@@ -82,7 +82,7 @@ class SjfBcoOnline(Policy):
 
     def cluster_changed(self, nodes: Sequence[Node], now: float) -> None:
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
-        self._servers = Servers.like([node.gpus for node in self._nodes])
+        self._servers = Servers.of_sizes([node.gpus for node in self._nodes])
         self._best_alphas = BestAlphas(self._nodes, self.fabric)
         for entry in list(self._waiting.values()):
             self._enter(entry.job, entry.key[0], entry.since)
