@@ -143,7 +143,7 @@ def test_collecting_says_what_is_missing(sim: Sim, tmp_path: Path) -> None:
         (["run", *SMALL, "--predictor", "oracle"], "perfect, expected"),
         (["run", *SMALL, "--nic", "0"], "bandwidths"),
         (["run", *SMALL, "--servers", "0"], "at least one server"),
-        (["run", *SMALL, "-o", "/etc"], "left alone"),
+        (["run", *SMALL, "-o", "/etc"], "contains other files"),
         (["compare", *SMALL, "-p", ""], "no policy"),
         (["sweep"], "--collect"),
         (["sweep", *SMALL, "-o", "x", "--grid", "x=1"], "keys: servers"),

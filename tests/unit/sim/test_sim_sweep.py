@@ -172,7 +172,7 @@ def test_an_interrupted_cell_is_no_result(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
-    with pytest.raises(InputError, match="left alone"):
+    with pytest.raises(InputError, match="not from a sweep"):
         write_sweep(tmp_path, small())
     with pytest.raises(InputError, match="no sweep there"):
         read_sweep(tmp_path)
