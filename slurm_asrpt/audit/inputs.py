@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from slurm_asrpt.config.settings import parse_policy_settings
 from slurm_asrpt.core.cluster import Fabric, Node
 from slurm_asrpt.core.job import Job, JobId, JobProfile, Request
-from slurm_asrpt.core.policies.base import Decision, Interrupt, Reason, Start
+from slurm_asrpt.core.policies.base import Decision, Preempt, Reason, Start
 from slurm_asrpt.core.policies.snapshot import PolicySnapshot
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def decisions_of(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
-    if isinstance(decision, Interrupt):
+    if isinstance(decision, Preempt):
         return {"job": decision.job_id, "interrupt": decision.head.id}
     if isinstance(decision, Start):
         placement = decision.placement

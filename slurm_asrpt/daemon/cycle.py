@@ -11,7 +11,7 @@ from typing import Any
 from slurm_asrpt.config.settings import Mode, PolicySettings
 from slurm_asrpt.core.cluster import ClusterView
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Interrupt, Policy, Start, Wait
+from slurm_asrpt.core.policies.base import Policy, Preempt, Start, Wait
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.clock import CycleTimer
 from slurm_asrpt.daemon.cluster import ClusterState
@@ -133,7 +133,7 @@ class Scheduler:
         view = view.copy()  # the policy goes on looking at the other
         starts = list[ManagedJob]()
         for decision in self.decided.decisions:
-            if isinstance(decision, Interrupt):
+            if isinstance(decision, Preempt):
                 self._preemption.intend(decision, now)
             elif isinstance(decision, Start):
                 starts.append(self._pin(decision, now))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.job import JobId
-from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Policy, Run
+from slurm_asrpt.core.policies.base import Policy, Preempt, PreemptivePolicy, Run
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import Interruption, JobState
@@ -55,7 +55,7 @@ class Preemption:
     def tell(self, now: float) -> None:
         """Before a decision: the service that jobs have attained, and which of them may be preempted."""
         policy = self._policy
-        if not isinstance(policy, Interrupts):
+        if not isinstance(policy, PreemptivePolicy):
             return
         jobs = self._jobs.values()
         for job in jobs:
@@ -119,7 +119,7 @@ class Preemption:
             return False
         return True
 
-    def intend(self, decision: Interrupt, now: float) -> None:
+    def intend(self, decision: Preempt, now: float) -> None:
         """Note a preemption, to be saved before anything is sent. It counts from now on, whatever becomes of it."""
         job = self._jobs[decision.job_id]
         job.interruption_decided(now, decision.head.id)

@@ -10,7 +10,7 @@ from slurm_asrpt.config.settings import Settings
 from slurm_asrpt.core.cluster import Placement
 from slurm_asrpt.core.job import Job, id_key
 from slurm_asrpt.core.placement.selection import Strategy, place
-from slurm_asrpt.core.policies.base import Interrupts, Phase, Policy, Reason, reason
+from slurm_asrpt.core.policies.base import Phase, Policy, PreemptivePolicy, Reason, reason
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.forecaster import Forecaster
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
@@ -70,7 +70,7 @@ class StatusBuilder:
         ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
         reasons = {str(job_id): why for job_id, why in queue}
         observed = self._progress.look(self._jobs.running_since())
-        preempts = self._policy if isinstance(self._policy, Interrupts) else None  # to ask takes 50 us
+        preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
         rows = list[JobStatus]()
         for job in self._jobs.values():
             rows.append(row := self._row(job, ranks, reasons, now))
@@ -162,7 +162,7 @@ class StatusBuilder:
             return {}
         return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
 
-    def _add_service(self, row: JobStatus, job: ManagedJob, policy: Interrupts, now: float) -> None:
+    def _add_service(self, row: JobStatus, job: ManagedJob, policy: PreemptivePolicy, now: float) -> None:
         """The service that it has attained, where the order goes by that."""
         row.attained_gpu_s = job.service.at(now)
         row.queue = policy.queue_of(row.attained_gpu_s) + 1

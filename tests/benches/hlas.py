@@ -12,7 +12,7 @@ from slurm_asrpt.core.cluster import ClusterView, Fabric, Node, Placement
 from slurm_asrpt.core.job import Job, JobId, id_key, unprofiled
 from slurm_asrpt.core.placement.selection import Strategy, place
 from slurm_asrpt.core.policies import make_policy
-from slurm_asrpt.core.policies.base import Interrupt, Interrupts, Run, Start
+from slurm_asrpt.core.policies.base import Preempt, PreemptivePolicy, Run, Start
 from slurm_asrpt.core.policies.hlas.policy import Hlas
 
 FABRIC = Fabric(1.25e9, 300e9)
@@ -56,7 +56,7 @@ class HlasBench:
     def __init__(self, sizes: Sequence[int], grace_s: float = 1.0, pause_s: float = 2.0, **settings: float) -> None:
         policy = make_policy("hlas", fabric=FABRIC, **settings)
         assert isinstance(policy, Hlas)
-        assert isinstance(policy, Interrupts)
+        assert isinstance(policy, PreemptivePolicy)
         self.policy, self.grace_s, self.pause_s = policy, grace_s, pause_s
         self.most = settings.get("max_interruptions", 3)
         self.view = ClusterView([Node(f"n{i}", gpus, i) for i, gpus in enumerate(sizes)])
@@ -111,8 +111,8 @@ class HlasBench:
             if isinstance(decision, Start):
                 before.take(decision.placement.gpus)
                 self._start(decision)
-        for head in {d.head.id: d.head for d in decisions if isinstance(d, Interrupt)}.values():
-            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Interrupt) and d.head == head])
+        for head in {d.head.id: d.head for d in decisions if isinstance(d, Preempt)}.values():
+            self._interrupt([self.running[d.job_id] for d in decisions if isinstance(d, Preempt) and d.head == head])
             self._check_room(before, head)
         self.why.update(why.kind for _, why in self.policy.queue(self.now))
 

@@ -37,7 +37,7 @@ class Wait:
 
 
 @dataclass(slots=True)
-class Interrupt:
+class Preempt:
     """Preempt this running job for the waiting job ``head``; it resumes later from its checkpoint."""
 
     job_id: JobId
@@ -45,7 +45,7 @@ class Interrupt:
     reason: Reason
 
 
-Decision = Start | Wait | Interrupt
+Decision = Start | Wait | Preempt
 
 
 class Policy(ABC):
@@ -149,8 +149,8 @@ class Run:
 
 
 @runtime_checkable
-class Interrupts(Protocol):
-    """A policy that orders jobs by attained service and may decide ``Interrupt``."""
+class PreemptivePolicy(Protocol):
+    """A policy that orders jobs by attained service and may decide ``Preempt``."""
 
     def served(self, waiting: Mapping[JobId, float], runs: Sequence[Run], now: float) -> None:
         """The attained service so far, called before ``submitted`` and ``decide``.

@@ -23,8 +23,8 @@ class HlasOptions(PolicyOptions):
         4.0, description="Each following queue begins at this many times the GPU-seconds of the one before."
     )
     max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="A job is interrupted at most this many times; then it runs to its end. 0: never."
+        3, description="A job is preempted at most this many times; then it runs to its end. 0: never."
     )
     min_run_s: Annotated[float, Field(ge=0)] = Field(
-        600.0, description="Seconds for which a job is not interrupted after each start."
+        600.0, description="Seconds for which a job is not preempted after each start."
     )

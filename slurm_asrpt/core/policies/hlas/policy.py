@@ -19,7 +19,7 @@ from typing import Any
 from slurm_asrpt.core.cluster import ClusterView, Fabric, Node
 from slurm_asrpt.core.free_index import Plan
 from slurm_asrpt.core.job import Job, JobId, Request
-from slurm_asrpt.core.policies.base import Decision, Interrupt, Phase, Reason, Run, Start, Wait, no_room, reason
+from slurm_asrpt.core.policies.base import Decision, Phase, Preempt, Reason, Run, Start, Wait, no_room, reason
 from slurm_asrpt.core.policies.hlas.options import HlasOptions
 from slurm_asrpt.core.policies.hlas.preemption import PreemptionPlan
 from slurm_asrpt.core.policies.priority_queue import Key, PriorityQueue
@@ -107,7 +107,7 @@ class Hlas(PriorityQueue):
                 self._forget(job.id)
             elif (victims := self._preempt_for(job, int(key[1]), plan, now)) is not None:
                 self._preempted[job.id] = [run.job_id for run in victims] or preempted.get(job.id) or plan.ending
-                decisions.extend(Interrupt(run.job_id, job, _interrupting(job)) for run in victims)
+                decisions.extend(Preempt(run.job_id, job, _preempting(job)) for run in victims)
                 decisions.append(Wait(job, self._preempting_reason(job)))
             else:
                 no_fit.add(shape)
@@ -132,7 +132,7 @@ class Hlas(PriorityQueue):
         able.sort(key=lambda run: -self._service_at(run, now))
         chosen = plan.victims_for(job, able)
         if chosen:
-            plan.interrupt(chosen)
+            plan.preempt(chosen)
             plan.reserve(job)
         return chosen or None
 
@@ -191,7 +191,7 @@ class Hlas(PriorityQueue):
         self._preempted = {job_id: runs for job_id, runs in preempted.items() if job_id in self._keys}
 
 
-def _interrupting(head: Job) -> Reason:
+def _preempting(head: Job) -> Reason:
     return reason(Phase.RUNNING, "interrupting", head=head.id)
 
 

@@ -19,7 +19,7 @@ class PreemptionPlan:
     def __init__(self, cluster: ClusterView, runs: Iterable[Run], fabric: Fabric) -> None:
         self.now, self.later, self._fabric = cluster.copy(), cluster.copy(), fabric
         self.left, self.ending = list(runs), list[JobId]()
-        self.interrupt([run for run in self.left if run.ending])
+        self.preempt([run for run in self.left if run.ending])
 
     def start(self, job: Job) -> Placement | None:
         """Place the job on GPUs that are free now and allocate them; None if it does not fit."""
@@ -53,7 +53,7 @@ class PreemptionPlan:
             chosen = others if self._fits(job, others) else chosen
         return chosen
 
-    def interrupt(self, runs: Sequence[Run]) -> None:
+    def preempt(self, runs: Sequence[Run]) -> None:
         """Preempt these runs: their GPUs will be free later."""
         for run in runs:
             self.left.remove(run)
