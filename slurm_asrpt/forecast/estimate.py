@@ -56,7 +56,7 @@ def forecast(
     for number in range(samples):
         begun = clock()
         until = begun + (deadline - begun) / max(MIN_SAMPLES - number, 1)
-        starts = futures.play(np.random.default_rng([seed, number]), partial(_within_deadline, clock, until))
+        starts = futures.simulate(np.random.default_rng([seed, number]), partial(_within_deadline, clock, until))
         if number >= MIN_SAMPLES and clock() >= until:
             break
         found.append(starts)
@@ -101,10 +101,10 @@ class _Futures:
 
     @property
     def asked(self) -> Iterable[JobId]:
-        """The IDs to report, in the order of what ``play`` returns."""
+        """The IDs to report, in the order of what ``simulate`` returns."""
         return self._asked.keys()
 
-    def play(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
+    def simulate(self, rng: np.random.Generator, keep_going: Callable[[], bool]) -> list[float]:
         """Simulate one future: start time of each requested job, inf if it does not start."""
         sampler, running = Sampler(rng), self._snapshot.running
         left_s = [

@@ -60,11 +60,11 @@ def completion_times(
     options = Options(models="none", load=load, history=train, jobs=jobs, predictor=predictor)
     table = build(trace, cluster, options).table
 
-    def play(number: int, policy: str) -> float:
+    def mean_completion_time(number: int, policy: str) -> float:
         def report(done: int, of: int, now: float) -> None:
             progress(number * len(table) + done)
 
         result = simulate_named(policy, cluster.nodes, table, cluster.fabric, progress=report)
         return float(np.mean(result.completion_times))
 
-    return {policy: play(number, policy) for number, policy in enumerate(POLICIES)}
+    return {policy: mean_completion_time(number, policy) for number, policy in enumerate(POLICIES)}

@@ -104,7 +104,9 @@ class RecordedPolicy:
         return self._policy.next_wakeup(now)
 
 
-def play(spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None) -> Result:
+def simulate_recorded(
+    spec: PolicySpec, workload: Workload, recorder: Recorder, progress: Progress | None = None
+) -> Result:
     """``engine.simulate_named`` with a recorder. Raises InputError for invalid settings, AsrptError for invalid
     decisions of the policy."""
     table = workload.table.perfect() if spec.name.endswith(PERFECT) else workload.table

@@ -25,7 +25,7 @@ from slurm_asrpt.files import umask
 from slurm_asrpt.lazy_pandas import pd
 from slurm_asrpt.sim.engine import Progress, Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
-from slurm_asrpt.sim.recorder import Placements, Recorder, play
+from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import Scenario, scenario_of
 from slurm_asrpt.sim.workload import Workload
 
@@ -75,7 +75,7 @@ def run_scenario(scenario: Scenario, progress: Progress | None = None) -> Record
     workload = scenario.workload()
     recorder = Recorder(workload.cluster.nodes)
     began = time.perf_counter()
-    result = play(scenario.spec, workload, recorder, progress)
+    result = simulate_recorded(scenario.spec, workload, recorder, progress)
     return record_of(scenario, workload, result, recorder, time.perf_counter() - began)
 
 

@@ -21,7 +21,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim.contention import runner_of, sharing
 from slurm_asrpt.sim.engine import simulate, simulate_named
 from slurm_asrpt.sim.job_table import JobTable
-from slurm_asrpt.sim.recorder import Recorder, play
+from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.scenario import make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
 from tests.property.test_simulation import NODES, PROFILES, Ledger, tables
@@ -146,7 +146,7 @@ def test_a_cluster_says_whether_bandwidth_is_reserved():
 
 def _played(scenario):
     made = scenario.workload()
-    return play(scenario.spec, made, Recorder(made.cluster.nodes))
+    return simulate_recorded(scenario.spec, made, Recorder(made.cluster.nodes))
 
 
 # neighbours

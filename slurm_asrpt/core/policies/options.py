@@ -21,7 +21,7 @@ class PatienceOptions(PolicyOptions):
     """For policies whose order could starve a job."""
 
     patience_s: Annotated[float, Field(gt=0)] = Field(
-        604800.0, description="A job that has waited for so many seconds goes before younger ones."
+        604800.0, description="A job that has waited for this many seconds goes before younger jobs."
     )
 
 

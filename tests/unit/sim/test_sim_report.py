@@ -23,7 +23,7 @@ from slurm_asrpt.reporting.simulation.page import page
 from slurm_asrpt.reporting.simulation.plots import PICTURES
 from slurm_asrpt.reporting.simulation.report import write_report
 from slurm_asrpt.reporting.simulation.result_digest import POINTS, Steps, backlog, by_size, digest, occupancy, quantiles
-from slurm_asrpt.sim.recorder import Placements, Recorder, play
+from slurm_asrpt.sim.recorder import Placements, Recorder, simulate_recorded
 from slurm_asrpt.sim.results import Record, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Cluster
@@ -188,7 +188,7 @@ def evil_record() -> Record:
     workload = made.workload()
     table = replace(workload.table, users=[EVIL] * 120, groups=[EVIL] * 120)
     recorder = Recorder(workload.cluster.nodes)
-    result = play(made.spec, replace(workload, table=table), recorder)
+    result = simulate_recorded(made.spec, replace(workload, table=table), recorder)
     workload = replace(workload, notes={**workload.notes, "trace": EVIL})
     return record_of(made, workload, result, recorder)
 

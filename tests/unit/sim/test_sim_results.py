@@ -17,7 +17,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.sim import results
 from slurm_asrpt.sim.engine import Result
 from slurm_asrpt.sim.metrics import bounds, over_bounds, summary
-from slurm_asrpt.sim.recorder import Recorder, play
+from slurm_asrpt.sim.recorder import Recorder, simulate_recorded
 from slurm_asrpt.sim.results import find_results, load, record_of, run_scenario, save
 from slurm_asrpt.sim.scenario import Scenario, make_scenario, parse_policies, parse_policy, scenario_of
 from slurm_asrpt.sim.workload import Workload
@@ -61,7 +61,7 @@ def test_watching_changes_nothing() -> None:
     made = scenario("asrpt:tau=0")
     workload = made.workload()
     plain = simulate_named("asrpt", workload.cluster.nodes, workload.table, workload.cluster.fabric, {"tau": 0})
-    watched = play(made.spec, workload, Recorder(workload.cluster.nodes))
+    watched = simulate_recorded(made.spec, workload, Recorder(workload.cluster.nodes))
     np.testing.assert_array_equal(plain.end, watched.end)
 
 
@@ -70,7 +70,7 @@ def played() -> tuple[Scenario, Workload, Recorder, Result]:
     made = scenario()
     workload = made.workload()
     recorder = Recorder(workload.cluster.nodes)
-    return made, workload, recorder, play(made.spec, workload, recorder)
+    return made, workload, recorder, simulate_recorded(made.spec, workload, recorder)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -207,7 +207,7 @@ def test_another_trace_file_is_another_scenario(tmp_path: Path) -> None:
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_of_the_bounds() -> None:
     made = make_scenario(TRACE, parse_policy("wcs-subtime"), {"servers": 1}, {"jobs": 200, "models": "none"})
     workload = made.workload()
-    result = play(made.spec, workload, Recorder(workload.cluster.nodes))
+    result = simulate_recorded(made.spec, workload, Recorder(workload.cluster.nodes))
     assert len(result.never_started) > 0
     lower = bounds(result.table, workload.cluster)
     assert 0 < lower["sound"] <= (summary(result, workload.cluster)["mean_jct_s"] or 0)

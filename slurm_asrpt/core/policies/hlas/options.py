@@ -20,7 +20,7 @@ class HlasOptions(PolicyOptions):
         3600.0, description="Attained GPU-seconds from which a job is in the second queue."
     )
     factor: Annotated[float, Field(gt=1, le=1000)] = Field(
-        4.0, description="Each following queue begins at this many times the GPU-seconds of the one before."
+        4.0, description="Each following queue begins at this many times the GPU-seconds of the previous queue."
     )
     max_interruptions: Annotated[int, Field(ge=0, le=1000)] = Field(
         3, description="A job is preempted at most this many times; then it runs to its end. 0: never."
