@@ -1,4 +1,4 @@
-"""Job arrays on a real Slurm: asrptd starts their tasks as it starts jobs, and without it Slurm does."""
+"""Job arrays on a real Slurm: asrptd starts tasks as it starts jobs; without asrptd, Slurm starts them."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ def most_at_once(jobs: list[JobRecord]) -> int:
 
 
 def once(cluster: Cluster, name: str, tasks: list[str]) -> list[JobRecord]:
-    """The tasks' records after their ends; each has written its id into the file once."""
+    """The tasks' records after they have ended; each has written its id to the file once."""
     jobs = cluster.wait_all(tasks, "COMPLETED", 90)
     assert sorted(cluster.output(name).split()) == sorted(tasks)
     return [jobs[task] for task in tasks]
@@ -27,7 +27,7 @@ def script(name: str, seconds: float = 1) -> str:
     return f"echo ${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}} >> {name}; sleep {seconds}"
 
 
-def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_bound(asrpt: Cluster) -> None:
+def test_asrptd_starts_array_tasks_in_its_order_within_the_task_limit(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     bounded = asrpt.submit("--gpus=2", "--array=1-9:2,20%2", script=script("bounded"))
     free = asrpt.submit("-n4", "--gpus-per-task=1", "--array=0-5", script=script("free"))
@@ -52,7 +52,7 @@ def test_tasks_are_started_by_asrptd_in_its_order_and_within_the_arrays_own_boun
     assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is scattered"
 
 
-def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -> None:
+def test_single_tasks_can_be_cancelled_held_and_requeued(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--requeue", "--array=0-7", script=script("parts", 4))
     wait_for(lambda: f"{array}_7" in asrpt.jobs(), "the array's tasks are jobs", 30)
@@ -70,7 +70,7 @@ def test_parts_are_cancelled_held_and_requeued_as_slurm_has_it(asrpt: Cluster) -
     assert counts == [2, 0, 0, 1, 1, 1, 1, 1]
 
 
-def test_a_killed_asrptd_leaves_the_tasks_to_slurm_and_goes_on_with_them_afterwards(asrpt: Cluster) -> None:
+def test_slurm_starts_the_tasks_while_asrptd_is_down_and_asrptd_resumes_later(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--array=0-119", script=script("killed", 0))
     last = f"{array}_119"
@@ -84,7 +84,7 @@ def test_a_killed_asrptd_leaves_the_tasks_to_slurm_and_goes_on_with_them_afterwa
     once(asrpt, "killed", [f"{array}_{task}" for task in range(120)])
 
 
-def test_disabled_all_tasks_are_handed_back_at_once(asrpt: Cluster) -> None:
+def test_disable_releases_all_tasks_at_once(asrpt: Cluster) -> None:
     blockers = asrpt.block_all()
     array = asrpt.submit("--gpus=1", "--array=0-3%2", script=script("back"))
     wait_for(lambda: f"{array}_1" in asrpt.jobs(), "some of the array's tasks are jobs", 30)

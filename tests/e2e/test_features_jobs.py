@@ -1,4 +1,4 @@
-"""What a job may ask of Slurm and what happens to it while it waits (docs/slurm-features.md)."""
+"""Requests of jobs, and events while they are pending (docs/slurm-features.md)."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ SHORT = "sleep 1"
 
 
 def given(cluster: Cluster, job_id: str) -> list[int]:
-    """GPUs on each node of a job that asrptd has planned, once they are what was planned."""
+    """GPUs on each node of a job, once they equal asrptd's plan."""
     wait_for(lambda: cluster.audit(job_id, "running"), f"asrptd has seen job {job_id} run", 20)
     (entry,) = cluster.audit(job_id, "running")
     assert entry["as_planned"]
@@ -55,8 +55,8 @@ def test_dependencies_of_every_kind(asrpt: Cluster):
     assert asrpt.audit(f"{follows}_1", "start")
 
 
-def test_gpus_in_every_spelling_and_cpus_and_memory_of_a_node(asrpt: Cluster):
-    """Two jobs that would share a node by their GPUs, but not by their memory, or CPUs, are given one each."""
+def test_every_form_of_gpu_request_and_the_cpus_and_memory_of_nodes(asrpt: Cluster):
+    """Two jobs whose GPUs fit on one node, but not their memory or CPUs, get a node each."""
     spellings = {
         ("-N1", "--gpus=3"): [3],
         ("-n2", "--gpus-per-task=1", "-N1"): [2],
@@ -108,7 +108,7 @@ def test_deadlines_features_and_salloc_are_left_to_slurm(asrpt: Cluster):
     assert done[shaped["features"]].nodes == "n2"
 
 
-def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrpt: Cluster):
+def test_changes_by_the_owner_while_pending_and_scontrol_reconfigure(asrpt: Cluster):
     blockers = asrpt.block_all()
     more, picky, moved, plain = (asrpt.submit("--gres=gpu:1", "-N1", script=SHORT) for _ in range(4))
     wait_for(lambda: asrpt.state_of(plain) == "waiting", "asrptd knows them", 10)
@@ -129,7 +129,7 @@ def test_what_an_owner_changes_while_the_job_waits_and_scontrol_reconfigure(asrp
     assert done[moved].partition == "other"
 
 
-def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_takes_who_names_it(asrpt: Cluster):
+def test_jobs_that_would_run_into_maintenance_stay_pending_and_reservations_admit_jobs_that_name_them(asrpt: Cluster):
     words = ["StartTime=now+600", "Duration=10", "Users=root", "Nodes=n[1-3]", "Flags=MAINT"]
     asrpt.scontrol("create", "reservation", "ReservationName=maint", *words)
     try:
@@ -155,11 +155,11 @@ def test_maintenance_ahead_keeps_out_who_would_reach_into_it_and_a_reservation_t
     asrpt.wait(long, "COMPLETED")
 
 
-def test_a_job_of_a_node_that_goes_down_runs_again_elsewhere_and_the_node_comes_back(asrpt: Cluster):
+def test_a_job_whose_node_goes_down_runs_again_elsewhere_and_the_node_returns(asrpt: Cluster):
     job_id = asrpt.submit("--gpus=4", "-N1", "--requeue", script="[ $SLURM_RESTART_COUNT ] || sleep 600")
     node = asrpt.wait(job_id, "RUNNING").nodes
     wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has seen it run", 10)
-    for state in ("DRAIN", "DOWN"):  # one that is only down comes back by itself (ReturnToService=2)
+    for state in ("DRAIN", "DOWN"):  # a node that is only down returns by itself (ReturnToService=2)
         asrpt.scontrol("update", f"NodeName={node}", f"State={state}", "Reason=test")
     try:
         asrpt.wait(job_id, "PENDING")

@@ -1,4 +1,4 @@
-"""HLAS on a real Slurm: long jobs that opted in make room for newcomers, and lose nothing by it."""
+"""HLAS on a real Slurm: preemptible long jobs yield to new jobs and lose no work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hlas() -> Iterator[Cluster]:
 
 
 def train(cluster: Cluster, name: str, *options: str, before: str = "") -> str:
-    """A job with checkpoints; what USR1 does before Python can take it is nothing."""
+    """A job with checkpoints; it ignores USR1 until Python handles it."""
     command = f"{cluster.lab.train} --checkpoint {name}.at --iterations {ITERATIONS} --speedup {A_SECOND} --wait 300"
     script = f"trap '' USR1\nexec {before} {command}"
     own = ["-J", name, "-o", f"{name}.out", "--open-mode=append", "--requeue", "--gpus=2", "-N1"]
@@ -43,13 +43,13 @@ def train(cluster: Cluster, name: str, *options: str, before: str = "") -> str:
 
 
 def spans(cluster: Cluster, name: str) -> list[tuple[int, int]]:
-    """The iterations that each run of a job says it has done, as (first, last)."""
+    """The iterations that each run of a job reported as done, as (first, last)."""
     said = re.findall(r"iterations (\d+) to (\d+) are done", cluster.output(f"{name}.out"))
     return [(int(first), int(last)) for first, last in said]
 
 
-def test_long_jobs_make_room_and_do_each_iteration_once_also_where_asrptd_dies_in_between(hlas: Cluster):
-    """a reports its checkpoint and is requeued at once; silent does not, and asrptd is killed while it has its time."""
+def test_preempted_jobs_run_each_iteration_once_even_if_asrptd_dies(hlas: Cluster):
+    """Job a reports its checkpoint and is requeued at once; job silent does not, and asrptd is killed meanwhile."""
     allowed = "--comment=asrpt:interrupt=B:USR1"
     a, loner = train(hlas, "a", allowed), train(hlas, "loner")
     silent = train(hlas, "silent", allowed, before="env -u ASRPT_PROGRESS_DIR")

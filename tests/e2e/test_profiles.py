@@ -1,4 +1,4 @@
-"""Profiles on a real Slurm: attached by an admin, cut to what a job says, measured inside a job, and calibrated."""
+"""Profiles on a real Slurm: attached by an admin, cut to a job's parallelism, measured in a job, and calibrated."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tag_of(cluster: Cluster, job_id: str) -> Tag:
     return found
 
 
-def test_an_admin_attaches_a_model_and_each_job_is_cut_to_what_it_says(lab: Cluster) -> None:
+def test_an_admin_attaches_a_model_and_each_job_gets_its_profile(lab: Cluster) -> None:
     profile(lab, "attach", "llama-3-8b", "--job-name", "llama-*")
     conf = lab.paths / "hook" / "hook.conf"
     wait_for(lambda: b"\nattach_name=llama-3-8b llama-*\n" in conf.read_bytes(), "asrptd tells the hook", 20)
@@ -98,7 +98,7 @@ def test_a_user_cannot_attach_for_others(lab: Cluster) -> None:
 
 
 def trained(cluster: Cluster, name: str, gpus: int, size: float, nodes: int) -> str:
-    """A job spread over so many nodes that trains at the true bandwidth."""
+    """A job on this many nodes that trains at the true bandwidth."""
     links = 300e9 if nodes == 1 else gpus // nodes / 4 * TRUE_INTER  # 4 GPUs a node
     alpha = 0.01 + 2 * (gpus - 1) / gpus * size / links
     train = f"exec {cluster.lab.train} --inter {TRUE_INTER} --iterations {round(LONG_S / alpha)} --profile {name}"
@@ -106,7 +106,7 @@ def trained(cluster: Cluster, name: str, gpus: int, size: float, nodes: int) -> 
     return cluster.submit(f"--comment=asrpt:profile={name}", *options, script=train)
 
 
-def test_calibrate_finds_the_bandwidth_at_which_the_lab_trains(lab: Cluster) -> None:
+def test_calibrate_finds_the_true_bandwidth(lab: Cluster) -> None:
     """``asrpt-lab train`` runs at the speed of --inter; asrptd believes asrpt.toml."""
     folder = lab.lab.paths.etc / "profiles"
     folder.mkdir()
@@ -137,7 +137,7 @@ def test_a_model_is_measured_inside_a_job(lab: Cluster) -> None:
     text = lab.output(f"slurm-{job_id}.out")
     assert lab.job(job_id).state == "COMPLETED", text
     assert "BLOCK" in text
-    assert "\r" not in text  # no bar where nobody looks
+    assert "\r" not in text  # no progress bar without a terminal
     shown = json.loads(profile(lab, "show", str(home / "mine.toml"), "--json").stdout)
     assert (shown["batch"], shown["provenance"]["kind"]) == (8, "measured")
     assert shown["iteration_s"] > 0

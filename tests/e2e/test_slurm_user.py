@@ -1,4 +1,4 @@
-"""asrptd as the SlurmUser of a site, no root, with the umask of its unit; what users may do there, and what not."""
+"""asrptd as the SlurmUser of a site, not as root, with the umask of its unit, and what other users may do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def site() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) -> None:
+def test_a_job_is_placed_and_followed_and_recorded_and_its_files_are_removed(site: Cluster) -> None:
     assert site.daemon is not None
     assert Path(f"/proc/{site.daemon.pid}").stat().st_uid == pwd.getpwnam(SLURM_USER).pw_uid
     job_id = site.submit(*OPTIONS, script=REPORTS.format(report=site.lab.paths.bin / "asrpt-report"))
@@ -69,7 +69,7 @@ def test_a_job_is_placed_watched_learned_from_and_cleared_away(site: Cluster) ->
     site.cancel(again)
 
 
-def test_whatever_a_job_leaves_a_daemon_without_privileges_goes_on(site: Cluster) -> None:
+def test_an_unprivileged_daemon_keeps_running_whatever_files_jobs_leave(site: Cluster) -> None:
     secret = site.lab.home("asrpt2") / "secret"
     secret.write_text("42 43\n")
     secret.chmod(0o644)
@@ -84,7 +84,7 @@ def test_whatever_a_job_leaves_a_daemon_without_privileges_goes_on(site: Cluster
     assert "Traceback" not in site.log.read_text()
 
 
-def test_another_user_reaches_neither_state_nor_order_nor_predictions(site: Cluster) -> None:
+def test_other_users_cannot_change_jobs_predictions_or_state(site: Cluster) -> None:
     blockers = [site.block(node.name, node.gpus) for node in site.lab.spec.node_list]
     mine = site.submit("--gpus=1", script="sleep 600")
     wait_for(lambda: site.state_of(mine) == "waiting", "it waits", 20)

@@ -1,4 +1,4 @@
-"""asrpt-status beside a real Slurm: what-ifs of an ordinary user come true, arrays are found by their tasks."""
+"""asrpt-status with a real Slurm: what-if start times are right, and arrays are found by task id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ until [ -e go-status ]; do sleep 0.2; done
 
 
 def as_user(cluster: Cluster, *words: str) -> Any:
-    """What asrpt-status --json tells a user."""
+    """The output of asrpt-status --json for a user."""
     done = cluster.lab.run([COMMANDS / "asrpt-status", "--json", *words], user="asrpt1", timeout_s=60)
     return json.loads(done.stdout)
 
@@ -29,7 +29,7 @@ def as_user(cluster: Cluster, *words: str) -> Any:
 def asked(cluster: Cluster, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
-    def told() -> bool:  # asrptd publishes what it is made from once a minute, first at once
+    def told() -> bool:  # asrptd publishes its data at startup and then once a minute
         found.update(as_user(cluster, "--what-if", "whatif.sh", "--", *words))
         return not found["trouble"]
 
@@ -37,7 +37,7 @@ def asked(cluster: Cluster, *words: str) -> dict[str, Any]:
     return found
 
 
-def test_a_what_if_comes_true_and_an_array_is_found_by_its_tasks(asrpt: Cluster) -> None:
+def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(asrpt: Cluster) -> None:
     home = asrpt.lab.home("asrpt1")
     (home / "whatif.sh").write_text(SCRIPT)
     found = asked(asrpt)

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def test_there_and_back(path: Path) -> None:
+def test_export_and_import_preserve_runs(path: Path) -> None:
     with History(path) as history:
         history.record([RUN])
     with History(path, read_only=True) as history:

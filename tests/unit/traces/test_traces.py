@@ -305,7 +305,7 @@ def test_muri_counts_milliseconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+def test_a_written_trace_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     rows = [f"{i},ü,{0.1 * i},1,1,{i / 7},n,{i / 3},g,T4,3,1,1,1" for i in range(50)]
     source = write(tmp_path / "p.csv", PAI_TITLES, *rows)
     trace = read_trace(source)
