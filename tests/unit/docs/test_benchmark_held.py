@@ -1,4 +1,4 @@
-"""What the shares of starts inside their intervals are worth."""
+"""Confidence intervals of the shares of starts inside their intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOLD = st.lists(st.builds(lambda made, end: (float(made), *end), st.integers(0, 
 
 
 @given(TOLD)
-def test_shares_are_of_all_and_their_spreads_hold_them(told: list[tuple[float, bool, bool]]) -> None:
+def test_confidence_intervals_contain_the_shares(told: list[tuple[float, bool, bool]]) -> None:
     found = held(told)
     assert found["jobs"] == len(told)
     assert found["batches"] == len({made for made, _, _ in told})
@@ -24,18 +24,18 @@ def test_shares_are_of_all_and_their_spreads_hold_them(told: list[tuple[float, b
         assert found["inside"] - 1e-4 <= high <= 1
 
 
-def test_those_told_together_are_one_trial_where_they_fail_together() -> None:
-    """Twenty forecasts of ten jobs, of which two miss all: no more is known than of twenty jobs, one of them lent."""
+def test_estimates_of_one_forecast_are_one_trial_if_they_fail_together() -> None:
+    """Twenty forecasts of ten jobs, two of which miss all: worth no more than twenty single jobs."""
     told = [(float(made), False, made < 2) for made in range(20) for _ in range(10)]
     single = held([(float(number), False, number < 2) for number in range(20)])
     assert held(told)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
     assert np.diff(held(told)["inside_95"]) < np.diff(held(told)["together_95"]) / 2
 
 
-def test_each_told_by_itself_is_a_trial_of_its_own() -> None:
+def test_single_estimates_are_separate_trials() -> None:
     found = held([(float(number), number % 10 == 0, False) for number in range(1000)])
     assert found["together_95"] == pytest.approx(found["inside_95"], abs=1e-3)
 
 
-def test_one_forecast_that_held_is_one_trial_that_held() -> None:
+def test_one_correct_forecast_is_one_successful_trial() -> None:
     assert held([(1.0, False, False)] * 50)["together_95"] == held([(1.0, False, False)])["inside_95"]
