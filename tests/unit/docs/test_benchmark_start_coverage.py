@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.held import held
+from benchmarks.start_coverage import start_coverage
 
 VERDICT = st.sampled_from([(False, False), (True, False), (False, True)])
 TOLD = st.lists(st.builds(lambda made, end: (float(made), *end), st.integers(0, 9), VERDICT), max_size=60)
@@ -15,7 +15,7 @@ TOLD = st.lists(st.builds(lambda made, end: (float(made), *end), st.integers(0, 
 
 @given(TOLD)
 def test_confidence_intervals_contain_the_shares(told: list[tuple[float, bool, bool]]) -> None:
-    found = held(told)
+    found = start_coverage(told)
     assert found["jobs"] == len(told)
     assert found["batches"] == len({made for made, _, _ in told})
     assert found["inside"] + found["early"] + found["late"] == pytest.approx(1.0 if told else 0.0, abs=2e-4)
@@ -27,15 +27,17 @@ def test_confidence_intervals_contain_the_shares(told: list[tuple[float, bool, b
 def test_estimates_of_one_forecast_are_one_trial_if_they_fail_together() -> None:
     """Twenty forecasts of ten jobs, two of which miss all: worth no more than twenty single jobs."""
     told = [(float(made), False, made < 2) for made in range(20) for _ in range(10)]
-    single = held([(float(number), False, number < 2) for number in range(20)])
-    assert held(told)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
-    assert np.diff(held(told)["inside_95"]) < np.diff(held(told)["together_95"]) / 2
+    single = start_coverage([(float(number), False, number < 2) for number in range(20)])
+    assert start_coverage(told)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
+    assert np.diff(start_coverage(told)["inside_95"]) < np.diff(start_coverage(told)["together_95"]) / 2
 
 
 def test_single_estimates_are_separate_trials() -> None:
-    found = held([(float(number), number % 10 == 0, False) for number in range(1000)])
+    found = start_coverage([(float(number), number % 10 == 0, False) for number in range(1000)])
     assert found["together_95"] == pytest.approx(found["inside_95"], abs=1e-3)
 
 
 def test_one_correct_forecast_is_one_successful_trial() -> None:
-    assert held([(1.0, False, False)] * 50)["together_95"] == held([(1.0, False, False)])["inside_95"]
+    assert (
+        start_coverage([(1.0, False, False)] * 50)["together_95"] == start_coverage([(1.0, False, False)])["inside_95"]
+    )
