@@ -38,14 +38,14 @@ from rich.progress import track
 Hashes = dict[str, str]
 
 COLUMNS = ("job", "submit_s", "start_s", "end_s", "alpha_s", "best_alpha_s", "iterations", "predicted", "gpus", "nodes")
-"""Columns of jobs.csv.gz that are hashed. The others are names and words."""
+"""Columns of jobs.csv.gz that are hashed; the others are names and text."""
 
 SMALL = ("pai-like:1500", "--servers=16")
 SPLIT = (*SMALL, "--gpus-per-server=6", "--single-gpu=0.3")
-"""Six GPUs a server: jobs of eight are split, mostly unevenly."""
+"""Six GPUs per server: jobs on eight GPUs are split, mostly unevenly."""
 BASELINES = ("easy-backfill", "fifo", "hlas", "spjf", "spwf", "wcs-duration", "wcs-subtime", "wcs-workload")
 CHEAP = ("asrpt", "asrpt-gated", *BASELINES)
-"""All policies but sjf-bco-online, of which a cell takes as long as a hundred of the others."""
+"""All policies except sjf-bco-online, which takes a hundred times as long per cell."""
 PLANNING = "sjf-bco-online"
 PERFECT = tuple(f"{name}-perfect" for name in CHEAP if name not in ("easy-backfill", "fifo", "hlas"))
 SHARING = ("asrpt:contention=true", "asrpt:contention=true,delay=aside", "asrpt-gated:contention=true")
@@ -101,14 +101,14 @@ GROUPS = (
 )
 
 UNEQUAL = "unequal servers"
-"""The group of what-if: the only command that takes servers of several sizes."""
+"""The group of what-if, the only command that supports servers of several sizes."""
 
 PAPERS: Mapping[str, tuple[str, ...]] = {
     "asrpt": tuple(f"fig{number}" for number in range(6, 10)),
     "sjf_bco": tuple(f"bco-fig{number}" for number in range(4, 8)),
     "hare": tuple(f"hare-fig{number}" for number in range(14, 28)),
 }
-"""Figures of each paper that are drawn again, in small."""
+"""The figures of each paper, at a smaller size."""
 QUICK_FIGURES = frozenset({"bco-fig5", "hare-fig16", "hare-fig22"})
 
 
@@ -233,7 +233,7 @@ def paper_command(binaries: Path, paper: str) -> Sequence[str | Path]:
 
 
 Task = tuple[str, Callable[[], Hashes]]
-"""The group of its cells, and what makes them."""
+"""The name of a group of cells, and the function that makes them."""
 
 
 def tasks(binaries: Path, quick: bool, papers: bool) -> Iterator[Task]:

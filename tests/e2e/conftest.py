@@ -40,9 +40,9 @@ COMMANDS = Path(sys.executable).parent
 LEASE_S = 8
 QUICK: dict[str, Any] = {"daemon": {"interval_s": 0.5, "lease_s": LEASE_S, "unpin_after_s": 5.0}}
 PATIENCE = 3
-"""Limits of waiting are for a machine by itself; tests also run side by side and on slower ones."""
+"""Timeouts are for an idle machine; tests also run in parallel and on slower machines."""
 SOON_S = 30
-"""Within this time starts what nothing holds back, however busy the machine: what is stuck takes for ever."""
+"""A job that nothing delays starts within this time, even on a busy machine."""
 BASE_PORT = int(os.environ.get("ASRPT_TEST_PORT", "17500"))
 
 
@@ -167,11 +167,13 @@ class Cluster:
         return self.job(job_id)
 
     def wait_all(self, job_ids: list[str], state: str, timeout: float = 60) -> dict[str, JobRecord]:
-        def there() -> bool:
+        def all_in_state() -> bool:
             jobs = self.jobs()
             return all(j in jobs and jobs[j].state == state for j in job_ids)
 
-        wait_for(there, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout)
+        wait_for(
+            all_in_state, lambda: f"all {state}: {[self.jobs().get(job_id, job_id) for job_id in job_ids]}", timeout
+        )
         return {job_id: self.job(job_id) for job_id in job_ids}
 
     def output(self, name: str, user: str = "asrpt1") -> str:

@@ -32,7 +32,7 @@ def test_asrptd_starts_array_tasks_in_its_order_within_the_task_limit(asrpt: Clu
     bounded = asrpt.submit("--gpus=2", "--array=1-9:2,20%2", script=script("bounded"))
     free = asrpt.submit("-n4", "--gpus-per-task=1", "--array=0-5", script=script("free"))
     wait_for(lambda: f"{free}_5" in asrpt.jobs(), "the array's tasks are jobs", 30)
-    wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the others of the bounded one are told", 30)
+    wait_for(lambda: asrpt.text_of(bounded).startswith("4 tasks"), "the other tasks of the limited array are shown", 30)
     rows = asrpt.status()
     assert sorted(job_id for job_id in rows if job_id.startswith(f"{bounded}_")) == [f"{bounded}_1", f"{bounded}_3"]
     assert asrpt.text_of(bounded) == "4 tasks of the array will enter the queue as earlier ones start"
@@ -49,7 +49,7 @@ def test_asrptd_starts_array_tasks_in_its_order_within_the_task_limit(asrpt: Clu
     for task in tasks:
         assert asrpt.audit(task, "start"), f"{task} was started by asrptd"
         assert runs[task].state == "COMPLETED"
-    assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is scattered"
+    assert all(len(asrpt.job(task).gpus_by_node) <= 1 for task in tasks), "no task is split over nodes"
 
 
 def test_single_tasks_can_be_cancelled_held_and_requeued(asrpt: Cluster) -> None:
@@ -76,10 +76,12 @@ def test_slurm_starts_the_tasks_while_asrptd_is_down_and_asrptd_resumes_later(as
     last = f"{array}_119"
     wait_for(lambda: asrpt.text_of(array).startswith("20 tasks"), "a hundred tasks are jobs", 60)
     rest = asrpt.job(array)
-    wait_for(lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the rest is renewed", LEASE_S)
+    wait_for(
+        lambda: asrpt.job(array).eligible_time > rest.eligible_time, "the lease of the other tasks is renewed", LEASE_S
+    )
     asrpt.stop_daemon(signal.SIGKILL)
     asrpt.cancel(*blockers)
-    wait_for(lambda: last in asrpt.jobs(), "Slurm takes the tasks when their leases have run out", 60)
+    wait_for(lambda: last in asrpt.jobs(), "Slurm starts the tasks when their leases expire", 60)
     asrpt.start_daemon()
     once(asrpt, "killed", [f"{array}_{task}" for task in range(120)])
 

@@ -47,7 +47,7 @@ def test_audit_snapshot_and_metrics_agree_with_slurm(metered: tuple[Cluster, int
     first = cluster.submit(*ALL_GPUS, "-J", "[red]first", script=flag)
     running = cluster.wait(first, "RUNNING", timeout=60)
     second = cluster.submit("-n4", "--gpus-per-task=1", script="sleep 1", user="asrpt2")
-    wait_for(lambda: cluster.audit(second, "wait"), "asrptd has said why it waits", 30)
+    wait_for(lambda: cluster.audit(second, "wait"), "asrptd has shown why it waits", 30)
 
     wait_for(lambda: cluster.state_of(first) == "running", "asrptd has seen it run", 20)
     snapshot = tmp_path / "now.json"

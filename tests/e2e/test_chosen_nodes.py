@@ -22,7 +22,7 @@ NODES = {
     ("-w", "n[2,4]", "-N2"): "n[2,4]",
     ("-w", "n[1-2]"): "n[1-2]",
 }
-"""What owners ask for, and where Slurm may start two GPUs of it."""
+"""Node constraints, and the nodes where Slurm may start a job on two GPUs."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_jobs_with_node_constraints_get_their_nodes_in_queue_order(featured: Clu
     blockers = featured.block_all()
     jobs = {featured.submit(*words, "-n2", "--gpus-per-task=1", script=SHORT): node for words, node in NODES.items()}
     counted = featured.submit("-C", "h100*1", "-n1", "--gpus-per-task=1", script=SHORT)
-    wait_for(lambda: set(jobs) <= set(featured.order()), "all are in line", 10)
+    wait_for(lambda: set(jobs) <= set(featured.order()), "all are in the queue", 10)
     assert all(featured.job(job_id).eligible_time > time.time() for job_id in jobs)
     assert featured.text_of(counted) == f"left to Slurm: {LEFT_WORDS['features']}"
     asrpt_order = featured.order()
@@ -49,7 +49,7 @@ def test_jobs_with_node_constraints_get_their_nodes_in_queue_order(featured: Clu
     assert {job_id: done[job_id].nodes for job_id in jobs} == jobs
     assert len(asrpt_order) == len(jobs)
     for job_id in jobs:
-        assert featured.audit(job_id, "start"), "asrptd decided when"
+        assert featured.audit(job_id, "start"), "asrptd decided the start time"
         (entry,) = featured.audit(job_id, "running")
         assert entry["as_planned"]
 
@@ -58,7 +58,7 @@ def test_all_nodes_of_a_job_have_the_same_bracketed_feature(featured: Cluster):
     n1, *others = featured.block_all()
     options = ("-C", "[a100|h100]", "--gpus-per-task=1")
     jobs = [featured.submit(*options, tasks, script="sleep 3") for tasks in ("-n8", "-n5")]
-    wait_for(lambda: set(jobs) <= set(featured.order()), "both are in line", 10)
+    wait_for(lambda: set(jobs) <= set(featured.order()), "both are in the queue", 10)
     featured.cancel(*others)
     done = featured.wait_all(jobs, "COMPLETED")
     assert [done[job_id].nodes for job_id in jobs] == ["n[3-4]"] * 2  # n1 is not idle, and n2 is no h100
@@ -118,7 +118,7 @@ def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster)
     asrpt.scontrol("update", "PartitionName=gpu", "State=DOWN")
     try:
         job_id = asrpt.submit("-w", "n[2-3]", "-n4", "--gpus-per-task=1", script="sleep 5")
-        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 30)
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 30)
         wait_for(lambda: asrpt.job(job_id).eligible_time > time.time(), "it has its lease again", 10)
         assert asrpt.job(job_id).required_nodes == "n[2-3]"
     finally:
@@ -126,7 +126,7 @@ def test_the_owners_nodes_are_restored_when_a_start_is_withdrawn(asrpt: Cluster)
     asrpt.wait(job_id, "RUNNING", timeout=60)
     asrpt.scontrol("requeue", job_id)
     asrpt.wait(job_id, "PENDING")
-    wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has taken its start back", 10)
+    wait_for(lambda: "begin" in asrpt.text_of(job_id), "asrptd has withdrawn the start", 10)
     assert asrpt.job(job_id).required_nodes == "n[2-3]"
     time.sleep(2)  # a job started in the second of its requeue fails: its credential is revoked (docs/slurm-notes.md)
     asrpt.scontrol("update", f"JobId={job_id}", "StartTime=now", user="asrpt1")
@@ -139,7 +139,7 @@ def test_the_owners_nodes_are_kept_when_all_jobs_are_released(asrpt: Cluster):
     wait_for(lambda: asrpt.state_of(waits) == "waiting", "asrptd knows it", 10)
     asrpt.admin("disable")
     try:
-        wait_for(lambda: asrpt.job(waits).eligible_time <= time.time(), "it is Slurm's again", 10)
+        wait_for(lambda: asrpt.job(waits).eligible_time <= time.time(), "it is released to Slurm", 10)
         assert asrpt.job(waits).required_nodes == "n4"
         asrpt.cancel(*blockers)
         assert asrpt.wait(waits, "COMPLETED").nodes == "n4"

@@ -79,7 +79,7 @@ def test_jobs_of_a_preempting_qos_are_left_to_slurm_and_preempted_jobs_run_again
     wait_for(lambda: lab.audit(victim, "running"), "asrptd has seen it run", 10)
     urgent = lab.submit("--gpus=1", "--qos=urgent", script="sleep 5", user="asrpt2")
     lab.wait(urgent, "RUNNING", "COMPLETED")
-    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen what it is", 10)
+    wait_for(lambda: lab.audit(urgent, "left"), "asrptd has seen its QOS", 10)
     assert lab.audit(urgent, "left")[0]["why"] == "preempts"
     lab.wait(victim, "PENDING")
     lab.start_again(victim)

@@ -45,7 +45,7 @@ def test_gpu_types_and_overlapping_partitions(lab: Cluster):
     done = lab.wait_all([*slow, either], "COMPLETED")
     assert {job.nodes for job in done.values()} == {"n3"}
     for job_id in (fast, half):
-        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "it waits for its kind of node", 10)
+        wait_for(lambda j=job_id: lab.state_of(j) == "waiting", "it waits for its node type", 10)
     lab.cancel(*blockers)
     done = lab.wait_all([fast, half], "COMPLETED")
     assert {job.nodes for job in done.values()} <= {"n1", "n2", "n[1-2]"}
@@ -108,7 +108,7 @@ def test_nodes_can_be_added_and_removed_and_shared_gpus_are_left_to_slurm(lab: C
     full = lab.submit("--gpus=h100:12", script="sleep 2")
     waits(lab, full, "needs 12 GPUs, 11 free")
     parts = [lab.submit(ask, script="sleep 5") for ask in ("--gres=shard:1", f"--gpus={MIG}:1")]
-    wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen what the second is", 10)
+    wait_for(lambda: lab.audit(parts[1], "left"), "asrptd has seen the second job", 10)
     done = lab.wait_all(parts, "COMPLETED")
     assert {job.nodes for job in done.values()} == {"n5"}
     assert lab.audit(parts[1], "left")[0]["why"] == "gres"  # the hook left the first one to Slurm

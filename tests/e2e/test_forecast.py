@@ -12,9 +12,9 @@ from .conftest import COMMANDS, Cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 FORECAST_S = 8.0
-"""Ten times that is the least time of which a rate is made: in less, these queues look as if they came for ever."""
+"""Arrival rates use at least ten times this period; in a shorter one, the arrivals of these tests look endless."""
 JOBS = 10
-"""More than the nine starts that must be known before a latest start is told."""
+"""More than the nine starts that an upper bound requires."""
 ALL_GPUS = ("-n16", "--gpus-per-task=1")
 
 
@@ -41,7 +41,7 @@ def queue_up(cluster: Cluster, key: str, count: int) -> tuple[str, list[str], di
     running = cluster.submit(*ALL_GPUS, script=f"until [ -e {key} ]; do sleep 0.1; done; sleep 3")
     cluster.wait(running, "RUNNING", timeout=60)
     jobs = [cluster.submit(*ALL_GPUS, script="sleep 3") for _ in range(count)]
-    wait_for(lambda: set(jobs) <= estimates(cluster).keys(), "all that wait have an estimate", 120)
+    wait_for(lambda: set(jobs) <= estimates(cluster).keys(), "all pending jobs have an estimate", 120)
     return running, jobs, estimates(cluster)
 
 
@@ -76,7 +76,9 @@ def test_unsplit_array_tasks_get_start_times(forecasting_daemon: Cluster) -> Non
     long = forecasting_daemon.submit("-J", "long", *ALL_GPUS)
     wait_for(lambda: forecasting_daemon.text_of(array).startswith("20 tasks"), "a hundred tasks are jobs", 60)
     told = {array, f"{array}_0"}
-    wait_for(lambda: told <= estimates(forecasting_daemon).keys(), "the rest of the array has an estimate, too", 60)
+    wait_for(
+        lambda: told <= estimates(forecasting_daemon).keys(), "the unsplit tasks of the array also have an estimate", 60
+    )
     rows = estimates(forecasting_daemon)
     assert rows[f"{array}_0"]["start_earliest"] < rows[array]["start_earliest"]
     assert rows[array]["start_earliest"] < rows[array]["last_start_earliest"]

@@ -46,7 +46,7 @@ def test_a_job_submitted_held_is_queued_when_released(asrpt: Cluster):
     time.sleep(LEASE_S + 1)  # longer than the hook's lease
     assert asrpt.job(held).eligible_time > time.time()
     asrpt.scontrol("release", held, user="asrpt1")
-    wait_for(lambda: asrpt.order() == [held], "it is in line", 10)
+    wait_for(lambda: asrpt.order() == [held], "it is in the queue", 10)
     assert asrpt.job(held).eligible_time > time.time()
     asrpt.cancel(*blockers)
     asrpt.wait(held, "COMPLETED")
@@ -127,14 +127,14 @@ def test_a_requeued_job_loses_its_pin_and_runs_again(asrpt: Cluster):
     asrpt.scontrol("requeue", requeued)
     asrpt.scontrol("requeuehold", held)
     asrpt.wait_all(jobs, "PENDING")
-    wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "our nodes are taken off", 10)
+    wait_for(lambda: all(asrpt.job(j).required_nodes == "" for j in jobs), "their pins are removed", 10)
     # Slurm delays a requeued job for two minutes; asrptd keeps this until the owner changes it
-    wait_for(lambda: "begin" in asrpt.text_of(requeued) and "held" in asrpt.text_of(held), "both are told apart", 10)
+    wait_for(lambda: "begin" in asrpt.text_of(requeued) and "held" in asrpt.text_of(held), "both are distinguished", 10)
     for job_id in jobs:
         after = asrpt.job(job_id)
         assert (after.state, after.tasks, after.min_nodes) == ("PENDING", 2, 1)
     asrpt.scontrol("release", held)
-    wait_for(lambda: "begin" in asrpt.text_of(held), "the pause of the one that was held goes on", 10)
+    wait_for(lambda: "begin" in asrpt.text_of(held), "the delay of the held job continues", 10)
     assert asrpt.job(held).eligible_time > time.time() + 60
     asrpt.start_again(requeued)
     asrpt.start_again(held)
@@ -145,7 +145,7 @@ def test_a_requeued_job_loses_its_pin_and_runs_again(asrpt: Cluster):
     asrpt.start_daemon()
     asrpt.scontrol("requeue", requeued)  # Slurm also accepts a job that has ended
     wait_for(lambda: asrpt.job(requeued).state == "PENDING", "it waits again", 10)
-    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "our nodes are taken off", 10)
+    wait_for(lambda: asrpt.job(requeued).required_nodes == "", "their pins are removed", 10)
 
 
 def test_a_drained_node_and_a_job_larger_than_the_cluster_block_no_other_jobs(asrpt: Cluster):
@@ -156,7 +156,7 @@ def test_a_drained_node_and_a_job_larger_than_the_cluster_block_no_other_jobs(as
     try:
         big = asrpt.submit("--gpus=16", script=SHORT)
         behind = asrpt.submit("--gpus=1", script=SHORT)
-        wait_for(lambda: asrpt.state_of(behind) == "waiting", "asrptd knows them too", 10)
+        wait_for(lambda: asrpt.state_of(behind) == "waiting", "asrptd knows them, too", 10)
         asrpt.cancel(*blockers)
         done = asrpt.wait_all([*jobs, behind], "COMPLETED")
         assert {job.nodes for job in done.values()} <= {"n1", "n3", "n4"}

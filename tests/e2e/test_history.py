@@ -39,7 +39,7 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     cluster.wait(ids["requeued"], "RUNNING")
     wait_for(lambda: cluster.status()[ids["requeued"]]["state"] == "running", "asrptd sees it run", 10)
     cluster.scontrol("requeue", ids["requeued"])
-    wait_for(lambda: cluster.audit(ids["requeued"], "cut"), "the cut run is recorded", 10)
+    wait_for(lambda: cluster.audit(ids["requeued"], "cut"), "the requeued run is recorded", 10)
     cluster.recorded(ids["seen"])
     cluster.stop_daemon()
     ids["timeout"] = cluster.submit("-n1", "--gpus=1", "--time=1", script="sleep 600")

@@ -70,7 +70,7 @@ def wait_for_output(lab, job, word, limit_s=10.0):
     file = lab.home("asrpt1") / f"{job}.out"
     deadline = time.monotonic() + limit_s
     while not file.exists() or word not in file.read_text():
-        assert time.monotonic() < deadline, f"{file} does not say {word}"
+        assert time.monotonic() < deadline, f"{file} does not contain {word}"
         time.sleep(0.05)
     return file.read_text()
 

@@ -146,17 +146,17 @@ def test_mode_order_sets_site_factors_and_slurm_starts_jobs_in_that_order(multif
     cluster.predict({("asrpt1", name): iterations for name, iterations in names.items()})
     (blocker,) = cluster.block_all()
     jobs = [cluster.submit("--gpus=4", "-J", name) for name in names][::-1]
-    wait_for(lambda: cluster.order() == jobs, "asrptd has an order", 10)
+    wait_for(lambda: cluster.order() == jobs, "asrptd has a queue order", 10)
 
     def descending() -> bool:
         first, second, third = site_factors(cluster, jobs)
         return first > second > third > 0
 
-    wait_for(descending, "SiteFactors stand in the policy's order", 10)
+    wait_for(descending, "site factors are in the policy's order", 10)
     cluster.admin("disable")
     assert site_factors(cluster, jobs) == [0, 0, 0]
     cluster.admin("enable")
-    wait_for(descending, "and stand there again", 10)
+    wait_for(descending, "site factors are set again", 10)
     cluster.cancel(blocker)
     done = cluster.wait_all(jobs, "COMPLETED", timeout=40)
     starts = [done[job_id].start_time for job_id in jobs]

@@ -22,7 +22,7 @@ from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 LEASE_S = 300
-"""Longer than any test: what is free again was handed back, and not given up."""
+"""Longer than any test: a job without a lease was released, and its lease did not expire."""
 SITE = """\
 function slurm_job_submit(job_desc, part_list, uid)
   if job_desc.name == "forbidden" then return slurm.ERROR end
@@ -96,7 +96,7 @@ def leased(site: Cluster, jobs: list[str]) -> list[bool]:
 
 
 def all_leased(site: Cluster, jobs: list[str]) -> None:
-    wait_for(lambda: all(leased(site, jobs)), "all that waits is leased", 20)
+    wait_for(lambda: all(leased(site, jobs)), "all pending jobs are leased", 20)
 
 
 def none_leased(site: Cluster, jobs: list[str]) -> bool:
@@ -215,7 +215,7 @@ def test_disable_and_enable_with_and_without_asrptd(site: Cluster):
 
     assert "mode enforce" in admin(site, "enable").stdout
     all_leased(site, [*waiting, held, free])
-    wait_for(deferred_leased, "the deferred one, too", 20)
+    wait_for(deferred_leased, "the deferred job is leased, too", 20)
     site.stop_daemon(signal.SIGKILL)
     assert disabled_by(site) == ("asrpt-admin", [*waiting, held, deferred, free])
     assert none_leased(site, [*waiting, free])

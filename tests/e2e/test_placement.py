@@ -52,7 +52,7 @@ def test_an_uneven_placement_starts_as_planned_with_heavy_edges_rank_order(asrpt
     job_id = asrpt.submit(*options, script=script)
     job = asrpt.wait(job_id, "RUNNING")
     assert job.gpus_by_node == {"n1": 1, "n2": 4, "n3": 1}
-    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has read the allocation", 10)
     (entry,) = asrpt.audit(job_id, "running")
     assert entry["as_planned"]
     assert asrpt.status()[job_id]["nodes"] == {"n1": 1, "n2": 4, "n3": 1}
@@ -100,7 +100,7 @@ def test_the_model_of_slurms_gpu_split_holds_where_slurm_has_a_choice(asrpt: Clu
     asrpt.block("n1", 1)
     job_id = asrpt.submit("--gpus=6", "-N3", script="sleep 2")
     asrpt.wait(job_id, "RUNNING")
-    wait_for(lambda: asrpt.audit(job_id, "running"), "the daemon has read back", 10)
+    wait_for(lambda: asrpt.audit(job_id, "running"), "asrptd has read the allocation", 10)
     (entry,) = asrpt.audit(job_id, "running")
     assert entry["planned"] == entry["gpus"]
     assert sorted(entry["gpus"].values()) == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_an_unseen_job_starts_at_once_and_the_fourth_submission_is_predicted(asr
 
 
 Recipe = tuple[int, str, str, float]
-"""Iterations, profile, number of tasks, how much faster than life."""
+"""Iterations, profile, number of tasks, and speed-up."""
 
 
 def run_one(cluster: Cluster, recipe: Recipe) -> str:
@@ -176,9 +176,9 @@ def test_a_start_that_slurm_refuses_is_withdrawn_and_retried(asrpt: Cluster):
     try:
         job_id = asrpt.submit("--gpus=5", script="sleep 1")
         before = asrpt.job(job_id)
-        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is taken back", 20)
+        wait_for(lambda: asrpt.audit(job_id, "not-started"), "the start is withdrawn", 20)
         shapes: list[JobRecord] = []
-        wait_for(lambda: unpinned(asrpt.job(job_id), shapes), "its nodes are taken off", 10)
+        wait_for(lambda: unpinned(asrpt.job(job_id), shapes), "its pin is removed", 10)
         assert (shapes[-1].tasks, shapes[-1].cpus, shapes[-1].priority) == (1, before.cpus, before.priority)
         assert shapes[-1].max_nodes != shapes[-1].min_nodes
     finally:

@@ -18,7 +18,7 @@ from .conftest import COMMANDS, Cluster, own_cluster, wait_for
 pytestmark = pytest.mark.e2e
 
 TRUE_INTER = 5e9
-"""The lab's real bandwidth; asrpt.toml says 1.25e9."""
+"""The lab's real bandwidth; asrpt.toml has 1.25e9."""
 SLOW = """version = 1
 name = "{name}"
 model = "a model that talks"
@@ -44,7 +44,7 @@ param_bytes = {size}
 TALKING = [("talks", 4, 2e7), ("less", 4, 1e7)]
 """Name, GPUs and bytes of parameters."""
 LONG_S = 8.0
-"""Start-up counts as training, too: half a second or so of these."""
+"""Startup also counts as training time, about half a second."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def tag_of(cluster: Cluster, job_id: str) -> Tag:
 def test_an_admin_attaches_a_model_and_each_job_gets_its_profile(lab: Cluster) -> None:
     profile(lab, "attach", "llama-3-8b", "--job-name", "llama-*")
     conf = lab.paths / "hook" / "hook.conf"
-    wait_for(lambda: b"\nattach_name=llama-3-8b llama-*\n" in conf.read_bytes(), "asrptd tells the hook", 20)
+    wait_for(lambda: b"\nattach_name=llama-3-8b llama-*\n" in conf.read_bytes(), "hook.conf has the attachment", 20)
     script = "torchrun() { sleep 3; }\ntorchrun --nproc_per_node 4 train.py --tensor-model-parallel-size 2"
     clear = lab.submit("--gpus=4", "-N1", "-J", "llama-1", script=script)
     unclear = lab.submit("--gpus=4", "-N1", "-J", "llama-2", script="sleep 3")
@@ -84,10 +84,12 @@ def test_an_admin_attaches_a_model_and_each_job_gets_its_profile(lab: Cluster) -
     assert lab.recorded(own).profile == "vgg19-dp4"
     assert lab.recorded(clear).alpha > 0
     wait_for(
-        lambda: "profile llama-3-8b is not cut into stages: the script" in lab.log.read_text(), "asrptd says why", 20
+        lambda: "profile llama-3-8b is not cut into stages: the script" in lab.log.read_text(),
+        "asrptd has shown a reason",
+        20,
     )
     profile(lab, "attach", "--remove", "--job-name", "llama-*")
-    wait_for(lambda: b"attach_name" not in conf.read_bytes(), "asrptd tells the hook", 20)
+    wait_for(lambda: b"attach_name" not in conf.read_bytes(), "hook.conf has the attachment", 20)
 
 
 def test_a_user_cannot_attach_for_others(lab: Cluster) -> None:

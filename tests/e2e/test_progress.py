@@ -103,6 +103,6 @@ def test_asrptd_keeps_running_whatever_files_a_job_creates(asrpt: Cluster) -> No
     assert Path("/etc/passwd").stat() == before
     assert Path("/etc").is_dir()
     now = time.time()
-    wait_for(lambda: asrpt.status_written() > now, "asrptd goes on", 10)
+    wait_for(lambda: asrpt.status_written() > now, "asrptd continues", 10)
     assert not [job_id for job_id in jobs.values() if folder(asrpt, job_id).exists()]
     assert "Traceback" not in asrpt.log.read_text()

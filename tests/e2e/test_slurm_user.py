@@ -17,13 +17,13 @@ from .conftest import COMMANDS, QUICK, Cluster, own_cluster, wait_for
 SLURM_USER = "slurm"
 
 
-def known(user: str) -> bool:
+def is_user(user: str) -> bool:
     return user in {entry.pw_name for entry in pwd.getpwall()}
 
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not known(SLURM_USER), reason="no user slurm on this machine"),
+    pytest.mark.skipif(not is_user(SLURM_USER), reason="no user slurm on this machine"),
     pytest.mark.skipif(not COMMANDS.stat().st_mode & 0o005, reason="other users cannot run the commands"),
 ]
 OPTIONS = ("-n4", "-N1", "--gpus-per-task=1", "--comment=asrpt:profile=vgg19-dp4")
@@ -60,7 +60,7 @@ def test_a_job_is_placed_and_followed_and_recorded_and_its_files_are_removed(sit
     (site.lab.home("asrpt1") / "go-on").touch()
     run = site.recorded(job_id)
     assert (run.state, run.iterations, run.iterations_source) == ("COMPLETED", 60, Source.REPORTED)
-    wait_for(lambda: not (site.paths / "spool" / "progress" / job_id).exists(), "its folder is gone", 10)
+    wait_for(lambda: not (site.paths / "spool" / "progress" / job_id).exists(), "its directory is removed", 10)
     site.admin("retrain", user=SLURM_USER)
     again = site.submit(*OPTIONS, "--hold", script=REPORTS.format(report=site.lab.paths.bin / "asrpt-report"))
     tag = parse_tag(site.job(again).admin_comment)
@@ -80,7 +80,9 @@ def test_an_unprivileged_daemon_keeps_running_whatever_files_jobs_leave(site: Cl
     assert not {name for name, run in runs.items() if run.iterations == 42}
     assert secret.read_text() == "42 43\n"
     folders = {name: site.paths / "spool" / "progress" / job_id for name, job_id in jobs.items()}
-    wait_for(lambda: {name for name, path in folders.items() if path.exists()} <= {"nested"}, "folders are gone", 15)
+    wait_for(
+        lambda: {name for name, path in folders.items() if path.exists()} <= {"nested"}, "directories are removed", 15
+    )
     assert "Traceback" not in site.log.read_text()
 
 

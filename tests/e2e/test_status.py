@@ -26,28 +26,28 @@ def as_user(cluster: Cluster, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def asked(cluster: Cluster, *words: str) -> dict[str, Any]:
+def what_if(cluster: Cluster, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
-    def told() -> bool:  # asrptd publishes its data at startup and then once a minute
+    def published() -> bool:  # asrptd publishes its data at startup and then once a minute
         found.update(as_user(cluster, "--what-if", "whatif.sh", "--", *words))
         return not found["trouble"]
 
-    wait_for(told, "asrptd has published what is played forward", 30)
+    wait_for(published, "asrptd has published its snapshot", 30)
     return found
 
 
 def test_a_what_if_start_time_is_right_and_arrays_are_found_by_task_id(asrpt: Cluster) -> None:
     home = asrpt.lab.home("asrpt1")
     (home / "whatif.sh").write_text(SCRIPT)
-    found = asked(asrpt)
+    found = what_if(asrpt)
     assert sum(found["placement"].values()) == found["gpus"] == 4
     job = asrpt.lab.run(["sbatch", "--parsable", "whatif.sh"], user="asrpt1").stdout.strip()
     asrpt.wait(job, "RUNNING", timeout=60)
-    wait_for(lambda: asrpt.state_of(job) == "running", "the status says that it runs", 30)
+    wait_for(lambda: asrpt.state_of(job) == "running", "the status shows it as running", 30)
     row = asrpt.status()[job]
     assert (row["group"], row["nodes"]) == (found["group"], found["placement"])
-    assert asked(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
+    assert what_if(asrpt, "--contiguous")["why"] == "left to Slurm: it asks for contiguous nodes"
 
     array = asrpt.submit("--array=1-4", "-n1", "--gpus-per-task=1", "--hold", script="sleep 1")
     wait_for(lambda: asrpt.state_of(array), "the array is in the status", 30)

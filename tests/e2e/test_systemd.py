@@ -16,11 +16,11 @@ from slurm_asrpt.install.site import UNITS, Site
 from tests.trials import systemd as systemd_trial
 
 from .conftest import COMMANDS, Cluster, own_cluster, wait_for
-from .test_slurm_user import SLURM_USER, known
+from .test_slurm_user import SLURM_USER, is_user
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not known(SLURM_USER), reason="no user slurm on this machine"),
+    pytest.mark.skipif(not is_user(SLURM_USER), reason="no user slurm on this machine"),
     pytest.mark.skipif(bool(systemd_trial.why_not()), reason=systemd_trial.why_not()),
 ]
 
@@ -63,7 +63,7 @@ def test_asrptd_schedules_and_learns_in_its_sandboxed_units(site: Cluster, syste
     site.recorded(job_id)
     assert site.audit(job_id, "running")[0]["as_planned"]
     first, behind = (site.submit("-n8", "--gpus-per-task=1", script="sleep 20") for _ in range(2))
-    wait_for(lambda: site.status().get(behind, {}).get("start_earliest"), "who waits has an estimate", 60)
+    wait_for(lambda: site.status().get(behind, {}).get("start_earliest"), "the pending job has an estimate", 60)
     site.cancel(first, behind)
     said = systemd.run("systemctl", "start", "asrpt-retrain")  # waits for its end
     assert said.returncode == 0, (

@@ -76,7 +76,7 @@ PartitionName=urgent Nodes=n[1-2] PriorityTier=10"""
         wait_for(lambda: asrpt.audit(victim, "running"), "asrptd has seen it run", 10)
         urgent = asrpt.submit("-p", "urgent", "--gpus=1", script="sleep 3")
         asrpt.wait(urgent, "RUNNING", "COMPLETED")
-        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it", 10)
+        wait_for(lambda: asrpt.audit(urgent, "left"), "asrptd has left it to Slurm", 10)
         assert asrpt.audit(urgent, "left")[0]["why"] == "preempts"
         asrpt.start_again(victim)
         asrpt.wait(victim, "COMPLETED")

@@ -151,7 +151,9 @@ def test_a_failed_training_is_a_breach_even_with_all_iterations_done() -> None:
 def test_one_preemption_too_many_is_a_breach() -> None:
     (breach,) = look(**{**TRAINED, "most_interruptions": 1}).other
     assert "was preempted 2 times" in breach
-    assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], "whatever Slurm forgot"
+    assert look(**{**TRAINED, "most_interruptions": 1}, recovered={"7"}).other == [breach], (
+        "everything that Slurm forgot"
+    )
 
 
 def test_jobs_that_slurm_forgot_when_killed_are_counted_separately() -> None:

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 3, "width": 32, "words": 50, "length": 8, "batch": 4}
 OPTIONS = Namespace(device="cpu", dtype="float32", repeats=10)
 TARGET, TRIES = 0.2, 3
-"""A machine that does something else meanwhile may spoil a measurement, but not each."""
+"""Other work on the machine may disturb some measurements, but not all."""
 STEADY = 0.2
-"""Where iterations differ by more, between their quartiles, the machine is too busy for a figure to count."""
+"""If the interquartile range of iterations is larger, the machine is too busy for a valid measurement."""
 
 
 @pytest.fixture(autouse=True)
@@ -237,7 +237,7 @@ def near(measure: Callable[[], dict[str, Any]]) -> None:
             return
     said = "; ".join(f"off by {row['error']:+.0%}, iterations differ by {row['unsteady']:.0%}" for row in rows)
     if min(row["unsteady"] for row in rows) > STEADY:
-        pytest.skip(f"this machine does too much else: {said}")
+        pytest.skip(f"the machine is too busy: {said}")
     pytest.fail(said)
 
 

@@ -19,7 +19,7 @@ HEAVY = ((1, 1, 0), (1, 2, 0), (2, 1, 4), (2, 1, 16), (3, 1, 1), (4, 2, 8))
 """(GPUs, compute seconds, seconds of the all-reduce for one replica alone on a server of two)."""
 
 
-def made(cluster_size, kind):
+def job_profile(cluster_size, kind):
     """The same job for both. Floats represent its values exactly, so results can be compared for equality."""
     gpus, compute, apart = kind
     fabric = Fabric(inter=float(cluster_size), intra=4.0)  # a GPU's share of the NIC: 1 byte/s
@@ -30,8 +30,8 @@ def made(cluster_size, kind):
 
 def both(rows, kinds, servers, size, tau, delay):
     """Starts and ends of each job from the simulator, and from the reference implementation."""
-    profiles = tuple(made(size, kind)[1] for kind in kinds)
-    fabric = made(size, kinds[0])[0]
+    profiles = tuple(job_profile(size, kind)[1] for kind in kinds)
+    fabric = job_profile(size, kinds[0])[0]
     submit, kind, true, predicted = (np.array(column) for column in zip(*rows, strict=True))
     table = JobTable(profiles, submit.astype(float), kind, true.astype(float), predicted.astype(float))
     policy = make_policy("asrpt", fabric=fabric, tau=float(tau), delay=delay)

@@ -67,14 +67,14 @@ class Twins:
         self.requests = random.choice([[ANYWHERE], [ANYWHERE], REQUESTS])
         self.now, self.number = 8.0, 0
         self.waiting, self.running, self.counts = {}, {}, Counter()
-        self.plain, self.quick = self.made()
+        self.plain, self.optimized = self.new_policies()
         self.nodes()
 
-    def made(self):
+    def new_policies(self):
         return PlainASrpt(FABRIC, **self.variant), make_policy("asrpt", fabric=FABRIC, **self.variant)
 
     def tell(self, event, *args):
-        for policy in (self.plain, self.quick):
+        for policy in (self.plain, self.optimized):
             getattr(policy, event)(*args, self.now)
 
     def job(self, job_id):
@@ -99,7 +99,7 @@ class Twins:
     def wake(self):
         """Advance to the next virtual completion or deadline; the optimized policy may skip it."""
         self.decide()
-        wake, asked = self.plain.next_wakeup(self.now), self.quick.next_wakeup(self.now)
+        wake, asked = self.plain.next_wakeup(self.now), self.optimized.next_wakeup(self.now)
         if wake is None:
             assert asked is None
             return
@@ -166,19 +166,19 @@ class Twins:
     def reload(self):
         """Restore both from the saved state of one of them, with the pending jobs."""
         order = [job_id for job_id, _ in self.plain.queue(self.now)]
-        assert self.quick.dump()["delays"] == self.plain.dump()["delays"]
-        state = json.loads(json.dumps(self.random.choice([self.plain, self.quick]).dump()))
-        self.plain, self.quick = self.made()
+        assert self.optimized.dump()["delays"] == self.plain.dump()["delays"]
+        state = json.loads(json.dumps(self.random.choice([self.plain, self.optimized]).dump()))
+        self.plain, self.optimized = self.new_policies()
         self.tell("cluster_changed", self.table)
-        for policy in (self.plain, self.quick):
+        for policy in (self.plain, self.optimized):
             policy.load(state, self.waiting)
-        assert [job_id for job_id, _ in self.quick.queue(self.now)] == order
+        assert [job_id for job_id, _ in self.optimized.queue(self.now)] == order
 
     # comparisons
 
     def decide(self):
         expected = self.plain.decide(self.view, self.now)
-        assert list(self.quick.decide(self.view, self.now)) == list(expected)
+        assert list(self.optimized.decide(self.view, self.now)) == list(expected)
         for decision in expected:
             self.counts["start" if isinstance(decision, Start) else decision.reason.kind] += 1
             if isinstance(decision, Start):
@@ -187,7 +187,7 @@ class Twins:
         return any(isinstance(decision, Start) for decision in expected)
 
     def look(self):
-        assert list(self.quick.queue(self.now)) == list(self.plain.queue(self.now))
+        assert list(self.optimized.queue(self.now)) == list(self.plain.queue(self.now))
 
 
 def play(random, length):

@@ -194,7 +194,7 @@ def test_the_gate_separates_the_remainders_of_two_jobs(contention, meet):
 
 
 PIPELINE = JobProfile("pipeline", tuple(Stage(1, 0.01, 0.01, 1e8 * (n > 0), 1e8 * (n < 7)) for n in range(8)))
-"""Eight stages that hand over much: where each has a NIC of its own an iteration takes less than half as long."""
+"""Eight stages with much traffic: if each has its own NIC, an iteration takes less than half as long."""
 
 
 @pytest.mark.parametrize(("contention", "others", "servers"), [(True, 0, 8), (True, 1, 2), (False, 0, 2)])

@@ -40,7 +40,7 @@ class Walk(RuleBasedStateMachine):
         self.submitted: set[str] = set()
         self.slurms: set[str] = set()  # requests that are left to Slurm
         self.slurm.table[0] = replace(self.slurm.table[0], features=frozenset({"fast"}))
-        self.choosy: dict[str, dict[str, str]] = {}  # jobs with -w, and the nodes
+        self.constrained: dict[str, dict[str, str]] = {}  # jobs with -w, and the nodes
 
     @initialize()
     def first_cycle(self) -> None:
@@ -72,7 +72,7 @@ class Walk(RuleBasedStateMachine):
     def submit_with_node_list(self, gpus: int, asks: str) -> None:
         job_id = self.slurm.submit(gpus, **CHOICES[asks])
         self.submitted.add(job_id)
-        self.choosy[job_id] = CHOICES[asks]
+        self.constrained[job_id] = CHOICES[asks]
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
@@ -102,7 +102,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(pick=picks, gpus=st.integers(1, 5))
     def owner_writes_another_size(self, pick: int, gpus: int) -> None:
-        if (job_id := self.choose(pick, PENDING)) and job_id not in self.choosy:
+        if (job_id := self.choose(pick, PENDING)) and job_id not in self.constrained:
             self.slurm.change(job_id, tasks=gpus, cpus=gpus)
 
     # admins and machines
@@ -177,7 +177,7 @@ class Walk(RuleBasedStateMachine):
             record = self.slurm.records[job_id]
             if record.state != PENDING or job_id in self.slurm.errors:
                 continue
-            assert record.required_nodes == self.asked_for(job_id), job_id
+            assert record.required_nodes == self.requested_nodes(job_id), job_id
             if record.priority and job_id not in self.slurms:  # begin times of other jobs are not tracked
                 assert record.eligible_time <= max(self.slurm.now, tracked.not_before + 1), job_id
 
@@ -186,13 +186,13 @@ class Walk(RuleBasedStateMachine):
         tracked, record = self.bench.scheduler.jobs[job_id], self.slurm.records[job_id]
         return record.eligible_time <= self.slurm.now < tracked.lease_until
 
-    def asked_for(self, job_id: str) -> str:
+    def requested_nodes(self, job_id: str) -> str:
         """The nodes of its -w."""
-        return self.choosy.get(job_id, {}).get("required_nodes", "")
+        return self.constrained.get(job_id, {}).get("required_nodes", "")
 
     @invariant()
     def jobs_run_on_the_requested_nodes(self) -> None:
-        for job_id, asks in self.choosy.items():
+        for job_id, asks in self.constrained.items():
             nodes = self.slurm.records[job_id].nodes if job_id in self.slurm.records else ""
             if nodes:
                 names, sizes = set(nodes.split(",")), dict(zip(("n1", "n2", "n3"), SIZES, strict=True))
@@ -254,7 +254,7 @@ class Walk(RuleBasedStateMachine):
             record = self.slurm.records[job_id]
             assert tracked.record.state == record.state or tracked.state is JobState.PINNED
             if record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE):
-                assert record.required_nodes == self.asked_for(job_id), job_id
+                assert record.required_nodes == self.requested_nodes(job_id), job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
         assert set(self.bench.scheduler.jobs) == alive
         used = self.slurm.used()

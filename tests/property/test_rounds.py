@@ -106,7 +106,7 @@ def test_task_distribution_is_optimal(tasks: int, times: list[float]) -> None:
     counts = share_out(tasks, times)
     assert sum(counts) == tasks
     end = max(n * each for n, each in zip(counts, times, strict=True))
-    assert sum(int((end - 1e-6) // each) for each in times) < tasks, "they would have ended earlier"
+    assert sum(int((end - 1e-6) // each) for each in times) < tasks, "another distribution would end earlier"
 
 
 speeds = st.lists(st.lists(st.floats(0.1, 10), min_size=2, max_size=2), min_size=1, max_size=3).map(np.array)

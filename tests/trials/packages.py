@@ -25,7 +25,7 @@ UNITS = ("asrptd.service", "asrpt-retrain.service", "asrpt-retrain.timer")
 SETTINGS, TABLE = Path("etc/slurm/asrpt.toml"), Path("var/lib/asrpt-hook/table.txt")
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends")
 OWN_FILES = ("etc", "usr", "lib", "var", "run")
-"""Where nothing of ours may be left; build/packages/root also holds mount points of this tree."""
+"""Directories where no file of ours may remain; build/packages/root also has mount points of this tree."""
 
 
 class FaultError(AsrptError):

@@ -14,11 +14,11 @@ TOLD = st.lists(st.builds(lambda made, end: (float(made), *end), st.integers(0, 
 
 
 @given(TOLD)
-def test_confidence_intervals_contain_the_shares(told: list[tuple[float, bool, bool]]) -> None:
-    found = start_coverage(told)
-    assert found["jobs"] == len(told)
-    assert found["batches"] == len({made for made, _, _ in told})
-    assert found["inside"] + found["early"] + found["late"] == pytest.approx(1.0 if told else 0.0, abs=2e-4)
+def test_confidence_intervals_contain_the_shares(verdicts: list[tuple[float, bool, bool]]) -> None:
+    found = start_coverage(verdicts)
+    assert found["jobs"] == len(verdicts)
+    assert found["batches"] == len({made for made, _, _ in verdicts})
+    assert found["inside"] + found["early"] + found["late"] == pytest.approx(1.0 if verdicts else 0.0, abs=2e-4)
     for low, high in (found["inside_95"], found["together_95"]):
         assert 0 <= low <= found["inside"] + 1e-4
         assert found["inside"] - 1e-4 <= high <= 1
@@ -26,10 +26,10 @@ def test_confidence_intervals_contain_the_shares(told: list[tuple[float, bool, b
 
 def test_estimates_of_one_forecast_are_one_trial_if_they_fail_together() -> None:
     """Twenty forecasts of ten jobs, two of which miss all: worth no more than twenty single jobs."""
-    told = [(float(made), False, made < 2) for made in range(20) for _ in range(10)]
+    verdicts = [(float(made), False, made < 2) for made in range(20) for _ in range(10)]
     single = start_coverage([(float(number), False, number < 2) for number in range(20)])
-    assert start_coverage(told)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
-    assert np.diff(start_coverage(told)["inside_95"]) < np.diff(start_coverage(told)["together_95"]) / 2
+    assert start_coverage(verdicts)["together_95"] == pytest.approx(single["together_95"], abs=0.01)
+    assert np.diff(start_coverage(verdicts)["inside_95"]) < np.diff(start_coverage(verdicts)["together_95"]) / 2
 
 
 def test_single_estimates_are_separate_trials() -> None:

@@ -30,7 +30,7 @@ TOOLS = {
     "asrpt-profile": "profile",
 }
 MOST_LINES = 23
-"""On a terminal of 80x24 the last one is the prompt's."""
+"""On a terminal of 80x24, the last line is for the prompt."""
 
 
 def every_command() -> list[tuple[str, str, Any]]:
@@ -84,7 +84,7 @@ def test_help_has_an_example(tool: str, name: str, command: Any) -> None:
 @pytest.mark.parametrize(("tool", "name", "command"), COMMANDS, ids=lambda part: part if isinstance(part, str) else "")
 def test_help_fits_a_screen(tool: str, name: str, command: Any) -> None:
     text = help_of(tool, name)
-    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is cut short"
+    assert not re.search(r"[a-z,]\.\.\.$", text, re.M), "a sentence is truncated"
     assert len(text.splitlines()) <= MOST_LINES
     assert not re.search(r"<(str|int|float|path|list|file)", text), "an option without a metavar"
 

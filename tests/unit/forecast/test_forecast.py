@@ -147,12 +147,12 @@ def test_a_forecast_uses_no_more_than_its_share_of_a_core(share) -> None:
 def test_a_forecast_exits_when_asrptd_is_gone() -> None:
     """As after a SIGKILL of asrptd: it is no longer the parent process."""
 
-    def told(asker: int) -> subprocess.CompletedProcess[bytes]:
+    def run_forecast(asker: int) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-P", "-m", "slurm_asrpt.forecast", "15", "1", str(asker)]
         return subprocess.run(command, input=to_json(snapshot([waiting(1)])), capture_output=True, timeout=60)
 
-    assert json.loads(told(os.getpid()).stdout)["starts"]
-    orphan = told(os.getppid())
+    assert json.loads(run_forecast(os.getpid()).stdout)["starts"]
+    orphan = run_forecast(os.getppid())
     assert (orphan.returncode, orphan.stdout) == (1, b"")
     assert b"is gone" in orphan.stderr
 

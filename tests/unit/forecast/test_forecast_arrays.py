@@ -30,9 +30,9 @@ from tests.unit.daemon.test_forecaster import Works
 from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
 
 GPUS = 12
-"""Of a bench."""
+"""GPUs of a bench."""
 LENGTHS = st.integers(8, 80_000).map(lambda eighths: eighths / 8)
-"""Seconds, of which sums are exact."""
+"""Seconds; their sums are exact."""
 
 
 def task(number: int, seconds: float = 100.0, gpus: int = 1) -> Job:

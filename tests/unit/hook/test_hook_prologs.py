@@ -47,7 +47,7 @@ def test_progress_folder(spool: Path) -> None:
     prolog(spool, uid=str(uid))  # the job's next node
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives files away")
+@pytest.mark.skipif(os.getuid() != 0, reason="changes the owner of files")
 def test_the_epilog_restores_access_for_asrptd_and_for_a_requeued_job(spool: Path) -> None:
     folder = spool / "progress" / "17"
     os.chown(folder.parent, 23456, 23456)
@@ -143,7 +143,7 @@ def test_task_prolog_gives_up(spool: Path) -> None:
     assert 4.5 < time.monotonic() - started < 8
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives folders away")
+@pytest.mark.skipif(os.getuid() != 0, reason="changes the owner of directories")
 @pytest.mark.parametrize(
     ("owner", "age", "made_anew"), [(54321, 3600, True), (54321, 5, True), (0, 3600, True), (0, 5, False)]
 )

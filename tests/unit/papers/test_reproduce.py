@@ -90,7 +90,7 @@ def measured(hours, **more):
     }  # fmt: skip
 
 
-def made(figure, hours):
+def figure_data(figure, hours):
     """Data of a figure. hours: of A-SRPT and of each baseline, per column; A-SRPT is best with tau = 10."""
     results = Results()
     for number, column in enumerate(columns(figure, Jobs())):
@@ -108,7 +108,7 @@ def made(figure, hours):
 )
 def test_fig6(ours, status, says):
     """Baselines at 4 h, SPJF at 10 h: the claim is 31%."""
-    found = made("fig6", lambda _, policy: ours if policy == "asrpt" else 10 if policy == "spjf" else 4)
+    found = figure_data("fig6", lambda _, policy: ours if policy == "asrpt" else 10 if policy == "spjf" else 4)
     verdict, sentences = VERDICTS["fig6"](found)
     assert verdict == status
     assert says in sentences[0]
@@ -118,21 +118,21 @@ def test_fig6(ours, status, says):
 
 
 def test_fig6_holds_only_with_spjf_as_the_worst():
-    found = made("fig6", lambda _, policy: 1 if policy == "asrpt" else 10 if policy == "spwf" else 4)
+    found = figure_data("fig6", lambda _, policy: 1 if policy == "asrpt" else 10 if policy == "spwf" else 4)
     assert VERDICTS["fig6"](found)[0] == PARTLY
 
 
 def test_fig7_requires_an_increasing_gain():
-    growing = made("fig7", lambda number, policy: 5 - number * 0.5 if policy == "asrpt" else 8)
-    shrinking = made("fig7", lambda number, policy: 2 + number * 0.5 if policy == "asrpt" else 8)
+    growing = figure_data("fig7", lambda number, policy: 5 - number * 0.5 if policy == "asrpt" else 8)
+    shrinking = figure_data("fig7", lambda number, policy: 2 + number * 0.5 if policy == "asrpt" else 8)
     assert VERDICTS["fig7"](growing)[0] == HOLDS
     assert VERDICTS["fig7"](shrinking)[0] == PARTLY
 
 
 def test_fig8():
-    good = made("fig8", lambda _, policy: 1 if policy == "asrpt" else 100 if policy == "spjf" else 2)
-    some = made("fig8", lambda number, policy: 1 if policy == "asrpt" else 2 if number == 0 else 0.9)
-    bad = made("fig8", lambda _, policy: 2 if policy == "asrpt" else 1)
+    good = figure_data("fig8", lambda _, policy: 1 if policy == "asrpt" else 100 if policy == "spjf" else 2)
+    some = figure_data("fig8", lambda number, policy: 1 if policy == "asrpt" else 2 if number == 0 else 0.9)
+    bad = figure_data("fig8", lambda _, policy: 2 if policy == "asrpt" else 1)
     assert [VERDICTS["fig8"](found)[0] for found in (good, some, bad)] == [HOLDS, PARTLY, FAILS]
 
 
@@ -145,13 +145,13 @@ def test_fig8():
     ],
 )
 def test_fig9(hours, errors, status):
-    found = made("fig9", lambda number, policy: hours[number] if policy == "asrpt" else 9)
+    found = figure_data("fig9", lambda number, policy: hours[number] if policy == "asrpt" else 9)
     found = [replace(v, best={**v.best, "mean_error": e}) for v, e in zip(found, errors, strict=True)]
     assert VERDICTS["fig9"](found)[0] == status
 
 
 def test_an_optimum_at_the_edge_of_the_grid_is_reported():
-    found = made("fig6", lambda _, policy: 1 if policy == "asrpt" else 9)
+    found = figure_data("fig6", lambda _, policy: 1 if policy == "asrpt" else 9)
     assert not any("largest τ" in sentence for sentence in VERDICTS["fig6"](found)[1])
     edged = [replace(view, setting="τ = 1000, aside") for view in found]
     assert any("In 4 of 4 columns, A-SRPT's best τ" in sentence for sentence in VERDICTS["fig6"](edged)[1])

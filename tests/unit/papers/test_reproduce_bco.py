@@ -43,7 +43,7 @@ def test_seeds_determine_batches_and_smaller_clusters_are_prefixes_of_larger_one
     assert len(paper_batch(0, jobs=200).jobs) == 200
 
 
-def test_a_figure_is_made_and_told_in_a_page():
+def test_a_figure_is_simulated_and_described_in_a_page():
     told = []
     points = run(["bco-fig7"], Seeds(5, 1, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (8, 8)

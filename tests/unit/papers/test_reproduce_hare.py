@@ -41,7 +41,7 @@ def test_figures_have_the_papers_columns_and_schedulers():
     assert {figures(4)["hare-fig22"].columns["160 GPUs"].gpus} == {40}
 
 
-def test_a_figure_is_made_and_told_in_a_page():
+def test_a_figure_is_simulated_and_described_in_a_page():
     told = []
     found = run(["hare-fig14"], Seeds(5, 2, told=lambda *words: told.append(words)))
     assert told[-1][:2] == (10, 10)

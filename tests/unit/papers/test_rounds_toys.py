@@ -14,7 +14,7 @@ from slurm_asrpt.core.job import JobId
 
 ONE = Fleet.of({"gpu": 1})
 J_A, J_B = (3.0, 3.0, 1.8, 1.8), (1.0, 2.0, 2.5, 1.0)
-"""Fig. 9: seconds a task on GPUs 1 to 4."""
+"""Fig. 9: seconds per task on GPUs 1 to 4."""
 
 
 def job(name: str, tasks: int, seconds: Sequence[float], rounds: int = 1, arrival_s: float = 0.0) -> RoundJob:
@@ -75,7 +75,7 @@ def test_the_size_of_a_job_does_not_depend_on_the_group_that_served_it() -> None
 
 FIG12 = [job(f"j{rounds}", 1, (1.0,), rounds) for rounds in (2, 3, 4)]
 EACH_ROUND: Mapping[str, float] = {"groups": 1, "first_s": 1.0, "factor": 1.5}
-"""Ends 1, 1.5, 2.25, 3.4: a queue for each of the sizes 0 to 3."""
+"""Limits 1, 1.5, 2.25, 3.4: one queue for each of the sizes 0 to 3."""
 
 
 def test_hlas_takes_turns() -> None:

@@ -177,7 +177,7 @@ def with_changed_scores(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps(raw | {"error": 0.01}))
 
 
-NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of files")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_the_next_model_is_compared_with_an_active_model_that_was_once_rejected(
     assert learned(settings, 300.0).verdict.reference == refused.model.name
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of files")
 def test_files_created_by_root_belong_to_the_owner_of_the_state_directory(settings: Settings) -> None:
     os.chown(settings.paths.state, 12345, 12345)
     name = learned(settings, 10.0).model.name

@@ -100,7 +100,7 @@ def test_some_jobs_are_communication_heavy_and_some_are_not() -> None:
         print(f"{name:24} {value:8.2f}")
     several = {name: value for name, value in ratios.items() if not name.endswith("-1gpu")}
     assert several["vgg19-dp8"] > 50
-    assert several["vgg19-conv7fc1"] < several["vgg19-dp8"] / 3, "PipeDream's plan spares the all-reduce of fc6"
+    assert several["vgg19-conv7fc1"] < several["vgg19-dp8"] / 3, "PipeDream's plan avoids the all-reduce of fc6"
     light = {name for name, value in several.items() if value < COMM_HEAVY}
     assert {"t5-11b-pp4", "gpt-6.7b-pp2", "gpt-175b-pp16"} <= light
     assert {load_profile(name, []).gpus for name in ratios} >= {1, 2, 4, 8, 16}
@@ -138,7 +138,7 @@ TODAY = {
     "vit-l16": (304_326_632, 61.555e9),
     "mixtral-8x7b": (46_702_792_704, None),
 }
-"""Parameters as the models' own weights have them; multiply-adds of ViT as torchvision states them."""
+"""Parameters from the models' own weights; multiply-adds of ViT from torchvision."""
 
 
 @pytest.mark.parametrize("model", architectures.RECENT_MODELS, ids=lambda model: model.key)

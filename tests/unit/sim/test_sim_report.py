@@ -287,12 +287,12 @@ def test_a_policy_has_one_color_in_all_charts_of_a_sweep(tmp_path: Path, monkeyp
     shown: list[list[str]] = []
     pictures = report.pictures_to_draw
 
-    def told(*results: Any) -> Any:
+    def recorded(*results: Any) -> Any:
         found = pictures(*results)
         shown.extend(list(dict.fromkeys(d.scenario.policy for d in digests)) for _, digests in found)
         return found
 
-    monkeypatch.setattr(report, "pictures_to_draw", told)
+    monkeypatch.setattr(report, "pictures_to_draw", recorded)
     write_report(folders, tmp_path / "r.html")
     assert len(shown) == 1 + len(PICTURES)
     assert all(policies == shown[0] for policies in shown)

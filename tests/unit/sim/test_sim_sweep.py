@@ -26,7 +26,7 @@ def small(policies: str = "fifo,asrpt", **grid: list[Any]) -> sweep.Sweep:
     return make_sweep(BASE, parse_policies(policies), grid or {"seed": [0, 1]})
 
 
-def made(folder: Path, cells: sweep.Sweep) -> sweep.Sweep:
+def written(folder: Path, cells: sweep.Sweep) -> sweep.Sweep:
     write_sweep(folder, cells)
     return cells
 
@@ -85,8 +85,8 @@ def figures(folder: Path, cells: sweep.Sweep) -> list[dict[str, Any]]:
 
 
 def test_several_processes_give_the_same_results_as_one(tmp_path: Path) -> None:
-    cells = made(tmp_path / "one", small())
-    made(tmp_path / "two", cells)
+    cells = written(tmp_path / "one", small())
+    written(tmp_path / "two", cells)
     run_local(tmp_path / "one", cells.cells, 1, ignore)
     run_local(tmp_path / "two", cells.cells, 2, ignore)
     rows = figures(tmp_path / "one", cells)
@@ -96,8 +96,8 @@ def test_several_processes_give_the_same_results_as_one(tmp_path: Path) -> None:
 
 def test_a_dask_cluster_gives_the_same_results(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    cells = made(tmp_path / "here", small())
-    made(tmp_path / "dask", cells)
+    cells = written(tmp_path / "here", small())
+    written(tmp_path / "dask", cells)
     run_local(tmp_path / "here", cells.cells, 1, ignore)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
@@ -108,7 +108,7 @@ def test_a_dask_cluster_gives_the_same_results(tmp_path: Path) -> None:
 
 def test_a_lost_dask_cluster_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    cells = made(tmp_path / "dask", small())
+    cells = written(tmp_path / "dask", small())
 
     def lost(calls: object) -> None:
         raise RuntimeError("scheduler-connection-lost")
@@ -128,15 +128,15 @@ def test_without_dask_it_says_what_to_install(tmp_path: Path, monkeypatch: pytes
 
 
 def test_completed_cells_are_not_run_again(tmp_path: Path) -> None:
-    cells = made(tmp_path, small())
+    cells = written(tmp_path, small())
     assert run_cell(tmp_path, cells.cells[0]) == ""
     assert to_run(tmp_path, cells) == list(cells.cells[1:])
-    more = made(tmp_path, small(seed=[0, 1, 2]))
+    more = written(tmp_path, small(seed=[0, 1, 2]))
     assert len(to_run(tmp_path, more)) == 5
 
 
 def test_a_failed_cell_is_named_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = made(tmp_path, small())
+    cells = written(tmp_path, small())
     bad = cells.cells[1]
 
     def fail(cell: Scenario, progress: object = None) -> Any:
@@ -159,7 +159,7 @@ def test_a_failed_cell_is_named_and_run_again(tmp_path: Path, monkeypatch: pytes
 def test_an_interrupted_cell_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from slurm_asrpt.sim.recorder import Recorder
 
-    cells = made(tmp_path, small())
+    cells = written(tmp_path, small())
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -204,7 +204,7 @@ def fake_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_job_array_runs_each_cell_for_any_directory_name(tmp_path: Path, fake_sbatch: Path) -> None:
     folder = tmp_path / "a b;touch pwned $(id) %j"
-    cells = made(folder, small(seed=[0]))  # each cell is a process
+    cells = written(folder, small(seed=[0]))  # each cell is a process
     assert submit_array(folder, cells.cells, ["--partition=x y", "--comment=$(touch pwned)"]) == "42"
     arguments = json.loads((fake_sbatch / "arguments").read_text())
     assert "--array=0-1" in arguments
@@ -212,17 +212,17 @@ def test_a_job_array_runs_each_cell_for_any_directory_name(tmp_path: Path, fake_
     assert f"--output={folder}/logs/%A_%a.log".replace(" %j/", " %%j/") in arguments
     assert (folder / "task.sh").read_text() == backends.SCRIPT
     assert not list(tmp_path.rglob("pwned"))
-    run_local(made_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
+    run_local(written_elsewhere(tmp_path, cells), cells.cells, 1, ignore)
     assert figures(folder, cells) == figures(tmp_path / "elsewhere", cells)
 
 
-def made_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
-    made(tmp_path / "elsewhere", cells)
+def written_elsewhere(tmp_path: Path, cells: sweep.Sweep) -> Path:
+    written(tmp_path / "elsewhere", cells)
     return tmp_path / "elsewhere"
 
 
 def test_errors_of_sbatch_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = made(tmp_path, small())
+    cells = written(tmp_path, small())
 
     def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 1, b"", b"sbatch: error: Invalid job array specification\x1b\n")

@@ -372,9 +372,9 @@ def test_bad_input(ask, tmp_path, words, says):
 
 
 def test_sacct_output_is_read_by_the_trace_reader():
-    sacct = pytest.importorskip("slurm_asrpt.traces.sacct", reason="the readers of sacct are not there yet")
+    sacct = pytest.importorskip("slurm_asrpt.traces.sacct", reason="the readers of sacct do not exist yet")
     if not hasattr(sacct, "parse_sacct"):
-        pytest.skip("the readers of sacct are not there yet")
+        pytest.skip("the readers of sacct do not exist yet")
     cells = {
         "JobID": "7", "JobIDRaw": "7", "User": "eve|x", "Partition": "gpu", "Submit": "1000", "Start": "1060",
         "End": "1160", "Elapsed": "00:01:40", "ElapsedRaw": "100", "Timelimit": "01:00:00", "TimelimitRaw": "60",
