@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.schema import load_profile
 from tests.benches.gated import Bench, job
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
@@ -89,7 +89,7 @@ def draw_order() -> None:
 
 def alphas(model: str) -> Iterator[float]:
     """Seconds per iteration for each of PLACEMENTS."""
-    profile, two = load_named(model, []), (4, 4)
+    profile, two = load_profile(model, []), (4, 4)
     yield iteration_time(profile, (0,) * 8, (8,), FABRIC)
     yield iteration_time(profile, heavy_edge(profile, two), two, FABRIC)
     yield iteration_time(profile, (0, 1) * 4, two, FABRIC)
