@@ -51,7 +51,7 @@ def site() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_a_job_is_placed_and_followed_and_recorded_and_its_files_are_removed(site: Cluster) -> None:
+def test_a_job_is_placed_recorded_and_cleaned_up(site: Cluster) -> None:
     assert site.daemon is not None
     assert Path(f"/proc/{site.daemon.pid}").stat().st_uid == pwd.getpwnam(SLURM_USER).pw_uid
     job_id = site.submit(*OPTIONS, script=REPORTS.format(report=site.lab.paths.bin / "asrpt-report"))
