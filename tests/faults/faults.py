@@ -376,12 +376,12 @@ def cancels(arena: Arena, rng: Random, size: int) -> int:
 # Slurm's answers
 
 
-def _spoil(mode: str, text: str) -> None:
+def _add_corrupted_answers(mode: str, text: str) -> None:
     @fault(f"answers-{mode}", text)
     def inject(arena: Arena, rng: Random, size: int) -> int:
         arena.wrapper.set(mode, every=10)
         time.sleep(rng.uniform(10.0, 14.0) + (2 * TIMEOUT_S if mode == "hang" else 0.0))
-        count = arena.wrapper.spoilt()
+        count = arena.wrapper.corrupted()
         arena.wrapper.set("pass")
         arena.ensure()
         return count
@@ -396,4 +396,4 @@ _TEXTS = {
     "unknown": "every tenth answer has fields and states of a later release",
 }
 for _mode in MODES:
-    _spoil(_mode, _TEXTS[_mode])
+    _add_corrupted_answers(_mode, _TEXTS[_mode])

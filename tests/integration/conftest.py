@@ -1,4 +1,4 @@
-"""The progress folder of a job, for the callbacks of training libraries that are really there."""
+"""The progress directory of a job, for callbacks of the real training libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in (*RANK_VARIABLES, *STEP_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)  # a training of milliseconds has a loss curve too
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)  # even a training of milliseconds has a loss curve
     monkeypatch.setattr(progress, "COST", 0.0)
     progress._forget()
     yield tmp_path

@@ -18,7 +18,7 @@ ROWS, BATCH = 64, 8
 
 
 class Line(torch.nn.Module):
-    """A line through points, with the loss in its output as the Trainer wants it."""
+    """Linear regression, with the loss in the output as the Trainer expects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def test_steps_total_and_a_falling_loss(spool: Path, tmp_path: Path) -> None:
     assert losses[-1][1] < losses[0][1]
 
 
-def test_a_checkpoint_goes_on_where_it_was(spool: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_continues_at_its_step(spool: Path, tmp_path: Path) -> None:
     trainer(tmp_path, max_steps=10, save_strategy="steps", save_steps=10).train()
     for path in (spool / "progress" / "7").iterdir():  # another job
         path.unlink()

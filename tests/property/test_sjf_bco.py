@@ -1,6 +1,6 @@
-"""SJF-BCO: the planners against the paper's algorithms written a second time, and what its lemmas promise.
+"""SJF-BCO: the planners against a second implementation of the paper's algorithms, and its lemmas.
 
-docs/theory.md says what holds; each statement that fails as printed has its counter-example here.
+docs/theory.md lists the results; each statement that fails as printed has a counterexample here.
 """
 
 import math
@@ -33,7 +33,7 @@ PLANNERS = [sjf_bco, first_fit, list_scheduling, at_random]
 
 
 def horizon_of(jobs, servers):
-    """Twice what Lemma 4's true bound needs: the first theta holds for Algorithm 2."""
+    """Twice the bound of the corrected Lemma 4, so that Algorithm 2 meets the first theta."""
     worst = sum(job.gpus * job.estimate for job in jobs) + max(job.estimate for job in jobs)
     return 2 * math.ceil(worst) + 100
 
@@ -65,8 +65,8 @@ def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
 
 @settings(max_examples=60)
 @given(jobs=batches, servers=clusters, factor=st.sampled_from([1.0, 1.5, 4.0]), slot=st.sampled_from([0.0, 1.0]))
-def test_the_search_finds_what_algorithm_1_finds(jobs, servers, factor, slot):
-    """Every kappa from 1 to the largest job is tried there, here those that make a difference."""
+def test_the_search_equals_algorithm_1(jobs, servers, factor, slot):
+    """Algorithm 1 tries every kappa up to the largest job; the planner tries only those that matter."""
     horizon = horizon_of(jobs, servers)
     found, expected = sjf_bco(jobs, servers, horizon, factor, slot=slot), printed(jobs, servers, horizon, factor, slot)
     if expected is None:
@@ -89,15 +89,15 @@ runs = st.tuples(
     sizes=st.lists(st.integers(2, 4), min_size=3, max_size=3),
     data=st.data(),
 )
-def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_to_its_end(jobs, running, sizes, data):
-    """As long as the longest of those that run lasts any plan: one that ends then ends the search."""
+def test_stopping_plans_early_does_not_change_what_starts_now(jobs, running, sizes, data):
+    """No plan ends before the longest running job, so the search stops at a plan that ends with it."""
     free = dict(zip(["n0", "n1", "n2"], sizes, strict=True))
     begun = []
     for counts, seconds in running:
         if all(free[name] >= gpus for name, gpus in counts.items()):
             free.update({name: free[name] - gpus for name, gpus in counts.items()})
             begun.append((counts, float(seconds)))
-    free["n2"] -= data.draw(st.integers(0, free["n2"]))  # taken by nobody knows whom
+    free["n2"] -= data.draw(st.integers(0, free["n2"]))  # used by unknown jobs
     late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
     nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
     found = QueueBatch(nodes, free, begun, jobs, late).best()
@@ -107,7 +107,7 @@ def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_t
     assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
 
 
-def test_a_horizon_that_no_schedule_meets_finds_none():
+def test_a_horizon_that_no_schedule_meets_gives_none():
     jobs = [toy(1, 10, 1.0)] * 3
     assert sjf_bco(jobs, Servers.of_sizes([1]), 20) is None
     assert first_fit(jobs, Servers.of_sizes([1]), 5) is None
@@ -115,7 +115,7 @@ def test_a_horizon_that_no_schedule_meets_finds_none():
         at_random(jobs, Servers.of_sizes([1]), 5)
 
 
-def test_only_sizes_of_jobs_make_a_difference_to_kappa():
+def test_only_the_job_sizes_matter_as_kappa():
     assert thresholds([toy(4, 1, 1), toy(32, 1, 1), toy(4, 1, 1)]) == [1, 4, 32]
 
 
@@ -123,7 +123,7 @@ def test_only_sizes_of_jobs_make_a_difference_to_kappa():
 
 
 @given(jobs=batches, servers=clusters)
-def test_lemma_2_no_gpu_is_taken_for_longer_than_theta(jobs, servers):
+def test_lemma_2_no_gpu_is_used_longer_than_theta(jobs, servers):
     found = sjf_bco(jobs, servers, horizon_of(jobs, servers))
     if found is not None:
         taken = busy_times(found.plan, jobs, [job.estimate for job in jobs], servers)
@@ -140,8 +140,8 @@ def test_lemma_2_as_printed_fails_theta_is_not_reached():
 
 
 @given(jobs=batches, servers=clusters, data=st.data())
-def test_lemma_3_holds_with_the_times_that_the_jobs_really_take(jobs, servers, data):
-    """For any plan: when the last job to end waits, one of its GPUs is busy."""
+def test_lemma_3_holds_with_true_run_times(jobs, servers, data):
+    """For any plan: while the last job to end is pending, one of its GPUs is busy."""
     gpus = [data.draw(st.permutations(range(servers.gpus)))[: job.gpus] for job in jobs]
     plan = Plan(data.draw(st.permutations(range(len(jobs)))), gpus)
     found = evaluate(plan, jobs, servers)
@@ -164,7 +164,7 @@ def widest(jobs):
 
 
 def factor_of_algorithm_2(jobs, servers):
-    """1 + N/(N-n_g+1): the least taken n_g GPUs are taken no longer than the others on average."""
+    """1 + N/(N-n_g+1): the n_g least used GPUs are used no longer than the others on average."""
     return 1 + servers.gpus / (servers.gpus - widest(jobs) + 1)
 
 
@@ -204,10 +204,10 @@ def test_theorem_5_holds_with_the_factor_of_list_scheduling(jobs, sizes):
     assert found.schedule.makespan <= widest(jobs) * over * factor_of_algorithm_2(jobs, servers) * least * (1 + 1e-9)
 
 
-def test_waiting_can_be_worth_while():
-    """Two rings of three GPUs meet on the middle one of three servers of two: one after the other they end sooner.
+def test_leaving_gpus_idle_can_shorten_the_makespan():
+    """Two rings of three GPUs share the middle one of three servers of two GPUs: in sequence they end sooner.
 
-    So a job that starts as soon as its GPUs are idle may do harm, and the oracle has to try every start.
+    Starting a job as soon as its GPUs are idle may be worse, so the oracle tries every start time.
     """
     jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.of_sizes([2, 2, 2])
     at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)

@@ -52,7 +52,7 @@ def test_a_drained_node_is_planned_around_and_the_policy_told(bench):
     assert [e["gpus"] for e in bench.audit("cluster")] == [8, 12]
 
 
-def test_a_job_larger_than_the_cluster_blocks_nobody(bench):
+def test_a_job_larger_than_the_cluster_blocks_no_other_jobs(bench):
     large, small = bench.slurm.submit(40), bench.slurm.submit(4)
     bench.cycle(2)
     assert bench.job(large).reason.kind == "capacity"

@@ -55,7 +55,7 @@ def test_asrpt_writes_the_page(call: Call, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("module", "figure"), [("papers", "bco-fig4"), ("papers.sjf_bco", "fig4")])
-def test_sjf_bco_writes_pictures_beside_the_page(
+def test_sjf_bco_writes_figures_next_to_the_page(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, figure: str
 ) -> None:
     monkeypatch.setattr("papers.sjf_bco.simulations.QUICK_SEEDS", 1)

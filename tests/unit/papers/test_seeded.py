@@ -1,4 +1,4 @@
-"""Simulations over several seeds: by cell and seed in order, and not run again where a folder keeps them."""
+"""Simulations over several seeds: ordered by cell and seed, and not repeated if stored in a directory."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ def test_each_cell_runs_once_with_each_seed():
     assert told[-1][2] == "cell b"
 
 
-def test_what_is_kept_is_not_run_again(tmp_path):
+def test_stored_results_are_not_run_again(tmp_path):
     kept, told = Kept(tmp_path / "made" / "by it"), []
     first = Seeds(0, 2, kept=kept).run([Cell("a")])
     RAN.clear()
@@ -41,7 +41,7 @@ def test_what_is_kept_is_not_run_again(tmp_path):
     assert [tuple(row) for row in more[Cell("a")]] == [tuple(first[Cell("a")][1]), (20.0, ["a"])]
 
 
-def test_a_document_that_was_cut_short_is_run_again(tmp_path):
+def test_a_truncated_result_is_run_again(tmp_path):
     kept = Kept(tmp_path)
     Seeds(0, 1, kept=kept).run([Cell("a")])
     next(tmp_path.glob("*.json")).write_text("[10.0,")
