@@ -113,7 +113,7 @@ def _measured(bench: Bench, pending: int) -> dict[str, Any]:
 
 def _start_pinned(bench: Bench) -> None:
     """Start a pinned job, as Slurm does."""
-    for tracked in bench.scheduler.jobs.values():
+    for tracked in bench.scheduling.jobs.values():
         if tracked.pin is not None and tracked.record.state == "PENDING":
             bench.slurm.change(tracked.record.job_id, state="RUNNING", reason="None", start_time=bench.slurm.now,
                                nodes=",".join(tracked.pin.gpus), gpus_by_node=tracked.pin.gpus)  # fmt: skip

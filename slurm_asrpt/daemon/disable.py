@@ -23,10 +23,11 @@ from slurm_asrpt.daemon.policy_feed import JobListener
 from slurm_asrpt.daemon.profiles import Profiles
 from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.state import StateStore
-from slurm_asrpt.daemon.writes.leases import Leases
+from slurm_asrpt.daemon.writes.leases import Fences, Leases
+from slurm_asrpt.daemon.writes.pins import Pins
 from slurm_asrpt.daemon.writes.rank_maps import RankMaps
 from slurm_asrpt.daemon.writes.release import DONE, REFUSED, Release
-from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.daemon.writes.starts import StartWithdrawal
 from slurm_asrpt.errors import AsrptError, InputError
 from slurm_asrpt.files import as_owner
 from slurm_asrpt.hook.hook_conf import write_hook_conf
@@ -125,10 +126,10 @@ def _release(
     records, nodes = client.jobs(), client.nodes()
     lifecycle.follow_nodes(nodes, now)
     lifecycle.follow_jobs(records, now)
-    leases = Leases(settings, jobs, client, operating, time)
-    rank_maps = RankMaps(settings.paths.spool, cluster, client, time)
-    starts = Starts(settings, jobs, cluster, listener, client, slurm, leases, rank_maps, audit, operating, save)
-    Release(jobs, starts, client, audit, operating, settings.daemon.lease_s).release_all(now)
+    fences = Fences(Leases(settings, jobs, client, operating, time), listener, audit, save)
+    pins = Pins(client, slurm, cluster, RankMaps(settings.paths.spool, cluster, client, time))
+    withdrawal = StartWithdrawal(settings.daemon, jobs, listener, fences, pins, audit, operating)
+    Release(jobs, withdrawal, client, audit, operating, settings.daemon.lease_s).release_all(now)
 
 
 class _TrailSince:

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
-from slurm_asrpt.core.policies.base import Phase, reason
 from slurm_asrpt.core.policies.hlas.policy import service_rate
 from slurm_asrpt.daemon import placements
 from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.forecasts.recent_jobs import RecentJobs
-from slurm_asrpt.daemon.jobs.admission import Admission
 from slurm_asrpt.daemon.jobs.managed_job import KILLED, ManagedJob, is_another, still_its_run
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import EndedJobs, JobTable
@@ -25,8 +23,6 @@ from slurm_asrpt.daemon.writes import rank_maps
 from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import LeftToSlurm
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
 from slurm_asrpt.switch import OperatingMode
 
 
@@ -242,45 +238,3 @@ class JobLifecycle:
         self._audit.record(now, "running", record.job_id, **recorded)
         if job.mapped and job.placement is not None:
             rank_maps.write_hosts(self._spool, record.number, job.placement.ranks)
-
-
-class Eligibility:
-    """Which pending jobs the policy holds: the others are withdrawn, with the reason why."""
-
-    def __init__(
-        self, jobs: JobTable, admission: Admission, listener: JobListener, audit: AuditWriter, mode: OperatingMode
-    ) -> None:
-        self._jobs, self._admission, self._listener = jobs, admission, listener
-        self._audit, self._mode = audit, mode
-
-    def eligible(self, now: float) -> list[ManagedJob]:
-        """The pending jobs that the policy should hold."""
-        return [job for job in self._jobs.pending() if self._is_eligible(job, now)]
-
-    def _is_eligible(self, job: ManagedJob, now: float) -> bool:
-        """Whether the policy should hold this pending job; if not, ``reason`` says why not."""
-        if job.state is JobState.RUNNING:
-            job.waits_again()
-        if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
-            self._listener.withdraw(job, JobState.INELIGIBLE, None, now)  # decided in mode shadow or order, not written
-            job.pin_dropped()
-        if job.state is JobState.PINNED:
-            return False
-        try:
-            changed = self._admission.admit(job, now)
-        except LeftToSlurm as verdict:
-            self._leave(job, verdict.why, now)
-            return False
-        if changed and job.state is JobState.QUEUED and job.job is not None:
-            self._listener.changed(job.job, now)
-        why = self._admission.why_not_yet(job, now)
-        if why is None:
-            return True
-        self._listener.withdraw(job, JobState.INELIGIBLE, why, now)
-        return False
-
-    def _leave(self, job: ManagedJob, word: str, now: float) -> None:
-        if job.state is not JobState.LEFT_TO_SLURM:
-            self._audit.record(now, "left", job.record.job_id, why=word, user=job.record.user)
-        why = reason(Phase.LEFT, "left", why=LEFT_WORDS.get(word, word), word=word)
-        self._listener.withdraw(job, JobState.LEFT_TO_SLURM, why, now)

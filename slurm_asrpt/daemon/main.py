@@ -188,7 +188,7 @@ class Daemon:
         self._measure(now)
         self._log_profile_problems()
         self._maintain(now)
-        LOG.debug("cycle of %d jobs took %.3f s: %s", len(scheduler.jobs), time.time() - now, scheduler.timer)
+        LOG.debug("cycle of %d jobs took %.3f s: %s", len(self.scheduling.jobs), time.time() - now, scheduler.timer)
         began = time.monotonic()
         scheduler.between_cycles(self._pause(now, wakeup, 0))
         LOG.debug("between cycles %.3f s", time.monotonic() - began)
@@ -281,7 +281,7 @@ class Daemon:
         self._drop_old_runs(now)
 
     def _remove_forgotten_progress(self, now: float) -> None:
-        known = {str(job.record.number) for job in self.scheduling.scheduler.jobs.values()}
+        known = {str(job.record.number) for job in self.scheduling.jobs.values()}
         for number in forgotten_progress(self.settings.paths.spool, known, now - FORGOTTEN_S):
             self.progress.remove(number)
 

@@ -46,9 +46,17 @@ class PolicyFeed(JobListener):
     """Keeps a policy up to date. resumed: it has taken up its saved state, and has heard of all eligible jobs."""
 
     def __init__(
-        self, policy: Policy, name: str, jobs: JobTable, cluster: ClusterState, recent: RecentJobs, audit: AuditWriter
+        self,
+        policy: Policy,
+        name: str,
+        saved: Mapping[str, Any],
+        jobs: JobTable,
+        cluster: ClusterState,
+        recent: RecentJobs,
+        audit: AuditWriter,
     ) -> None:
-        self._policy, self.name = policy, name
+        """saved: the state of the daemon before this one."""
+        self._policy, self.name, self._saved = policy, name, saved
         self._jobs, self._cluster, self._recent, self._audit = jobs, cluster, recent, audit
         self.resumed = False
         self.cold = False
@@ -89,17 +97,18 @@ class PolicyFeed(JobListener):
             since = min(since, admitted.submit_time)
         self._recent.arrived(job, admitted, self._cluster.best_alpha(admitted) or 1.0, since)
 
-    def resume(self, saved: Mapping[str, Any], saved_at: float, eligible: list[ManagedJob], now: float) -> None:
-        """Let the policy take up its saved state. saved: the state of the daemon before this one, saved_at: when."""
+    def resume(self, eligible: list[ManagedJob], now: float) -> None:
+        """Let the policy take up its saved state."""
+        saved = self._saved
         jobs = {job.job.id: job.job for job in eligible if job.job is not None}
         state = saved.get("policy") if saved.get("policy_name") == self.name else None
-        if saved_at > now + STEP_S:  # the clock has stepped back: its times are still to come
+        if saved.get("time", 0.0) > now + STEP_S:  # the clock has stepped back: its times are still to come
             state = None
         self.cold = state is None  # none was saved, by another policy, or in another time
         if state is not None:
             try:
                 self._policy.load(state, jobs)
-                self._catch_up(saved, now)
+                self._catch_up(now)
             except ValueError as error:
                 self.cold = True
                 self._audit.record(now, "policy-state-lost", error=str(error))
@@ -107,9 +116,9 @@ class PolicyFeed(JobListener):
         for job in eligible:
             job.resumed(in_queue=job.record.job_id in held)
 
-    def _catch_up(self, saved: Mapping[str, Any], now: float) -> None:
+    def _catch_up(self, now: float) -> None:
         """What has ended or begun while no daemon was there: the saved state may say otherwise."""
-        known = saved.get("jobs")
+        known = self._saved.get("jobs")
         for job_id in known if isinstance(known, dict) else ():
             if job_id not in self._jobs:
                 self.gone(job_id, now)

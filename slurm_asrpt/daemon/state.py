@@ -46,8 +46,6 @@ class StateStore:
     def __init__(self, leader: LeaderLock) -> None:
         self.leader, self.path = leader, leader.folder / FILE_NAME
         self._last = ""
-        self.saved_at = 0.0
-        """When the state that was loaded was written; 0: unknown."""
 
     def save(self, state: Mapping[str, Any], jobs: Mapping[str, str], now: float) -> None:
         """Durable before it returns; nothing is written where nothing changed. jobs: each as JSON text.
@@ -83,7 +81,7 @@ class StateStore:
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
             if isinstance(state, dict) and isinstance(state.get("schema"), int):
-                self.saved_at = float(state.get("time", 0.0))
+                state["time"] = float(state.get("time", 0.0))
                 return _migrated(state, self.path)
         except FileNotFoundError:
             return None
@@ -127,15 +125,14 @@ class StateSaver:
         ended: EndedJobs,
         recent: RecentJobs,
     ) -> None:
-        self.saved, self.saved_at = saved, store.saved_at
-        self._store, self._policy, self._feed = store, policy, feed
+        self._store, self._saved, self._policy, self._feed = store, saved, policy, feed
         self._jobs, self._ended, self._recent = jobs, ended, recent
 
     def save(self, now: float) -> None:
         """Durable before it returns. Raises LeadershipLostError, OSError."""
         jobs = {job.record.job_id: job.dump() for job in (*self._ended.pinned(), *self._jobs.values())}
         if not self._feed.resumed:  # the policy has not taken up its state yet
-            self._store.amend(self.saved, jobs, now)
+            self._store.amend(self._saved, jobs, now)
             return
         state = {
             "policy_name": self._feed.name,

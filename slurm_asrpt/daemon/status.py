@@ -44,68 +44,22 @@ def _group(row: JobStatus) -> int:
     return _RANKED if row.rank is not None else _ORDER[row.state]
 
 
-class StatusBuilder:
-    """Builds the status of the daemon after a cycle. leader: host, pid and since when."""
+class JobRows:
+    """What asrpt-status shows of each job. fairshare_bands: 0 or 1 for none."""
 
     def __init__(
         self,
-        settings: Settings,
-        policy: Policy,
-        jobs: JobTable,
         cluster: ClusterState,
-        preemption: Preemption,
         profiles: Profiles,
-        progress: ProgressWatch,
         recent: RecentJobs,
-        mode: OperatingMode,
-        leader: str,
+        preemption: Preemption,
+        fairshare_bands: int,
     ) -> None:
-        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
-        self._preemption, self._profiles, self._progress = preemption, profiles, progress
-        self._recent, self._mode, self._leader = recent, mode, leader
+        self._cluster, self._profiles, self._recent = cluster, profiles, recent
+        self._preemption, self._fairshare_bands = preemption, fairshare_bands
 
-    def build(self, now: float, forecaster: Forecaster) -> Status:
-        """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
-        queue = self._policy.queue(now)
-        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
-        reasons = {str(job_id): why for job_id, why in queue}
-        observed = self._progress.look(self._jobs.running_since())
-        preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
-        rows = list[JobStatus]()
-        for job in self._jobs.values():
-            rows.append(row := self._row(job, ranks, reasons, now))
-            if preempts is not None:
-                self._add_service(row, job, preempts, now)
-            if job.state is JobState.RUNNING:
-                self._add_progress(row, job, observed.get(str(job.record.number)), now)
-            else:
-                _add_start(row, job, forecaster, now)
-        rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
-        add_ahead(rows)
-        return Status(
-            written=now,
-            mode=self._mode.label,
-            policy=self._settings.policy.name,
-            interval_s=self._settings.daemon.interval_s,
-            gpus_total=self._cluster.view.total_gpus,
-            gpus_free=self._cluster.view.total_free,
-            jobs=rows,
-            leader=self._leader,
-            forecast_s=forecaster.every_s,
-            nodes=self._node_rows(),
-            counts=count_jobs(rows),
-            release=__version__,
-        )
-
-    def _node_rows(self) -> list[NodeStatus]:
-        managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
-        return [
-            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
-            for n in self._cluster.nodes
-            if n.gpus and n.partitions & managed
-        ]
-
-    def _row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
+    def row(self, job: ManagedJob, ranks: Mapping[str, int], reasons: Mapping[str, Reason], now: float) -> JobStatus:
+        """The job, without its service and progress. ranks, reasons: of the jobs in the policy's queue."""
         record, tag, admitted, cluster = job.record, job.tag, job.job, self._cluster
         why = explain_wait(job, _why(job, reasons), cluster, now)
         best, here = cluster.best_alpha(admitted), self._place_on_offer(job, why)
@@ -144,7 +98,7 @@ class StatusBuilder:
         )
 
     def _band(self, admitted: Job | None) -> int | None:
-        return admitted.band + 1 if admitted and self._settings.policy.fairshare_bands > 1 else None
+        return admitted.band + 1 if admitted and self._fairshare_bands > 1 else None
 
     def _place_on_offer(self, job: ManagedJob, why: Reason) -> Placement | None:
         """Where a job that has a reservation, or is delayed, could run at once: what waiting saves it from."""
@@ -162,7 +116,7 @@ class StatusBuilder:
             return {}
         return {UNUSED_PROFILE: self._profiles.problem(job.tag, job.job.gpus)}
 
-    def _add_service(self, row: JobStatus, job: ManagedJob, policy: PreemptivePolicy, now: float) -> None:
+    def add_service(self, row: JobStatus, job: ManagedJob, policy: PreemptivePolicy, now: float) -> None:
         """The service that it has attained, where the order goes by that."""
         row.attained_gpu_s = job.service.at(now)
         row.queue = policy.queue_of(row.attained_gpu_s) + 1
@@ -170,7 +124,7 @@ class StatusBuilder:
         if job.state is JobState.RUNNING:
             row.never_interrupted = self._preemption.why_never(job)
 
-    def _add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
+    def add_progress(self, row: JobStatus, job: ManagedJob, observed: Observed | None, now: float) -> None:
         """How far a running job is."""
         profiled = job.job is not None and job.job.profiled  # others' predictions are seconds, not iterations
         total = total_iterations(observed, row.predicted_iterations if profiled else 0)
@@ -197,6 +151,65 @@ class StatusBuilder:
         span, over_s = run_of(job, self._recent.run_adjustment, observed, row.alpha_min, ran_s)
         limit = max(0.0, job.record.time_limit - ran_s) if job.record.time_limit else math.inf
         return min(remaining_length(span, over_s, 0.9), limit), min(remaining_length(span, over_s, 0.1), limit)
+
+
+class StatusBuilder:
+    """Builds the status of the daemon after a cycle. leader: host, pid and since when."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: JobTable,
+        cluster: ClusterState,
+        rows: JobRows,
+        progress: ProgressWatch,
+        mode: OperatingMode,
+        leader: str,
+    ) -> None:
+        self._settings, self._policy, self._jobs, self._cluster = settings, policy, jobs, cluster
+        self._rows, self._progress, self._mode, self._leader = rows, progress, mode, leader
+
+    def build(self, now: float, forecaster: Forecaster) -> Status:
+        """Everything asrpt-status shows, jobs in the order in which they should start, running ones first."""
+        queue = self._policy.queue(now)
+        ranks = {str(job_id): rank for rank, (job_id, _) in enumerate(queue, start=1)}
+        reasons = {str(job_id): why for job_id, why in queue}
+        observed = self._progress.look(self._jobs.running_since())
+        preempts = self._policy if isinstance(self._policy, PreemptivePolicy) else None  # to ask takes 50 us
+        rows = list[JobStatus]()
+        for job in self._jobs.values():
+            rows.append(row := self._rows.row(job, ranks, reasons, now))
+            if preempts is not None:
+                self._rows.add_service(row, job, preempts, now)
+            if job.state is JobState.RUNNING:
+                self._rows.add_progress(row, job, observed.get(str(job.record.number)), now)
+            else:
+                _add_start(row, job, forecaster, now)
+        rows.sort(key=lambda row: (_group(row), row.rank or 0, row.submit_time, id_key(row.job_id)))
+        add_ahead(rows)
+        return Status(
+            written=now,
+            mode=self._mode.label,
+            policy=self._settings.policy.name,
+            interval_s=self._settings.daemon.interval_s,
+            gpus_total=self._cluster.view.total_gpus,
+            gpus_free=self._cluster.view.total_free,
+            jobs=rows,
+            leader=self._leader,
+            forecast_s=forecaster.every_s,
+            nodes=self._node_rows(),
+            counts=count_jobs(rows),
+            release=__version__,
+        )
+
+    def _node_rows(self) -> list[NodeStatus]:
+        managed, free = set(self._settings.slurm.partitions), self._cluster.view.free
+        return [
+            NodeStatus(n.name, n.gpus, free.get(n.name, 0), n.gpu_type, sorted(n.partitions), n.state, n.other_gres)
+            for n in self._cluster.nodes
+            if n.gpus and n.partitions & managed
+        ]
 
 
 def _add_start(row: JobStatus, job: ManagedJob, forecaster: Forecaster, now: float) -> None:

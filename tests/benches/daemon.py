@@ -126,7 +126,7 @@ class Bench:
 
     def forecaster(self, begin: Callable[[bytes, float], Computation] = Process) -> Forecaster:
         """Another forecaster beside this daemon's. begin: starts a computation."""
-        jobs, cluster = self.scheduler.jobs, self.scheduler.cluster
+        jobs, cluster = self.scheduling.jobs, self.scheduler.decider.cluster
         return Forecaster(self.settings, jobs, cluster, self.recent, self.scheduling.snapshots, False, begin)
 
     def status(self, now: float, forecaster: Forecaster | None = None) -> Status:
@@ -152,7 +152,7 @@ class Bench:
             self.slurm.tick(seconds)
 
     def job(self, job_id: str) -> ManagedJob:
-        return self.scheduler.jobs[job_id]
+        return self.scheduling.jobs[job_id]
 
     def job_state(self, job_id: str) -> JobState:
         return self.job(job_id).state

@@ -169,7 +169,7 @@ def test_a_lease_is_never_mistaken_for_the_owners_begin_time(
                 slurm.arm(calls, done, KilledError() if dies else SlurmError("Socket timed out"))
                 for _ in range(cycles):
                     bench.survive()
-                    known = bench.scheduler.jobs.items()
+                    known = bench.scheduling.jobs.items()
                     assert all((tracked.begin_time or 0.0) in (0.0, put_off[job_id]) for job_id, tracked in known)
         finally:
             bench.close()
@@ -199,7 +199,7 @@ def test_in_mode_order_no_site_factor_is_missing_or_wrong(
             slurm.calls_left = -1
             if not at_once:
                 bench.cycle(2)
-                wanted = [str(job_id) for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+                wanted = [str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
                 assert sorted(wanted, key=lambda job_id: -slurm.site_factors[job_id]) == wanted
             bench.mode.disabled = True
             bench.cycle()

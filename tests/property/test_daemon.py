@@ -166,14 +166,14 @@ class Walk(RuleBasedStateMachine):
     # invariants
 
     def every_waiting_job_of_ours_has_a_lease(self) -> None:
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             waits = record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE)
             if waits and job_id not in self.slurm.errors and not self.owner_has_released(job_id):
                 assert record.eligible_time > self.slurm.now, job_id
 
     def released_jobs_have_no_lease_and_no_pin(self) -> None:
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             if record.state != PENDING or job_id in self.slurm.errors:
                 continue
@@ -183,7 +183,7 @@ class Walk(RuleBasedStateMachine):
 
     def owner_has_released(self, job_id: str) -> bool:
         """Slurm shows a begin time in the past although our last lease has not expired: the owner changed it."""
-        tracked, record = self.bench.scheduler.jobs[job_id], self.slurm.records[job_id]
+        tracked, record = self.bench.scheduling.jobs[job_id], self.slurm.records[job_id]
         return record.eligible_time <= self.slurm.now < tracked.lease_until
 
     def requested_nodes(self, job_id: str) -> str:
@@ -208,7 +208,7 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def managed_jobs_are_not_left_to_slurm(self) -> None:
-        tracked = self.bench.scheduler.jobs.items()
+        tracked = self.bench.scheduling.jobs.items()
         assert {j for j, t in tracked if t.state is JobState.LEFT_TO_SLURM} <= self.slurms
 
     @invariant()
@@ -218,7 +218,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def no_two_pins_share_a_gpu(self) -> None:
         """Pins and running jobs together; a job that has started unseen counts once."""
-        tracked = self.bench.scheduler.jobs.values()
+        tracked = self.bench.scheduling.jobs.values()
         for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True):
             pins = [t.pin.gpus.get(name, 0) for t in tracked if t.state is JobState.PINNED and t.pin]
             assert sum(pins) <= size
@@ -250,13 +250,13 @@ class Walk(RuleBasedStateMachine):
             self.slurm.tick(20)
         self.bench.scheduler.cycle(self.slurm.now)
         assert set(self.slurm.records) == self.submitted
-        for job_id, tracked in self.bench.scheduler.jobs.items():
+        for job_id, tracked in self.bench.scheduling.jobs.items():
             record = self.slurm.records[job_id]
             assert tracked.record.state == record.state or tracked.state is JobState.PINNED
             if record.state == PENDING and tracked.state in (JobState.QUEUED, JobState.INELIGIBLE):
                 assert record.required_nodes == self.requested_nodes(job_id), job_id
         alive = {r.job_id for r in self.slurm.records.values() if r.state in {PENDING, *RUNNING_STATES}}
-        assert set(self.bench.scheduler.jobs) == alive
+        assert set(self.bench.scheduling.jobs) == alive
         used = self.slurm.used()
         assert all(used[name] <= size for name, size in zip(("n1", "n2", "n3"), SIZES, strict=True))
 
@@ -304,7 +304,7 @@ def test_a_corrupted_state_file_loses_no_job(data: st.DataObject) -> None:
         file.write_text(json.dumps(state), encoding="utf-8")
         bench.start()
         bench.cycle(2)
-        assert set(bench.scheduler.jobs) == jobs
+        assert set(bench.scheduling.jobs) == jobs
         bench.close()
 
 

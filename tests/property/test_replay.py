@@ -47,7 +47,7 @@ def happens(bench: Bench, what: str, pick: int, more: int) -> None:
 
 
 def check_replay(bench: Bench) -> None:
-    decided = bench.scheduler.decided
+    decided = bench.scheduler.decider.decided
     assert decided is not None
     snapshot = from_bytes(to_bytes(decided.document, decided.answer), "it")
     decisions, others = replay(snapshot, "it")

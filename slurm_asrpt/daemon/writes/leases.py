@@ -6,7 +6,7 @@ If asrptd dies, the leases run out and Slurm schedules the jobs by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurm_asrpt.config.settings import Settings
@@ -15,6 +15,8 @@ from slurm_asrpt.daemon.jobs.arrays import ArraySplit
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.table import JobTable
+from slurm_asrpt.daemon.policy_feed import JobListener
+from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
@@ -111,3 +113,35 @@ class Leases:
 
     def _waiting(self) -> list[ManagedJob]:
         return self._jobs.pending(JobState.INELIGIBLE, JobState.QUEUED)
+
+
+class Fences:
+    """Writes a fresh lease before a job's nodes are touched (decision 1). Both methods may raise SlurmError.
+
+    Slurm refuses such a lease, without side effects, unless the job is pending.
+    """
+
+    def __init__(
+        self, leases: Leases, listener: JobListener, audit: AuditWriter, save: Callable[[float], None]
+    ) -> None:
+        """save: what a restart must know; called before Slurm is touched."""
+        self._leases, self._listener, self._audit, self._save = leases, listener, audit, save
+
+    def fence(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
+        """Write the leases that were intended. Returns the jobs that took theirs; the others are withdrawn."""
+        fenced = []
+        for job, error in zip(jobs, self._leases.write(jobs, now), strict=True):
+            if error:
+                self._audit.record(now, "fence-refused", job.record.job_id, error=error)
+                self._listener.withdraw(job, JobState.INELIGIBLE, job.reason, now)
+                job.pin_dropped()
+            else:
+                fenced.append(job)
+        return fenced
+
+    def fence_unplanned(self, jobs: Sequence[ManagedJob], now: float) -> list[ManagedJob]:
+        """The same for jobs whose leases are not intended and saved yet."""
+        if jobs:
+            self._leases.intend(jobs, now)
+            self._save(now)
+        return self.fence(jobs, now)

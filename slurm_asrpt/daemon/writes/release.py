@@ -13,7 +13,7 @@ from slurm_asrpt.daemon.jobs.admission import LEASE_SLACK_S, is_lease
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob
 from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.daemon.record.audit import AuditWriter
-from slurm_asrpt.daemon.writes.starts import Starts
+from slurm_asrpt.daemon.writes.starts import StartWithdrawal
 from slurm_asrpt.slurm import writeback
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
@@ -29,13 +29,13 @@ class Release:
     def __init__(
         self,
         jobs: JobTable,
-        starts: Starts,
+        withdrawal: StartWithdrawal,
         client: SlurmClient,
         audit: AuditWriter,
         mode: OperatingMode,
         lease_s: float,
     ) -> None:
-        self._jobs, self._starts, self._client, self._audit = jobs, starts, client, audit
+        self._jobs, self._withdrawal, self._client, self._audit = jobs, withdrawal, client, audit
         self._mode, self._lease_s = mode, lease_s
 
     def release_all(self, now: float) -> None:
@@ -43,7 +43,7 @@ class Release:
 
         A job whose pin Slurm will not let us take off keeps its lease: the next cycle tries again.
         """
-        pinned = self._starts.take_pins_off(self._starts.carrying_pins(now), now)
+        pinned = self._withdrawal.take_pins_off(self._withdrawal.carrying_pins(now), now)
         for job in pinned:
             job.needs_map(False)
             if job.original is not None:

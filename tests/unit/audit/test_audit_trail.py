@@ -213,7 +213,7 @@ def test_a_start_records_its_key_and_runner_up_and_a_cycle_its_inputs(make_bench
     assert starts[0]["runner_up"]["gpus"] == {"n2": 4}
     assert starts[1]["runner_up"] is None
     assert starts[0]["alpha"] == starts[0]["alpha_min"] == 2.0
-    assert cycle["inputs"] == bench.scheduler.decided.digest
+    assert cycle["inputs"] == bench.scheduler.decider.decided.digest
     assert cycle["free"] == {"2": 1, "4": 2}
     assert set(cycle["phases"]) >= {"read", "decide", "write"}
     assert json.dumps(cycle).isascii()

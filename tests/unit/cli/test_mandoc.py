@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -137,6 +139,20 @@ def parse(line: str) -> None:
 @pytest.mark.parametrize(("where", "line"), [*of_the_manuals(), *of_the_help(), *of_the_docs()])
 def test_examples_can_be_typed(where: str, line: str) -> None:
     parse(line)
+
+
+def test_the_help_of_a_tool_lists_each_command_with_its_own_summary() -> None:
+    for name, module in TOOLS.items():
+        for command, listed in getattr(module, "COMMANDS", {}).items():
+            assert tool_of(name).commands[command].get_short_help_str(200) == listed.summary
+
+
+@pytest.mark.parametrize("tool", ["admin", "profile", "sim"])
+def test_the_help_of_a_tool_imports_no_command(tool: str) -> None:
+    help_and_modules = "app(['--help'], standalone_mode=False); print(*sys.modules)"
+    code = f"import sys; from slurm_asrpt_cli.{tool} import app; {help_and_modules}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.split() if name.startswith(f"slurm_asrpt_cli.{tool}.")]
 
 
 def test_there_are_examples_of_every_command() -> None:

@@ -124,7 +124,7 @@ def test_a_pin_that_slurm_has_not_followed_is_taken_back_after_a_step_back(daemo
     slurm.starts_jobs = False
     job_id = slurm.submit(4)
     cycles(daemon, clocks, 2)
-    assert daemon.scheduling.scheduler.jobs[job_id].state is JobState.PINNED
+    assert daemon.scheduling.jobs[job_id].state is JobState.PINNED
     clocks.stepped = -HOUR
     slurm.tick(-HOUR)
     cycles(daemon, clocks, 14)
@@ -178,8 +178,8 @@ def test_a_step_back_while_asrptd_is_away_makes_the_saved_queue_one_of_yesterday
     bench.slurm.tick(-HOUR)
     bench.start()
     bench.cycle(2)
-    assert {str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)} == set(jobs)
-    machine = bench.scheduler.policy.dump()["machine"]
+    assert {str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)} == set(jobs)
+    machine = bench.scheduler.decider.policy.dump()["machine"]
     assert machine["clock"] <= bench.slurm.now
 
 

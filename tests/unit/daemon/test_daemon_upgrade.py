@@ -71,7 +71,7 @@ def daemon(slurm: FakeSlurm, tmp_path: Path) -> Iterator[Daemon]:
 
 def places(daemon: Daemon) -> dict[str, JobState]:
     assert daemon.scheduling.scheduler is not None
-    return {job_id: tracked.state for job_id, tracked in daemon.scheduling.scheduler.jobs.items()}
+    return {job_id: tracked.state for job_id, tracked in daemon.scheduling.jobs.items()}
 
 
 def test_jobs_stay_where_they_are_and_nothing_is_written_to_slurm(daemon: Daemon, slurm: FakeSlurm) -> None:
@@ -79,12 +79,12 @@ def test_jobs_stay_where_they_are_and_nothing_is_written_to_slurm(daemon: Daemon
     assert places(daemon) == {"1": JobState.RUNNING, "2": JobState.PINNED, "3": JobState.QUEUED}
     assert slurm.writes == []
     assert daemon.scheduling.scheduler is not None
-    tracked, recorded = daemon.scheduling.scheduler.jobs, json.loads((RECORDED / "state.json").read_text())
+    tracked, recorded = daemon.scheduling.jobs, json.loads((RECORDED / "state.json").read_text())
     pin = tracked["2"].pin
     assert pin is not None
     assert (pin.gpus, pin.at) == ({"n3": 4}, recorded["jobs"]["2"]["pin"]["at"])
     assert tracked["1"].service == Service(0.0, 1_000_000.0, 8.0)
-    assert daemon.scheduling.scheduler.policy.dump()["runs"] == recorded["policy"]["runs"]
+    assert daemon.scheduling.scheduler.decider.policy.dump()["runs"] == recorded["policy"]["runs"]
     audit = "".join(path.read_text() for path in daemon.settings.paths.state.glob("audit*"))
     assert "lost" not in audit
 

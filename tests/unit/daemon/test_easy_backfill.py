@@ -84,7 +84,7 @@ def test_a_restart_keeps_the_reservation(bench):
     bench.start()
     bench.cycle(2)
     assert bench.state(small) == "PENDING"
-    policy = bench.scheduler.policy
+    policy = bench.scheduler.decider.policy
     assert policy.reservation.time == bench.slurm.records[first].start_time + HOUR
     assert set(policy._running) == {first}
 
@@ -96,7 +96,7 @@ def test_a_job_that_slurm_did_not_start_holds_nothing(bench):
     assert bench.audit("not-started", job_id)
     bench.slurm.hold(job_id)
     bench.cycle(2)
-    assert bench.scheduler.policy._running == {}
+    assert bench.scheduler.decider.policy._running == {}
 
 
 def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_bench):
@@ -110,8 +110,8 @@ def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_b
     )
     bench.restart()
     bench.cycle()
-    assert bench.scheduler.feed.cold
-    assert [job_id for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [waiting]
+    assert bench.scheduler.eligibility.feed.cold
+    assert [job_id for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == [waiting]
 
 
 def test_no_limit_is_infinite_for_a_policy(bench):

@@ -326,7 +326,7 @@ def test_who_waits_beyond_what_was_said_is_told_of_no_end(watched, waiting):
 
 
 def test_a_start_that_is_seen_before_the_end_that_made_room_for_it(watched, waiting):
-    nodes = watched.bench.scheduler.cluster.view.nodes
+    nodes = watched.bench.scheduler.decider.cluster.view.nodes
     first, second = (Running(JobId(n), {nodes[0].name: nodes[0].gpus}, Request(), 0.0, UNKNOWN_S, 9.0) for n in "12")
     assert with_room([first, second], nodes) == [first]
 

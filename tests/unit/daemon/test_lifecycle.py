@@ -19,7 +19,7 @@ def test_a_job_starts_where_it_was_planned_and_ends(bench):
     assert running["as_planned"]
     bench.slurm.end(job_id)
     bench.cycle()
-    assert job_id not in bench.scheduler.jobs
+    assert job_id not in bench.scheduling.jobs
     assert [e["state"] for e in bench.audit("ended", job_id)] == ["COMPLETED"]
     assert bench.runs()[job_id].nodes == started["gpus"]
 
@@ -59,8 +59,8 @@ def test_a_cancelled_job_leaves_the_queue(bench):
     bench.cycle(2)
     bench.slurm.end(waiting, "CANCELLED")
     bench.cycle()
-    assert waiting not in bench.scheduler.jobs
-    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == [JobId(last)]
+    assert waiting not in bench.scheduling.jobs
+    assert [j for j, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == [JobId(last)]
     assert bench.runs().keys() == set()  # it never had a node
     assert bench.job_state(blocker) is JobState.RUNNING
 
@@ -73,8 +73,8 @@ def test_a_vanished_job_is_said_to_be_gone(bench):
     bench.slurm.forget(job_id)
     bench.cycle()
     assert {e["job"] for e in bench.audit("vanished")} == {job_id, other}
-    assert bench.scheduler.jobs == {}
-    assert list(bench.scheduler.policy.queue(bench.slurm.now)) == []
+    assert bench.scheduling.jobs == {}
+    assert list(bench.scheduler.decider.policy.queue(bench.slurm.now)) == []
 
 
 def test_a_requeued_job_loses_the_old_node_list_and_runs_again(bench):
@@ -107,7 +107,7 @@ def test_a_silent_slurm_raises_and_loses_nothing(bench):
         bench.cycle()
     bench.slurm.answers = True
     bench.cycle()
-    assert set(bench.scheduler.jobs) == set(waiting)
+    assert set(bench.scheduling.jobs) == set(waiting)
 
 
 def test_a_cycle_cut_off_between_its_writes_is_mended_by_the_next(bench):
@@ -147,7 +147,7 @@ def test_jobs_of_equal_submit_time_queue_by_number(bench):
     bench.cycle(2)
     jobs = [bench.slurm.submit(12) for _ in range(12)]
     bench.cycle(2)
-    assert [j for j, _ in bench.scheduler.policy.queue(bench.slurm.now)] == jobs
+    assert [j for j, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)] == jobs
     assert bench.job_state(blocker) is JobState.RUNNING
 
 
@@ -157,7 +157,7 @@ def test_records_are_only_ever_replaced(bench):
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.slurm.jobs()[0].state = "RUNNING"
     bench.cycle()
-    assert job_id in bench.scheduler.jobs
+    assert job_id in bench.scheduling.jobs
 
 
 def test_a_job_under_a_limit_gives_its_gpus_back_at_once(bench):

@@ -369,4 +369,4 @@ def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monk
     daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
     daemon.run(once=True)
     assert daemon.client is (quicker if taken else slurm)
-    assert daemon.scheduling.scheduler._client is daemon.client
+    assert daemon.scheduling.scheduler.reader.client is daemon.client

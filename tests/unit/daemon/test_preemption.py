@@ -274,7 +274,7 @@ def test_another_end_after_a_forgotten_requeue_is_the_jobs(hlas: Bench, state: s
     killed(hlas, before, state)
     hlas.cycle(3)
     assert hlas.state(long) == state
-    assert long not in hlas.scheduler.jobs
+    assert long not in hlas.scheduling.jobs
 
 
 def test_a_job_that_fails_before_its_requeue_has_failed(hlas: Bench) -> None:
@@ -301,7 +301,7 @@ def test_a_killed_job_that_slurm_will_not_requeue_has_failed(hlas: Bench, refuse
         hlas.mode.disabled = True
     hlas.cycle(int(5 * GRACE_S))
     assert hlas.state(long) == "FAILED"
-    assert long not in hlas.scheduler.jobs
+    assert long not in hlas.scheduling.jobs
     assert len(hlas.audit("gone", long)) == 1
 
 

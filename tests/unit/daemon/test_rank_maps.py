@@ -35,7 +35,7 @@ def test_a_rank_map_is_announced_written_and_removed(make_bench):
     assert tracked.mapped
     hosts = bench.hosts(job_id).read_text(encoding="utf-8").split()
     gpus = bench.slurm.records[job_id].gpus_by_node
-    expected = placement_of(tracked, gpus, bench.scheduler.cluster)
+    expected = placement_of(tracked, gpus, bench.scheduler.decider.cluster)
     assert hosts == list(expected.ranks)
     assert sorted(hosts) == ["n1"] + ["n2"] * 4 + ["n3"]
     assert not bench.hosts(f"{job_id}.wait").exists()

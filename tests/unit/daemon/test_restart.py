@@ -13,7 +13,7 @@ from slurm_asrpt.errors import AsrptError, InputError
 
 
 def order(bench):
-    return [str(job_id) for job_id, _ in bench.scheduler.policy.queue(bench.slurm.now)]
+    return [str(job_id) for job_id, _ in bench.scheduler.decider.policy.queue(bench.slurm.now)]
 
 
 def state_file(bench):
@@ -32,22 +32,24 @@ def queue_up(bench, lengths=(500, 20, 900, 100)):
 def test_a_restart_resumes_the_same_policy_order(bench):
     queue_up(bench)
     before = order(bench)
-    left = bench.scheduler.policy.dump()
+    left = bench.scheduler.decider.policy.dump()
     bench.restart()
     bench.cycle()
     assert order(bench) == before
-    assert bench.scheduler.policy.dump()["machine"]["jobs"] != []
-    assert [j[0] for j in bench.scheduler.policy.dump()["machine"]["jobs"]] == [j[0] for j in left["machine"]["jobs"]]
+    assert bench.scheduler.decider.policy.dump()["machine"]["jobs"] != []
+    assert [j[0] for j in bench.scheduler.decider.policy.dump()["machine"]["jobs"]] == [
+        j[0] for j in left["machine"]["jobs"]
+    ]
 
 
 def test_a_restart_keeps_what_has_been_served_on_the_virtual_machine(bench):
     blocker, _ = queue_up(bench, lengths=(50, 40))
     bench.cycle(30)
-    before = bench.scheduler.policy.dump()["machine"]
+    before = bench.scheduler.decider.policy.dump()["machine"]
     bench.restart()
     bench.cycle()
-    after = bench.scheduler.policy.dump()["machine"]
-    gpu_seconds = (after["clock"] - before["clock"]) * bench.scheduler.policy._machine.speed
+    after = bench.scheduler.decider.policy.dump()["machine"]
+    gpu_seconds = (after["clock"] - before["clock"]) * bench.scheduler.decider.policy._machine.speed
     lost = {job: left for job, left, _, _ in before["jobs"]}
     served = sum(lost.pop(job) - left for job, left, _, _ in after["jobs"]) + sum(lost.values())
     assert served == pytest.approx(gpu_seconds)

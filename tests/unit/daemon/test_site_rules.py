@@ -119,13 +119,13 @@ def test_the_least_served_go_first_and_work_decides_within_a_band(make_bench):
         )
     }
     bench.cycle()
-    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    order = [job_id for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
     assert order == [jobs["middle"], jobs["long"], jobs["nobody"], jobs["short"]]
     assert [row(bench, jobs[name]).band for name in ("middle", "nobody", "short")] == [1, 2, 2]
     slurm.shares = {("ann", "lab"): 0.1, ("bob", "lab"): 0.8}
     slurm.tick(120.0)
     bench.cycle()
-    order = [job_id for job_id, _ in bench.scheduler.policy.queue(slurm.now)]
+    order = [job_id for job_id, _ in bench.scheduler.decider.policy.queue(slurm.now)]
     assert order == [jobs["short"], jobs["nobody"], jobs["middle"], jobs["long"]]
 
 

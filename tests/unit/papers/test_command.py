@@ -108,7 +108,7 @@ def reproduce(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 def test_reproduce_is_hidden_and_still_works(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "reproduce" not in slurm_asrpt_cli.sim.MODULES
+    assert "reproduce" not in slurm_asrpt_cli.sim.COMMANDS
     assert reproduce(monkeypatch, "--help") == 0
     assert capsys.readouterr().out.startswith("Usage: python -m papers ")
 
