@@ -57,7 +57,7 @@ class FakeSlurm:
     resized: list[str] = field(default_factory=list)
     signals: list[tuple[str, str, bool]] = field(default_factory=list)
     site_factors: dict[str, int] = field(default_factory=dict)
-    _last: int = 0
+    last_number: int = 0
 
     def __post_init__(self) -> None:
         self.table = [node(f"n{i}", i, gpus) for i, gpus in enumerate(self.sizes, start=1)]
@@ -66,8 +66,8 @@ class FakeSlurm:
 
     def submit(self, gpus: int, iterations: int = 0, profile: str = "", leased: bool = True, **fields: object) -> str:
         """``sbatch -n GPUS --gpus-per-task=1`` as the hook leaves it: tagged, leased."""
-        self._last += 1
-        job_id = str(self._last)
+        self.last_number += 1
+        job_id = str(self.last_number)
         record = JobRecord(
             job_id=job_id,
             name="train",
@@ -77,7 +77,7 @@ class FakeSlurm:
             state=PENDING,
             reason="BeginTime" if leased else "None",
             submit_time=self.now,
-            number=self._last,
+            number=self.last_number,
             eligible_time=self.now + self.lease if leased else self.now,
             priority=100,
             tasks=gpus,
@@ -98,7 +98,7 @@ class FakeSlurm:
 
     def requeue(self, job_id: str, failed: bool = False) -> None:
         """As asrptd asks for it: Slurm may be away, or refuse."""
-        self._answer()
+        self.check_available()
         self._refuse(job_id)
         if self.records[job_id].has_ended and not failed:
             raise SlurmError("Job/step already completing or completed")
@@ -136,18 +136,18 @@ class FakeSlurm:
     # SlurmClient
 
     def config(self) -> SlurmConfig:
-        self._answer()
+        self.check_available()
         return SlurmConfig("22.05.8", "fake", self.multifactor, False, self.shares != {}, self.preempt_by)
 
     def jobs(self) -> list[JobRecord]:
-        self._answer()
+        self.check_available()
         return list(self.records.values())
 
     def catch_up(self) -> None:
-        self._answer()
+        self.check_available()
 
     def nodes(self) -> list[NodeRecord]:
-        self._answer()
+        self.check_available()
         used = self.used()
         return [
             dataclasses.replace(
@@ -168,20 +168,20 @@ class FakeSlurm:
         return self.preemptors
 
     def allocations(self, job_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        self._answer()
+        self.check_available()
         running = (r for r in self.records.values() if r.state == "RUNNING" and str(r.number) in job_ids)
         return {str(r.number): r.gpus_by_node for r in running}
 
     def update(self, updates: Sequence[Update]) -> list[str]:
         if updates:
-            self._answer()
+            self.check_available()
         self.writes.extend(updates)
         answers = [self._update(update) for update in updates]
         self._schedule()
         return answers
 
     def signal(self, job_id: str, name: str, batch: bool) -> None:
-        self._answer()
+        self.check_available()
         self._refuse(job_id)
         self.signals.append((job_id, name, batch))
 
@@ -191,7 +191,7 @@ class FakeSlurm:
         if job_id in self.errors:
             raise SlurmError(self.errors[job_id])
 
-    def _answer(self) -> None:
+    def check_available(self) -> None:
         if not self.answers:
             raise SlurmError("squeue failed: slurmctld is away")
 
@@ -223,8 +223,8 @@ class FakeSlurm:
     def _part(self, rest: JobRecord, task: int) -> JobRecord:
         """A task gets a record of its own; the last one that waits has the array's number."""
         left = [other for other in in_array(self.records[rest.job_id].array_tasks) if other != task]
-        self._last += 1
-        parted = dataclasses.replace(rest, job_id=f"{rest.job_id}_{task}", number=self._last, array_tasks="")
+        self.last_number += 1
+        parted = dataclasses.replace(rest, job_id=f"{rest.job_id}_{task}", number=self.last_number, array_tasks="")
         self.records[parted.job_id] = parted
         del self.records[rest.job_id]
         if len(left) == 1:

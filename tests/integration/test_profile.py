@@ -181,13 +181,13 @@ def test_what_the_loss_keeps_counts() -> None:
 
 def test_words_are_rows_of_the_embedding_where_the_model_is_made_anew() -> None:
     from slurm_asrpt.profile.block_timing import MeasureOptions
-    from slurm_asrpt.profile.measure import _materialised
+    from slurm_asrpt.profile.measure import materialized
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()
         pieces, _ = trace(module, tokens)
-    words = _materialised(pieces[0], MeasureOptions()).calls[0][0][0]
+    words = materialized(pieces[0], MeasureOptions()).calls[0][0][0]
     assert 0 <= words.min() < words.max() < 50
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, RANK_VARIABLES, STEP_VARIABLES, Reporter
 from tests.benches.browser import chromium, missing
 from tests.benches.daemon import Bench
 from tests.benches.fake_slurm import FakeSlurm
-from tests.benches.progress import Clock
+from tests.benches.progress import Clock, new_process
 
 MakeBench = Callable[..., Bench]
 
@@ -54,9 +53,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in (*RANK_VARIABLES, *STEP_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    progress._forget()
+    new_process()
     yield tmp_path
-    progress._forget()
+    new_process()
 
 
 @pytest.fixture(scope="session")

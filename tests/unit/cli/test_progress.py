@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from slurm_asrpt import progress
 from slurm_asrpt.progress import COST, EVERY_S, FOLDER_VARIABLE, MOST_LOSSES, Losses, Reporter, has_rank_zero
-from tests.benches.progress import Clock, written
+from tests.benches.progress import Clock, new_process, written
 
 # who writes
 
@@ -46,7 +46,7 @@ def test_outside_of_a_job_nothing_happens(job: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(progress, "_replace", lambda *arguments: written_to.append(arguments))
     for folder in (None, ""):
         monkeypatch.setenv(FOLDER_VARIABLE, folder) if folder is not None else monkeypatch.delenv(FOLDER_VARIABLE)
-        progress._forget()
+        new_process()
         progress.report(1, 10, 0.5)
         assert list(progress.track(range(3))) == [0, 1, 2]
         progress.flush()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from slurm_asrpt import progress
 from slurm_asrpt.progress import FOLDER_VARIABLE, Reporter
 from slurm_asrpt.spool import parse_progress
-from tests.benches.progress import Clock, written
+from tests.benches.progress import Clock, new_process, written
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +49,7 @@ odd = st.one_of(
 @given(calls=st.lists(st.tuples(odd, odd, odd), max_size=5), start=odd)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_odd_arguments(job: Path, calls: list[tuple[Any, Any, Any]], start: Any) -> None:
-    progress._forget()
+    new_process()
     progress.resume(start)
     for call in calls:
         progress.report(*call)

@@ -152,7 +152,7 @@ def test_a_state_folder_that_asrptd_makes_is_its_own(tmp_path: Path, umask: Call
     settings = make_settings(tmp_path)
     (tmp_path / "state").rmdir()
     umask(0)
-    setup._make_folders(settings)
+    setup.prepare(settings)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
@@ -236,5 +236,5 @@ def test_a_daemon_whom_slurm_may_not_obey_says_so(
     for user, said in ((0, False), (64030, False), (STRANGER, True)):
         caplog.clear()
         monkeypatch.setattr(main.os, "geteuid", lambda user=user: user)
-        daemon._start_scheduling(daemon.client.config())
+        setup.check_slurm(daemon.settings, daemon.client.config())
         assert ("adminlevel=operator" in caplog.text) == said

@@ -90,7 +90,7 @@ def daemon(request, clocks, tmp_path, monkeypatch):
 
 def cycles(daemon, clocks, count):
     for _ in range(count):
-        daemon._cycle(clocks.time())
+        daemon.cycle(clocks.time())
         clocks.now += 1
         daemon.client.tick(clocks.time() - daemon.client.now)
 
@@ -155,7 +155,7 @@ def test_while_the_clocks_differ_nothing_is_written_and_then_it_goes_on(daemon, 
     clocks.stepped = -HOUR
     for _ in range(3):
         with pytest.raises(SlurmError, match=r"slurmctld's clock is \+3600 s from asrptd's"):
-            daemon._cycle(clocks.time())
+            daemon.cycle(clocks.time())
     assert len(slurm.writes) == before
     clocks.stepped = 0.0
     cycles(daemon, clocks, 2)
@@ -166,7 +166,7 @@ def test_while_the_clocks_differ_nothing_is_written_and_then_it_goes_on(daemon, 
 def test_a_step_back_during_a_cycle_does_not_send_the_loop_to_sleep(daemon, clocks):
     began = clocks.time()
     clocks.stepped = -HOUR
-    assert daemon._pause(began, None, 0) == daemon.settings.daemon.interval_s
+    assert daemon.pause_s(began, None, 0) == daemon.settings.daemon.interval_s
 
 
 def test_a_step_back_while_asrptd_is_away_makes_the_saved_queue_one_of_yesterday(bench):
@@ -191,6 +191,8 @@ def test_a_daemon_waits_for_slurmctld_to_have_its_time(daemon, clocks, monkeypat
         return SlurmConfig("22.05.8", "c", False, False, time=clocks.now if len(asked) > 2 else 5.0)
 
     monkeypatch.setattr(slurm, "config", config)
-    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: None)
-    assert daemon._wait_for_slurm(once=False) is not None
+    monkeypatch.setattr(daemon.stopping, "wait", lambda seconds: daemon.stopping.set() if len(asked) > 2 else None)
+    job_id = slurm.submit(4)
+    daemon.run()
     assert len(asked) == 3
+    assert job_id in daemon.scheduling.scheduler.jobs

@@ -86,7 +86,7 @@ def test_a_restart_keeps_the_reservation(bench):
     assert bench.state(small) == "PENDING"
     policy = bench.scheduler.policy
     assert policy.reservation.time == bench.slurm.records[first].start_time + HOUR
-    assert set(policy._running) == {first}
+    assert [job_id for _, job_id, *_ in policy.dump()["running"]] == [first]
 
 
 def test_a_job_that_slurm_did_not_start_holds_nothing(bench):
@@ -96,7 +96,7 @@ def test_a_job_that_slurm_did_not_start_holds_nothing(bench):
     assert bench.audit("not-started", job_id)
     bench.slurm.hold(job_id)
     bench.cycle(2)
-    assert bench.scheduler.policy._running == {}
+    assert bench.scheduler.policy.dump()["running"] == []
 
 
 def test_another_policy_than_the_saved_one_counts_waiting_from_submission(make_bench):

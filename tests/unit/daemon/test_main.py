@@ -65,7 +65,7 @@ def run_cycles(daemon, outcomes):
             self.wait = pauses.append
 
     daemon.stopping = Stopping(daemon.stopping)
-    daemon._cycle = cycle
+    daemon.cycle = cycle
     daemon.run()
     assert left == []
     return pauses
@@ -97,14 +97,14 @@ def test_old_runs_are_dropped_once_a_day(make_daemon, monkeypatch, caplog):
     daemon = make_daemon()
     predict = daemon.settings.predict.model_copy(update={"keep_days": 10})
     daemon.settings = daemon.settings.model_copy(update={"predict": predict})
-    daemon._remove_forgotten_progress = lambda now: None
-    now = 100 * DAY_S
+    daemon.run(once=True)
+    now = time.time() + 100 * DAY_S
     for hour, left in ((0, 1), (1, 2), (24, 1)):
-        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=now)])
-        daemon._maintain(now + 3600 * hour)
+        daemon.history.history.record([Run(str(hour), 1, end_time=1), Run("new", 1, end_time=int(now))])
+        daemon.cycle(now + 3600 * hour)
         assert daemon.history.history.count("1", ()) == left
     monkeypatch.setattr(main, "prune", fails)
-    daemon._maintain(now + 50 * 3600)
+    daemon.cycle(now + 50 * 3600)
     assert "locked; trying again tomorrow" in caplog.text
 
 
@@ -138,9 +138,9 @@ def test_a_cycle_that_costs_much_is_followed_by_a_longer_pause(make_daemon, monk
 
     daemon.scheduling.scheduler.cycle = costly
     daemon.scheduling.scheduler.between_cycles = lambda pause_s: None
-    daemon._cycle(began)
-    assert daemon._pause(began, None, 0) == pytest.approx(pause)
-    assert daemon._pause(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
+    daemon.cycle(began)
+    assert daemon.pause_s(began, None, 0) == pytest.approx(pause)
+    assert daemon.pause_s(began, began + 2.0, 0) == pytest.approx(max(1.0, 3 * cost if cost < 10 else pause))
 
 
 @pytest.mark.parametrize(("cores", "pause"), [(1, 14.0), (2, 6.0), (4, 2.0), (8, 0.0), (64, 0.0)])
@@ -160,7 +160,7 @@ def test_once_raises_what_went_wrong(make_daemon, error):
     def fail(now):
         raise error
 
-    daemon._cycle = fail
+    daemon.cycle = fail
     with pytest.raises(type(error)):
         daemon.run(once=True)
 
@@ -186,7 +186,7 @@ def test_a_status_that_takes_long_is_not_written_in_every_cycle(make_daemon, slu
     monkeypatch.setattr("slurm_asrpt.daemon.main.write_status", slowly)
     daemon.status_throttle = Throttle(lambda: clock[0])
     for _ in range(30):
-        daemon._cycle(slurm.now)
+        daemon.cycle(slurm.now)
         clock[0] += 1.0
     assert shown == [0.0, 10.0, 20.0, 30.0]
 
@@ -204,12 +204,12 @@ def test_a_folder_for_others_that_is_full_keeps_no_job_waiting(make_daemon, slur
     job_id, new = slurm.submit(4), []
     slurm.catch_up = lambda: new.append(True)
     for _ in range(3):
-        daemon._cycle(slurm.now)
+        daemon.cycle(slurm.now)
     assert slurm.records[job_id].state == "RUNNING"
     assert new == [True] * 3
     assert caplog.text.count("No space left") == 1
     monkeypatch.undo()
-    daemon._cycle(slurm.now)
+    daemon.cycle(slurm.now)
     assert (daemon.settings.paths.hook / "hook.conf").exists()
     assert read_status(daemon.settings.paths.run).jobs
 
@@ -251,13 +251,13 @@ def waits(daemon, slurm, answers_after, stop_after=None):
 
     slurm.answers = False
     daemon.stopping = Stopping(daemon.stopping)
-    cycle = daemon._cycle
+    cycle = daemon.cycle
 
     def last_cycle(now):
         daemon.stopping.set()
         return cycle(now)
 
-    daemon._cycle = last_cycle
+    daemon.cycle = last_cycle
     daemon.run()
     return pauses
 
@@ -299,7 +299,7 @@ def test_a_daemon_reads_profiles_by_name_only(make_daemon, tmp_path):
 def test_a_clean_stop_ends_the_hooks_leases(make_daemon):
     daemon = make_daemon()
     daemon.run(once=True)
-    daemon._heartbeat(0.0, alive=False)
+    daemon.close()
     assert "lease_s=0" in hook_lines(daemon)
 
 
@@ -367,6 +367,8 @@ def test_pyslurm_is_taken_where_it_fits_and_may_be_used(make_daemon, slurm, monk
     monkeypatch.setattr(setup.pyslurm, "load", load)
     daemon = make_daemon()
     daemon.settings = daemon.settings.model_copy(update={"slurm": SlurmSettings(client=choice)})
+    used = quicker if taken else slurm
+    job_id = used.submit(4)
     daemon.run(once=True)
-    assert daemon.client is (quicker if taken else slurm)
-    assert daemon.scheduling.scheduler._client is daemon.client
+    assert daemon.client is used
+    assert list(daemon.scheduling.scheduler.jobs) == [job_id]

@@ -130,7 +130,7 @@ def test_another_job_under_a_number_that_slurm_has_given_anew_is_another_job(ben
     rank_maps.write_hosts(bench.settings.paths.spool, int(first), ["n1", "n2"])
     number = int(first) - 1
     bench.slurm.forget(first)
-    bench.slurm._last = number
+    bench.slurm.last_number = number
     if restarts:
         bench.stop()
     bench.slurm.tick(1)

@@ -248,11 +248,14 @@ def test_what_cannot_be_read_now_is_as_it_was(tmp_path: Path, watch: ProgressWat
 
 
 def test_jobs_that_have_ended_are_forgotten(tmp_path: Path, watch: ProgressWatch) -> None:
-    for number in range(20):
-        report(tmp_path, str(number), "5 10")
-    assert len(watch.look({str(number): 900.0 for number in range(20)})) == 20
+    running = {str(number): 900.0 for number in range(20)}
+    for number in running:
+        report(tmp_path, number, "5 10")
+    assert len(watch.look(running)) == 20
     assert watch.look({}) == {}
-    assert watch._watched == {}
+    for number in running:
+        report(tmp_path, number, "6 10")
+    assert {seen.progress.done for seen in watch.look(running).values()} == {6}  # read at once, as jobs never seen
 
 
 def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,16 +282,17 @@ def test_a_server_that_does_not_answer_holds_up_no_cycle(tmp_path: Path, monkeyp
 
 def test_the_thread_reads_and_ends(tmp_path: Path) -> None:
     watch = ProgressWatch(tmp_path, 1e-9)
+    before = set(threading.enumerate())
     watch.start()
+    (thread,) = set(threading.enumerate()) - before
     report(tmp_path, "7", "5 10")
     deadline = time.monotonic() + 30
     while "7" not in watch.look({"7": 900.0}) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert watch.look({"7": 900.0})["7"].progress == Progress(5, 10, written=1000.0)
     watch.stop()
-    assert watch._thread is not None
-    watch._thread.join(30)
-    assert not watch._thread.is_alive()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 # what is left

@@ -47,7 +47,7 @@ def test_a_restart_keeps_what_has_been_served_on_the_virtual_machine(bench):
     bench.restart()
     bench.cycle()
     after = bench.scheduler.policy.dump()["machine"]
-    gpu_seconds = (after["clock"] - before["clock"]) * bench.scheduler.policy._machine.speed
+    gpu_seconds = (after["clock"] - before["clock"]) * sum(bench.slurm.sizes)
     lost = {job: left for job, left, _, _ in before["jobs"]}
     served = sum(lost.pop(job) - left for job, left, _, _ in after["jobs"]) + sum(lost.values())
     assert served == pytest.approx(gpu_seconds)

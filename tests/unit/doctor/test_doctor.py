@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -176,9 +177,13 @@ def test_drift_by_hand() -> None:
     assert drift(runs[:38], 0.1).error is None
 
 
-def scraped(metrics: Metrics) -> dict[str, float]:
-    assert metrics._server
-    port = metrics._server[0].server_port
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def scraped(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -186,7 +191,8 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 
 
 def test_metrics_are_served() -> None:
-    metrics = Metrics("127.0.0.1:0")
+    port = free_port()
+    metrics = Metrics(f"127.0.0.1:{port}")
     try:
         assert metrics.wants_a_look(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
@@ -195,7 +201,7 @@ def test_metrics_are_served() -> None:
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
         metrics.state("shadow", 8, 4, ["waiting"])
-        found = scraped(metrics)
+        found = scraped(port)
     finally:
         metrics.close()
     assert found["asrpt_prediction_drifted"] == 1.0

@@ -160,8 +160,7 @@ def test_a_number_given_anew_does_not_take_the_next_user_along(path: Path) -> No
 
 def test_a_reader_in_the_way_is_told_of(path: Path) -> None:
     write(path, RUN, replace(RUN, job_id="2", user="bob"))
-    with History(path) as history, sqlite3.connect(path) as reader:
-        history._db.execute("PRAGMA busy_timeout = 10")
+    with History(path, wait_s=0.01) as history, sqlite3.connect(path) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchone()
         with pytest.raises(HistoryError, match="run this again"):

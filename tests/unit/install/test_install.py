@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_asrpt_cli.admin import app
-from slurm_asrpt_cli.admin.install import _show_next
+from slurm_asrpt_cli.admin.install import show_next
 from typer.testing import CliRunner
 
 from slurm_asrpt.config.settings import parse_settings
@@ -411,10 +411,10 @@ def test_an_asrptd_that_runs_is_to_be_restarted(tmp_path: Path, capsys: pytest.C
     state.mkdir(exist_ok=True)
     lead = LeaderLock(state)
     assert lead.take()
-    _show_next([], [], site)
+    show_next([], [], site)
     lead.close()
     assert "systemctl restart asrptd" in capsys.readouterr().out
-    _show_next([], [], site)
+    show_next([], [], site)
     assert "systemctl enable --now asrptd" in capsys.readouterr().out
 
 

@@ -79,7 +79,7 @@ def test_a_host_file_that_does_not_fit_is_refused(tmp_path, text):
 
 
 def test_alpha_is_the_projects_own():
-    options = train._options(["--profile", "vgg19-dp4", "--inter", "1e9", "--intra", "2e11"])
+    options = train.parse_options(["--profile", "vgg19-dp4", "--inter", "1e9", "--intra", "2e11"])
     spread = Allocation(("n1", "n2"), (3, 1), (4, 8))
     expected = iteration_time(load_profile("vgg19-dp4", []), (0, 0, 0, 1), (4, 8), Fabric(1e9, 2e11))
     assert train.alpha_here("vgg19-dp4", spread, (0, 0, 0, 1), options) == expected
@@ -87,14 +87,14 @@ def test_alpha_is_the_projects_own():
 
 def test_a_profile_of_another_size_is_refused():
     with pytest.raises(InputError, match="has 4 replicas, but this job has 6 GPUs"):
-        train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train._options([]))
+        train.alpha_here("vgg19-dp4", UNEVEN, UNEVEN.block_ranks(), train.parse_options([]))
 
 
 def test_the_fabric_comes_from_the_labs_settings(tmp_path, monkeypatch):
     settings = tmp_path / "asrpt.toml"
     settings.write_text('[fabric]\ninter_bytes_per_s = 5e8\n[paths]\nprofiles = ["/p"]\n')
     monkeypatch.setenv("ASRPT_CONFIG", str(settings))
-    options = train._options([])
+    options = train.parse_options([])
     assert (options.inter, options.intra, str(options.folders[0])) == (5e8, train.DEFAULT_INTRA, "/p")
 
 
@@ -164,7 +164,7 @@ def test_parted_tensor_slices_are_one_clear_line(tmp_path):
     text = (LIBRARY / "vgg19-dp4.toml").read_text(encoding="utf-8").replace("replicas = 4", "replicas = 2")
     path = tmp_path / "pairs.toml"
     path.write_text(text.replace("allreduce =", "tensor = 2\nallreduce =", 1), encoding="utf-8")
-    options = train._options([])
+    options = train.parse_options([])
     uneven = Allocation(("n1", "n2"), (3, 1), (4, 4))
     with pytest.raises(InputError, match=r"tensor slices of a replica of .* several servers; leave the placement"):
         train.alpha_here(str(path), uneven, (0, 0, 0, 1), options)

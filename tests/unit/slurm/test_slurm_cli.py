@@ -177,7 +177,7 @@ def test_a_real_scontrol_echoes_long_lines_whole_whatever_the_terminal(tmp_path,
     if terminal:
         monkeypatch.setenv("TERM", terminal)
     client = CliClient(SlurmSettings(conf=str(tmp_path / "slurm.conf")))
-    said = client._run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
+    said = client.run("scontrol", stdin=f"update X={'n' * 5000}\nupdate Y={'n' * 100}\n", lenient=True)
     errors = parse_update_errors(said)
     assert len(errors) == 2
     assert all(error.startswith("No valid entity in update command") for error in errors)

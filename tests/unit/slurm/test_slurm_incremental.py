@@ -49,12 +49,15 @@ class Slurm:
         self.reads, self.now, self.seconds = 0, 0.0, seconds
         self.text: bytes | None = None
         self.late: list[JobRecord] = []
+        self.answers = True
         self.queue = IncrementalQueue(self.lines, self.read, lambda: self.now)
 
     def lines(self) -> bytes:
         return self.text if self.text is not None else b"".join(line(j, **self.columns) for j in self.jobs.values())
 
     def read(self) -> list[JobRecord]:
+        if not self.answers:
+            raise SlurmError("squeue failed: away")
         self.reads += 1
         self.now += self.seconds
         self.jobs |= {job.number: job for job in self.late}
@@ -256,10 +259,7 @@ def test_a_changed_line_that_cannot_be_read_costs_a_full_read(slurm: Slurm, colu
 
 
 def test_slurm_that_does_not_answer_is_said(slurm: Slurm) -> None:
-    def away() -> list[JobRecord]:
-        raise SlurmError("squeue failed: away")
-
-    slurm.text, slurm.queue._read = b"", away
+    slurm.text, slurm.answers = b"", False
     with pytest.raises(SlurmError, match="away"):
         slurm.look()
 

@@ -58,13 +58,13 @@ def client(library, tmp_path):
     program.write_text('#!/bin/sh\nwhile read -r line; do echo "scontrol: $line"; done\n', encoding="utf-8")
     program.chmod(0o755)
     made = PyslurmClient(SlurmSettings(bin_dir=str(tmp_path)))
-    run = made._run
+    run = made.run
 
     def noted(command, *arguments, stdin="", lenient=False):
         library.written += stdin.splitlines()
         return run(command, *arguments, stdin=stdin, lenient=lenient)
 
-    made._run = noted
+    made.run = noted
     return made
 
 
