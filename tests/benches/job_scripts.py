@@ -1,4 +1,4 @@
-"""Training scripts as people write them, from a grammar: the job, and what one submission has beside that."""
+"""Random training scripts from a grammar: the training, and the details that differ between its submissions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DATES = ["2026-11-21", "20261121", "2026_01_02_03_04_05", "2031/12/31-23:59:59",
 
 @dataclass(frozen=True)
 class Training:
-    """A job. numbers: value of each hyper-parameter as written; spelt: how, as options of the program."""
+    """A training. numbers: hyperparameter values as written; spelt: the program's options with these values."""
 
     program: str
     model: str
@@ -70,7 +70,7 @@ trainings = _trainings()
 
 @st.composite
 def dressed(draw: st.DrawFn, training: Training) -> bytes:
-    """One submission of ``training``: with comments, seeds, output paths, dates, GPUs and line ends of its own."""
+    """One submission of ``training``, with random comments, seeds, output paths, dates, GPUs and line ends."""
     numbers = st.integers(0, 99999).map(str)
 
     def some(texts: list[str], most: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What tests of reporting share: a clock that they turn, and what stands in a progress folder."""
+"""Helpers for tests of progress reports: a clock that tests set, and the contents of the progress file."""
 
 from __future__ import annotations
 

@@ -237,13 +237,13 @@ class Walk(RuleBasedStateMachine):
     @rule(in_s=st.sampled_from([5.0, 30.0, 300.0]), nodes=st.sets(st.sampled_from(["n1", "n2", "n3"])))
     def plan_maintenance(self, in_s: float, nodes: set[str]) -> None:
         start = self.slurm.now + in_s
-        self.slurm.ahead = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
+        self.slurm.reserved = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
 
     def settle(self) -> None:
         """Machines are well again and nothing else happens: every job starts or waits for a reason, and cleanly."""
         self.slurm.errors.clear()
         self.slurm.states.clear()
-        self.slurm.ahead.clear()
+        self.slurm.reserved.clear()
         self.slurm.starts_jobs = True
         for _ in range(3):
             self.bench.scheduler.cycle(self.slurm.now)

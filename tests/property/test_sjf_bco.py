@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco import planner
 from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
-from tests.reference.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
+from tests.reference.batches import as_printed, busy_times, exhaustive_search, least_makespan, overlaps, toy
 
 toys = st.builds(
     toy,
@@ -66,7 +66,10 @@ def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
 def test_the_search_finds_what_algorithm_1_finds(jobs, servers, factor, slot):
     """Every kappa from 1 to the largest job is tried there, here those that make a difference."""
     horizon = horizon_of(jobs, servers)
-    found, expected = sjf_bco(jobs, servers, horizon, factor, slot=slot), printed(jobs, servers, horizon, factor, slot)
+    found, expected = (
+        sjf_bco(jobs, servers, horizon, factor, slot=slot),
+        as_printed(jobs, servers, horizon, factor, slot),
+    )
     if expected is None:
         assert found is None
         return
@@ -99,7 +102,7 @@ def test_of_the_present_the_search_finds_what_it_finds_if_every_plan_is_played_t
     late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
     nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
     found = QueueBatch(nodes, free, begun, jobs, late).best()
-    with patch.object(planner, "search", searched_in_full):
+    with patch.object(planner, "search", exhaustive_search):
         expected = QueueBatch(nodes, free, begun, jobs, late).best()
     assert (found.plan, found.schedule) == (expected.plan, expected.schedule)
     assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
@@ -134,7 +137,7 @@ def test_lemma_2_as_printed_fails_theta_is_not_reached():
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [10.0], servers))
     assert (taken, found.theta) == (10, 50)
-    assert printed(jobs, servers, 100)[1] == 50
+    assert as_printed(jobs, servers, 100)[1] == 50
 
 
 @given(jobs=batches, servers=clusters, data=st.data())

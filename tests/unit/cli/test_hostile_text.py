@@ -1,4 +1,4 @@
-"""Text that users choose comes out of every command as text: it steers no terminal, forges no line and no markup."""
+"""Every command prints text of users as text: it cannot control a terminal, nor forge a line or markup."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from slurm_asrpt.status.document import JobStatus, Status, write_status
 from tests.benches.commands import commands
 
 NAME = "-rf;[red]x[bold]\x1b[31m\x1b]0;t\x07\r\n$(touch pwned)`touch pwned`<script>\u202e\u2066\u200b\u2028|%s{0}\x9bé"
-"""As a file may be called."""
+"""A valid name of a file."""
 EVIL = f"{NAME}[/red][/]</script>"
 FLAT = EVIL.replace("\r\n", "")
-"""As a line of a file may have it."""
+"""The same text within one line."""
 TAME = f"x{EVIL}"
-"""An argument that is no option."""
+"""The same text as an argument that does not look like an option."""
 MAINS = {
     "asrpt-status": "status.command",
     "asrpt-admin": "admin",
@@ -151,7 +151,7 @@ LINES = [
 
 
 def controls(text: str) -> set[str]:
-    """Characters that could steer a terminal, hide something or begin a line."""
+    """Characters that could control a terminal, hide text or begin a line."""
     return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c != "\n"}
 
 
@@ -176,7 +176,7 @@ def fill_history(settings: Settings) -> None:
 
 
 def evil_model(settings: Settings) -> Path:
-    """A sound model with an evil description, and one that is damaged; the name of the second."""
+    """A sound model with a hostile description, and a damaged one. Returns the directory of the second."""
     good = retrain(settings, 1e9).model
     data = (good / "predictions.txt").read_bytes()
     info = ModelInfo("", EVIL, 0, 1, 1, 1, 0, refused=EVIL)
@@ -190,7 +190,7 @@ def evil_model(settings: Settings) -> Path:
 
 
 def evil_trail(settings: Settings) -> None:
-    """An event of each kind, with figures that are none, and texts where figures belong."""
+    """Events of all kinds with hostile texts, also in place of numbers."""
     audit = AuditWriter(settings.paths.state)
     numbers = {"gpus": {EVIL: 4}, "began": 1.0, "ended": 2.0, "submitted": 0.5, "alpha": 1.0, "alpha_min": 0.5}
     for event in ("queued", "wait", "start", "running", "ended", "cut", "gone", "left", "not-started", "cycle", EVIL):
@@ -202,7 +202,7 @@ def evil_trail(settings: Settings) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> dict[str, str]:
-    """The words of LINES that stand for something: an installation in which every text is EVIL."""
+    """The placeholders of LINES, for an installation in which every text is EVIL."""
     paths = {name: str(tmp_path / name) for name in ("state", "run", "hook", "spool")}
     for path in paths.values():
         Path(path).mkdir(mode=0o755)
@@ -241,14 +241,14 @@ def write_csv(file: object, titles: list[str], rows: list[list[object]]) -> None
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(word for word in line if NAME not in word))
-def test_every_command_shows_text_as_text(
+def test_every_command_escapes_hostile_text(
     line: tuple[str, ...], site: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command, *words = (site.get(word, word) for word in line)
     monkeypatch.setenv("ASRPT_CONFIG", site["@config"])
     monkeypatch.chdir(site["@config"].removesuffix("asrpt.toml"))
     monkeypatch.setattr(sys, "argv", [f"/usr/bin/{command}", *words])
-    monkeypatch.setattr(asrptd.logging, "basicConfig", lambda **_: None)  # pytest has its own
+    monkeypatch.setattr(asrptd.logging, "basicConfig", lambda **_: None)  # pytest configures logging
     main = importlib.import_module(f"slurm_asrpt_cli.{MAINS[command]}").main
     with pytest.raises(SystemExit) as ended:
         main()
@@ -262,8 +262,8 @@ def test_every_command_shows_text_as_text(
         assert [json.loads(text) for text in ([out] if out[1:2] in '\n[{"' else out.splitlines())]
 
 
-def test_no_command_is_left_out() -> None:
-    """What is added later has to be added here."""
+def test_every_command_is_covered_by_the_hostile_lines() -> None:
+    """New commands must be added to LINES."""
     there = {
         (command, name)
         for command, module in MAINS.items()
@@ -273,7 +273,9 @@ def test_no_command_is_left_out() -> None:
     assert there <= typed
 
 
-def test_asrpt_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_asrpt_report_escapes_hostile_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ASRPT_PROGRESS_DIR", str(tmp_path / NAME / "missing"))
     assert report.main(["5"]) == 0
     for words in ([EVIL], ["5", TAME], ["5", "--total", TAME]):
@@ -283,7 +285,7 @@ def test_asrpt_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     assert not controls(out + err)
 
 
-def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
+def test_log_messages_are_one_line_and_tracebacks_are_indented() -> None:
     record = logging.LogRecord("asrptd", logging.ERROR, "", 0, "job %s", (EVIL,), None)
     try:
         raise ValueError(f"{EVIL}\n2026-01-01 00:00:00,000 asrptd INFO forged")
@@ -295,7 +297,7 @@ def test_a_log_line_is_one_line_and_a_traceback_is_indented() -> None:
     assert lines[0].startswith("asrptd job -rf;")
 
 
-def test_the_audit_trail_has_a_line_an_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_audit_trail_has_one_line_per_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     audit = AuditWriter(tmp_path)
     with caplog.at_level(logging.INFO, "asrptd"):
         audit.record(1.0, "left", "7", why=EVIL, facts={EVIL: EVIL})
@@ -306,5 +308,5 @@ def test_the_audit_trail_has_a_line_an_event(tmp_path: Path, caplog: pytest.LogC
     assert json.loads(text)["why"] == EVIL
 
 
-def test_models_of_an_evil_site_are_still_listed(site: dict[str, str]) -> None:
+def test_models_with_hostile_names_are_listed(site: dict[str, str]) -> None:
     assert len(list_models(models_folder(load_settings(Path(site["@config"]))))) == 3

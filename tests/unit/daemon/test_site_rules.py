@@ -19,7 +19,7 @@ def row(bench, job_id):
 
 def maintenance(bench, in_s, *nodes):
     start = bench.slurm.now + in_s
-    bench.slurm.ahead = [Reservation("maint", start, start + HOUR, frozenset(nodes))]
+    bench.slurm.reserved = [Reservation("maint", start, start + HOUR, frozenset(nodes))]
 
 
 # reservations ahead
@@ -36,7 +36,7 @@ def test_jobs_that_would_overlap_a_reservation_run_elsewhere_or_wait(bench):
     assert (said.reason, said.facts["reservation"]) == ("ahead", "maint")
     assert "reservation maint, which begins about 00:59:57 from now" in said.text
     assert not bench.audit("not-started")
-    bench.slurm.ahead = []
+    bench.slurm.reserved = []
     bench.cycle(3)
     assert bench.state(two) == "RUNNING"
 

@@ -30,7 +30,7 @@ from slurm_asrpt.status.document import (
     read_users,
     write_status,
 )
-from tests.benches.terminal import LEAVES, Terminal
+from tests.benches.terminal import LEAVE_ALTERNATE_SCREEN, Terminal
 
 COMMAND = str(Path(sys.executable).parent / "asrpt-status")
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -193,7 +193,7 @@ def test_watch_follows_the_status_and_its_keys(site: dict[str, str], tmp_path: P
         terminal.press("q")
         assert terminal.ended() == 0
         assert terminal.restored
-        assert LEAVES in terminal.sent
+        assert LEAVE_ALTERNATE_SCREEN in terminal.sent
         assert terminal.sent.count(b"\x1b[2J") <= 2  # it does not clear the screen for each redraw
 
 
@@ -205,7 +205,7 @@ def test_the_terminal_is_restored_after_signals(number: int, code: int, site: di
         terminal.signal(number)
         assert terminal.ended() == code
         assert terminal.restored
-        assert LEAVES in terminal.sent
+        assert LEAVE_ALTERNATE_SCREEN in terminal.sent
 
 
 @pytest.mark.parametrize(
