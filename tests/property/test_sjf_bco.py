@@ -210,7 +210,7 @@ def test_waiting_can_be_worth_while():
 
     So a job that starts as soon as its GPUs are idle may do harm, and the oracle has to try every start.
     """
-    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.like([2, 2, 2])
+    jobs, servers = [toy(3, 8, 0.25, neighbor=0.75)] * 2, Servers.like([2, 2, 2])
     at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)
     in_turn = evaluate(Plan([0, 1], [[0, 1, 2], [0, 1, 2]]), jobs, servers, slot=1.0)
     assert (at_once.makespan, in_turn.makespan) == (8, 4)

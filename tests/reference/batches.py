@@ -13,11 +13,11 @@ from slurm_asrpt.core.timing.contention import Crossing
 from tests.reference.exact import splits
 
 
-def toy(gpus: int, iterations: int, alone: float, neighbour: float = 0.0, server: float = 0.0) -> BatchJob:
-    """A job with iteration time ``alone``, plus ``neighbour`` per competing ring and ``server`` per further server."""
+def toy(gpus: int, iterations: int, alone: float, neighbor: float = 0.0, server: float = 0.0) -> BatchJob:
+    """A job with iteration time ``alone``, plus ``neighbor`` per competing ring and ``server`` per further server."""
 
     def time(counts: tuple[int, ...], rings: tuple[int, ...]) -> float:
-        return alone + neighbour * (max(rings, default=1) - 1) + server * (len(counts) - 1)
+        return alone + neighbor * (max(rings, default=1) - 1) + server * (len(counts) - 1)
 
     return BatchJob(gpus, iterations, iterations * alone, time)
 

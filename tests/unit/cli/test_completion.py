@@ -61,12 +61,12 @@ def test_words_are_completed(shell: Terminal) -> None:
         ("asrpt-report 5 --to", "5 --total"),
     ):
         shell.press(f"{typed}\t")
-        shell.until(has(whole))
+        shell.until(shows(whole))
         shell.press("\x15")
         shell.until(lambda text, whole=whole: whole not in text)  # type: ignore[misc]
 
 
-def has(words: str) -> Callable[[str], bool]:
+def shows(words: str) -> Callable[[str], bool]:
     return lambda text: words in text
 
 

@@ -87,7 +87,7 @@ def test_with_once_asrptd_does_not_stand_by(tmp_path, other):
         wait_to_lead(tmp_path / "state", threading.Event(), once=True)
 
 
-def test_an_unusable_state_folder_is_an_error(tmp_path):
+def test_an_unusable_state_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AsrptError, match="cannot be used"):
         LeaderLock(tmp_path / "file" / "state")

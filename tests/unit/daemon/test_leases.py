@@ -9,7 +9,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.writes import leases as module
 
 
-def fill(bench):
+def fill_cluster(bench):
     blocker = bench.slurm.submit(12)
     bench.cycle(2)
     return blocker
@@ -23,7 +23,7 @@ def leases(bench, job_id):
 def test_a_lease_is_renewed_at_half_its_time_or_with_200_s_left(make_bench, lease_s, after_s):
     bench = make_bench(lease_s=lease_s)
     bench.slurm.lease = float(lease_s)
-    fill(bench)
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12)  # the hook's lease
     bench.cycle(after_s)
     assert leases(bench, job_id) == []
@@ -37,7 +37,7 @@ def test_a_lease_is_renewed_at_half_its_time_or_with_200_s_left(make_bench, leas
 
 def test_an_unleased_job_gets_a_lease_at_once(bench):
     """The hook leased nothing, because the daemon was down."""
-    fill(bench)
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12, leased=False)
     bench.cycle()
     assert bench.slurm.records[job_id].eligible_time == bench.slurm.now - 1 + 600
@@ -88,7 +88,7 @@ def set_start_time_now(bench, job_id):
 
 def deferred_job(bench):
     """A job tagged to begin in 4,000 s, on a full cluster."""
-    blocker = fill(bench)
+    blocker = fill_cluster(bench)
     tag = f"asrpt1:g=0123456789abcdef;n=0;b={int(bench.slurm.now) + 4000}"
     return blocker, bench.slurm.submit(2, admin_comment=tag, eligible_time=bench.slurm.now + 4600)
 
@@ -164,7 +164,7 @@ def test_a_requeued_job_pauses_even_if_slurms_clock_is_behind(bench):
 
 
 def test_a_refused_lease_is_audited(bench):
-    fill(bench)
+    fill_cluster(bench)
     job_id = bench.slurm.submit(12, leased=False, priority=0, reason="JobHeldUser")
     bench.slurm.errors[job_id] = "Access/permission denied"
     bench.cycle(3)
@@ -173,7 +173,7 @@ def test_a_refused_lease_is_audited(bench):
 
 
 def test_slurm_starts_jobs_whose_leases_run_out_after_asrptd_died(bench):
-    blocker = fill(bench)
+    blocker = fill_cluster(bench)
     job_id = bench.slurm.submit(12)
     bench.cycle(3)
     bench.stop()
@@ -202,7 +202,7 @@ def test_the_priority_of_a_pinned_job_is_restored(make_bench, multifactor):
 
 
 @pytest.fixture
-def small_shares(monkeypatch):
+def few_renewals(monkeypatch):
     monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
     monkeypatch.setattr(module, "MOST_RENEWALS", 10)
 
@@ -217,8 +217,8 @@ def renewed(bench, cycles):
     return counts
 
 
-def test_leases_written_together_are_renewed_in_small_groups(bench, small_shares):
-    fill(bench)
+def test_leases_written_together_are_renewed_in_small_groups(bench, few_renewals):
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12) for _ in range(30)]
     bench.cycle(399)
     counts = renewed(bench, 20)
@@ -227,27 +227,27 @@ def test_leases_written_together_are_renewed_in_small_groups(bench, small_shares
     assert min(bench.slurm.records[j].eligible_time for j in jobs) > bench.slurm.now + 500
 
 
-def test_with_many_jobs_all_leases_are_renewed_in_time(make_bench, small_shares):
+def test_with_many_jobs_all_leases_are_renewed_in_time(make_bench, few_renewals):
     """The interval is a tenth of the lease: unless each cycle renews two fifths of the jobs, some leases run out."""
     bench = make_bench(lease_s=50, interval_s=5.0)
     bench.slurm.lease = 50
-    fill(bench)
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12) for _ in range(40)]
     for _ in range(40):
         bench.cycle(seconds=5.0)
         assert all(bench.slurm.records[j].eligible_time > bench.slurm.now for j in jobs)
 
 
-def test_the_number_of_leases_written_per_cycle_is_bounded(bench, small_shares):
+def test_the_number_of_leases_written_per_cycle_is_bounded(bench, few_renewals):
     """As when the daemon was down for long."""
-    fill(bench)
+    fill_cluster(bench)
     jobs = [bench.slurm.submit(12, leased=False) for _ in range(25)]
     assert renewed(bench, 4) == [10, 10, 5, 0]
     assert Counter(len(leases(bench, j)) for j in jobs) == {1: 25}
 
 
-def test_the_shortest_leases_are_renewed_first(bench, small_shares):
-    fill(bench)
+def test_the_shortest_leases_are_renewed_first(bench, few_renewals):
+    fill_cluster(bench)
     late, later = (bench.slurm.submit(12, eligible_time=bench.slurm.now + left) for left in (100, 190))
     others = [bench.slurm.submit(12, eligible_time=bench.slurm.now + 195) for _ in range(5)]
     bench.cycle()

@@ -110,7 +110,7 @@ def test_the_table_works_when_backfill_lost_no_gpu_hours():
     assert demo.table({"backfill": nothing, "asrpt": nothing}).row_count == 6
 
 
-def rounds_of(monkeypatch, options, lost=()):
+def run_demo(monkeypatch, options, lost=()):
     """Run the demo on made-up rounds. Returns the figures and the daemons that it started."""
     jobs, daemons, ends = [job("a"), job("b")], [], iter([30.0, 15.0, 12.0])
 
@@ -130,7 +130,7 @@ def rounds_of(monkeypatch, options, lost=()):
 
 
 def test_the_demo_runs_three_rounds_and_compares_them(monkeypatch, capsys):
-    found, daemons = rounds_of(monkeypatch, ["--default-policy", "wcs-workload"])
+    found, daemons = run_demo(monkeypatch, ["--default-policy", "wcs-workload"])
     assert daemons == [("shadow", "asrpt"), "retrain", ("enforce", "asrpt"), ("enforce", "wcs-workload")]
     assert (found["avg_jct_backfill_s"], found["avg_jct_asrpt_s"], found["avg_jct_default_s"]) == (30, 15, 12)
     assert (found["ratio"], found["ratio_default"], found["policy_default"]) == (0.5, 0.4, "wcs-workload")
@@ -141,7 +141,7 @@ def test_the_demo_runs_three_rounds_and_compares_them(monkeypatch, capsys):
 
 
 def test_the_default_policy_runs_even_if_it_is_the_papers_policy(monkeypatch, capsys):
-    found, daemons = rounds_of(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
+    found, daemons = run_demo(monkeypatch, ["--default-policy", "asrpt"], lost={("3", "b")})
     assert daemons[-1] == ("enforce", "asrpt")
     assert (found["ratio"], found["ratio_default"]) == (0.5, 0.4)
     assert found["completed_default"] == 1

@@ -182,7 +182,7 @@ def wait_for_file(path):
         time.sleep(0.01)
 
 
-def spans(process):
+def iteration_ranges(process):
     """The iterations that a run prints as done, as (first, last)."""
     lines = process.communicate(timeout=30)[0].splitlines()
     return [(int(line.split()[2]), int(line.split()[4])) for line in lines]
@@ -195,11 +195,11 @@ def test_a_requeued_job_resumes_from_its_checkpoint(tmp_path):
     first.send_signal(signal.SIGUSR1)
     wait_for_file(tmp_path / "checkpoint")
     first.send_signal(signal.SIGTERM)
-    ((begin, saved),) = spans(first)
+    ((begin, saved),) = iteration_ranges(first)
     assert (first.returncode, begin) == (143, 0)
     assert saved == int((tmp_path / "at").read_text()) == int((tmp_path / "checkpoint").read_text())
     second = run_with_checkpoint(tmp_path, "--iterations", "100000", "--speedup", "1e9")
-    assert spans(second) == [(saved, 100000)]
+    assert iteration_ranges(second) == [(saved, 100000)]
     assert (tmp_path / "iterations").read_text() == "100000 100000 - 0\n"
 
 
@@ -207,7 +207,7 @@ def test_a_job_that_is_not_requeued_continues_after_its_checkpoint(tmp_path):
     process = run_with_checkpoint(tmp_path, "--iterations", "4000", "--speedup", "1000", "--wait", "0.1")
     wait_for_file(tmp_path / "iterations")
     process.send_signal(signal.SIGUSR2)
-    (first, second), (third, last) = spans(process)
+    (first, second), (third, last) = iteration_ranges(process)
     assert (process.returncode, first, last) == (0, 0, 4000)
     assert 0 <= second == third < 4000
 

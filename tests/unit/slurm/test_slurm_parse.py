@@ -43,12 +43,12 @@ NEW_STYLE = {
 }
 
 
-def one(**fields):
+def parsed_job(**fields):
     return parse.parse_jobs(json.dumps({"jobs": [{**NEW_STYLE, **fields}]}))[0]
 
 
 def test_json_of_newer_releases_is_parsed():
-    job = one()
+    job = parsed_job()
     assert (job.job_id, job.number, job.state, job.exit_code) == ("10_2", 12, "RUNNING", 3)
     assert (job.submit_time, job.end_time, job.min_nodes, job.max_nodes, job.tasks) == (1000, 0, 2, 0, 6)
     assert job.gpus_by_node == {"n1": 4, "n2": 2}
@@ -60,7 +60,7 @@ def test_json_of_newer_releases_is_parsed():
     [(wrapped(90), 5400), (90, 5400), (None, 0), (wrapped(0, infinite=True), 0), (wrapped(0, given=False), 0)],
 )
 def test_time_limits_are_converted_from_minutes_to_seconds(value, seconds):
-    assert one(time_limit=value).time_limit == seconds
+    assert parsed_job(time_limit=value).time_limit == seconds
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,15 @@ def test_time_limits_are_converted_from_minutes_to_seconds(value, seconds):
 )
 def test_a_requeued_job_requests_its_original_number_of_nodes(fields, nodes):
     """Slurm keeps showing the number of nodes that the job had."""
-    assert one(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+    assert (
+        parsed_job(**{"node_count": 3, "tres_req_str": "cpu=6,mem=384M,node=2,billing=6", **fields}).min_nodes == nodes
+    )
 
 
 def test_ids_of_array_tasks_and_other_jobs_are_parsed():
-    assert one(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
-    assert one(array_job_id=0, array_task_id=None).job_id == "12"
-    assert one(array_job_id=10, array_task_id=0).job_id == "10_0"
+    assert parsed_job(array_job_id=wrapped(0), array_task_id=wrapped(0, given=False)).job_id == "12"
+    assert parsed_job(array_job_id=0, array_task_id=None).job_id == "12"
+    assert parsed_job(array_job_id=10, array_task_id=0).job_id == "10_0"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_ids_of_array_tasks_and_other_jobs_are_parsed():
 )
 def test_pending_tasks_in_one_array_record_are_parsed(text, job_id, tasks, address):
     there = wrapped(0, given=False)
-    found = one(job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2)
+    found = parsed_job(
+        job_id=10, array_job_id=wrapped(10), array_task_id=there, array_task_string=text, array_max_tasks=2
+    )
     assert (found.job_id, found.address, found.array_most, found.array_id) == (job_id, address, 2, "10")
     assert found.array_tasks == (text if tasks is None else tasks)
     assert found.can_be_parted is bool(tasks)
@@ -221,7 +225,7 @@ junk = st.lists(words | st.text(max_size=3), max_size=15).map("".join)
 @given(st.sampled_from(sorted(NEW_STYLE)), values)
 def test_a_job_with_any_value_in_a_field_is_parsed_or_refused(key, value):
     try:
-        job = one(**{key: value})
+        job = parsed_job(**{key: value})
     except SlurmError:
         return
     assert job.job_id

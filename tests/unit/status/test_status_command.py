@@ -20,7 +20,7 @@ from slurm_asrpt.status.document import JobStatus, Status, withdrawn_after, writ
 from slurm_asrpt.text import slurm_time
 
 DOCS = Path(__file__).parents[3] / "docs"
-EVIL = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
+HOSTILE = "[red]x[/red]\x1b[31m\r\n|$(id)\u202e\u200b\u2028é"
 
 WAITING = JobStatus(
     job_id="18_3",
@@ -57,7 +57,7 @@ RUNNING = replace(
     WAITING,
     job_id="9",
     text="",
-    name=EVIL,
+    name=HOSTILE,
     state=Phase.RUNNING.value,
     rank=None,
     nodes={"n1": 8},
@@ -265,7 +265,7 @@ def test_json_output_follows_the_schema(settings: Path) -> None:
     raw = json.loads(run(settings, "--json").stdout)
     assert raw["schema"] == 1
     assert {job["job_id"] for job in raw["jobs"]} == {"8", "9", "17", "18_3"}
-    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == EVIL
+    assert next(job for job in raw["jobs"] if job["job_id"] == "9")["name"] == HOSTILE
     assert [JobStatus(**job) for job in raw["jobs"]] == STATUS.jobs
     jsonschema.validate(raw, json.loads((DOCS / "status.schema.json").read_text()))
 
