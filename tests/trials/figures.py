@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from slurm_asrpt.core.cluster import Fabric
 from slurm_asrpt.core.placement.heavy_edge import heavy_edge
 from slurm_asrpt.core.timing.pipeline import iteration_time
-from slurm_asrpt.profile.schema import load_named
+from slurm_asrpt.profile.documents import load_named
 from tests.benches.gated import Bench, job
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"

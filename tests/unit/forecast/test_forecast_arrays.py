@@ -26,7 +26,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
-from tests.unit.daemon.test_forecaster import Works
+from tests.unit.daemon.test_forecaster import FakeComputations
 from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
 
 GPUS = 12
@@ -250,8 +250,8 @@ def test_who_came_before_is_told_first_whenever_it_was_seen() -> None:
 
 
 def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
 
     def cycle() -> None:
         bench.cycle()
@@ -262,7 +262,9 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
     cycle()
     assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]})
+    computations.answers.append(
+        {array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]}
+    )
     cycle()
     row = rows(bench, forecaster)[array]
     assert (row.start_earliest, row.last_start_earliest) == (now + 10, now + 100)
@@ -279,14 +281,14 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
 
 
 def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
     array = bench.slurm.submit(1, 50, array_tasks="0-2999")
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
     forecaster.step(bench.slurm.now)
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, None]})
+    computations.answers.append({array: [now + 10, now + 20, None]})
     bench.cycle()
     forecaster.step(bench.slurm.now)
     found = rows(bench, forecaster)
