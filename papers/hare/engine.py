@@ -54,7 +54,9 @@ class RoundResult:
 
 
 @dataclass
-class _Run:
+class Run:
+    """The state of one simulation. hidden: the policy is not told the number of rounds of a job."""
+
     fleet: Fleet
     policy: RoundPolicy
     switch_s: Mapping[str, float]
@@ -140,7 +142,7 @@ def simulate_rounds(
         raise ValueError("a simulation needs the rounds of every job")
     known = list({job.model: job.sizeless() for job in jobs}.values())
     made = make_round_policy(policy, fleet=fleet, jobs=known, **(settings or {}))
-    run = _Run(fleet, made, switch_s or {}, not clairvoyant(policy), np.full(len(jobs), np.nan))
+    run = Run(fleet, made, switch_s or {}, not clairvoyant(policy), np.full(len(jobs), np.nan))
     run.sizes = {job.id: (number, job.rounds or 0) for number, job in enumerate(jobs)}
     for job in jobs:
         run.push(job.arrival_s, ARRIVED, job)
@@ -151,7 +153,7 @@ def simulate_rounds(
     return RoundResult(tuple(jobs), run.end_s, np.array(run.busy), run.switches, run.rounds, events, interrupted)
 
 
-def _loop(run: _Run, told: Callable[[int], None]) -> tuple[int, bool]:
+def _loop(run: Run, told: Callable[[int], None]) -> tuple[int, bool]:
     steps = 0
     try:
         while run.heap:

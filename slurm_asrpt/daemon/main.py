@@ -130,7 +130,7 @@ class Daemon:
                 if once:
                     raise
                 failures += 1
-                pause = self._pause(0.0, None, failures)
+                pause = self.pause_s(0.0, None, failures)
                 LOG.error("Slurm does not answer yet (%s); retrying in %g s", one_line(error), pause)
                 self.stopping.wait(pause)
         return None
@@ -154,7 +154,7 @@ class Daemon:
         while not self.stopping.is_set():
             began = time.time()
             try:
-                wakeup = self._cycle(began)
+                wakeup = self.cycle(began)
                 failures = 0
             except LeadershipLostError:
                 raise
@@ -174,9 +174,13 @@ class Daemon:
             if failures:
                 wakeup = None
                 self.metrics.failed()
-            self.stopping.wait(self._pause(began, wakeup, failures))
+            self.stopping.wait(self.pause_s(began, wakeup, failures))
 
-    def _cycle(self, now: float) -> float | None:
+    def cycle(self, now: float) -> float | None:
+        """One cycle: decide, write to Slurm, publish. Returns when the policy wants the next one, if it says so.
+
+        now: seconds since the epoch. Raises LeadershipLostError, AsrptError, OSError.
+        """
         self.leader.check()
         self._follow_clock(now)
         self._follow_switch()
@@ -190,7 +194,7 @@ class Daemon:
         self._maintain(now)
         LOG.debug("cycle of %d jobs took %.3f s: %s", len(self.scheduling.jobs), time.time() - now, scheduler.timer)
         began = time.monotonic()
-        scheduler.between_cycles(self._pause(now, wakeup, 0))
+        scheduler.between_cycles(self.pause_s(now, wakeup, 0))
         LOG.debug("between cycles %.3f s", time.monotonic() - began)
         return wakeup
 
@@ -220,7 +224,8 @@ class Daemon:
             self.status_throttle = Throttle(time.monotonic, LONGEST_STATUS_AGE_S)
         self.mode.disabled = off
 
-    def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
+    def pause_s(self, began: float, wakeup: float | None, failures: int) -> float:
+        """Seconds from now to the next cycle. failures: cycles in a row that have failed."""
         interval = self.settings.daemon.interval_s
         if failures:
             return float(min(LONGEST_PAUSE_S, interval * 2**failures))

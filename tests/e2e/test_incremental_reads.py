@@ -29,7 +29,7 @@ class IncrementalClient(CliClient):
         self._queue = IncrementalQueue(self._lines, self._all_jobs, many=0)
         return [*self.jobs(), *self.jobs()]
 
-    def _all_jobs(self) -> list[JobRecord]:
+    def _all_jobs(self) -> list[JobRecord]:  # nothing else shows whether a read was a full one
         self.reads += 1
         return super()._all_jobs()
 

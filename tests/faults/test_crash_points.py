@@ -46,8 +46,8 @@ class Dying(FakeSlurm):
         self.calls_left -= 1
         return self.calls_left == -1
 
-    def _answer(self) -> None:
-        super()._answer()
+    def check_available(self) -> None:
+        super().check_available()
         if not self.only_updates and self._due():
             raise self.error
 

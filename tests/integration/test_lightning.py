@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_asrpt.spool import Progress, read_losses, read_progress
+from tests.benches.progress import new_process
 
 torch = pytest.importorskip("torch", reason="needs the extra lightning: make test-integrations")
 lightning = pytest.importorskip("lightning.pytorch", reason="needs the extra lightning: make test-integrations")
@@ -70,9 +71,7 @@ def test_a_checkpoint_continues_at_its_step(spool: Path, tmp_path: Path) -> None
     first.save_checkpoint(tmp_path / "model.ckpt")
     for path in (spool / "progress" / "7").iterdir():  # another job
         path.unlink()
-    from slurm_asrpt import progress
-
-    progress._forget()
+    new_process()
     trainer(tmp_path, max_steps=16, enable_checkpointing=False).fit(
         model(), loader(), ckpt_path=str(tmp_path / "model.ckpt")
     )

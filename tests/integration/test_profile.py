@@ -181,13 +181,13 @@ def test_activations_saved_by_the_loss_count() -> None:
 
 def test_random_tokens_are_valid_indices_of_the_embedding() -> None:
     from slurm_asrpt.profile.block_timing import MeasureOptions
-    from slurm_asrpt.profile.measure import _materialised
+    from slurm_asrpt.profile.measure import materialized
     from slurm_asrpt.profile.torch_blocks import trace
 
     with torch.device("meta"):
         module, tokens, _ = small()
         pieces, _ = trace(module, tokens)
-    words = _materialised(pieces[0], MeasureOptions()).calls[0][0][0]
+    words = materialized(pieces[0], MeasureOptions()).calls[0][0][0]
     assert 0 <= words.min() < words.max() < 50
 
 

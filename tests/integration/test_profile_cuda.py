@@ -102,9 +102,8 @@ def test_measured_work_is_queued_during_a_pause_of_the_gpu(gpu: FakeGpu) -> None
 
 def test_input_gradients_of_blocks_are_random(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(
-        block_timing, "_gradient", lambda result, made=block_timing._gradient: given.append(made(result)) or given[-1]
-    )
+    original = block_timing.output_gradient
+    monkeypatch.setattr(block_timing, "output_gradient", lambda output: given.append(original(output)) or given[-1])
     found = measure(transformer, "m", "a test", how(warm_up=0, repeats=2), silent)
     assert len(given) == 2 * len(found.blocks)
     assert [bool((g == g.flatten()[0]).all()) for g in given] == 2 * ([False] * (len(found.blocks) - 1) + [True])

@@ -225,9 +225,9 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def the_policy_and_the_managed_jobs_agree(self) -> None:
-        scheduler = self.bench.scheduler
-        held = {str(job_id) for job_id, _ in scheduler.policy.queue(self.slurm.now)}
-        assert held == {j for j, t in scheduler.jobs.items() if t.state is JobState.QUEUED}
+        scheduling = self.bench.scheduling
+        held = {str(job_id) for job_id, _ in scheduling.scheduler.decider.policy.queue(self.slurm.now)}
+        assert held == {j for j, t in scheduling.jobs.items() if t.state is JobState.QUEUED}
 
     @precondition(lambda self: self.slurm.records)
     @rule()
@@ -237,13 +237,13 @@ class Walk(RuleBasedStateMachine):
     @rule(in_s=st.sampled_from([5.0, 30.0, 300.0]), nodes=st.sets(st.sampled_from(["n1", "n2", "n3"])))
     def plan_maintenance(self, in_s: float, nodes: set[str]) -> None:
         start = self.slurm.now + in_s
-        self.slurm.ahead = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
+        self.slurm.reserved = [Reservation("maint", start, start + 60, frozenset(nodes))] if nodes else []
 
     def settle(self) -> None:
         """All machines recover, and no more events occur: every job starts, or is pending with a reason."""
         self.slurm.errors.clear()
         self.slurm.states.clear()
-        self.slurm.ahead.clear()
+        self.slurm.reserved.clear()
         self.slurm.starts_jobs = True
         for _ in range(3):
             self.bench.scheduler.cycle(self.slurm.now)

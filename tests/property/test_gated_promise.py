@@ -14,7 +14,7 @@ from slurm_asrpt.sim.engine import simulate
 from slurm_asrpt.sim.job_table import JobTable
 from slurm_asrpt.sim.metrics import latest_starts
 from slurm_asrpt.status.reason_texts import text_of
-from tests.benches.gated import made
+from tests.benches.gated import unchecked_policy
 
 FABRIC = Fabric(1.25e9, 300e9)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12)
@@ -57,7 +57,7 @@ patience = st.sampled_from([0.0, 1.0, 7.5, 30.0])
 def play(table, nodes, **settings):
     """The result, the placement of each start in order, and the policy."""
     placed = []
-    policy = made("asrpt-gated", **settings)
+    policy = unchecked_policy("asrpt-gated", **settings)
     result = simulate(policy, nodes, table, on_start=lambda row, now, placement: placed.append((row, now, placement)))
     return result, placed, policy
 
@@ -140,7 +140,7 @@ class Site:
     """A cluster with random events and its own count of free GPUs."""
 
     def __init__(self):
-        self.policy = made("asrpt-gated", patience_s=5.0)
+        self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
         self.nodes, self.running, self.waiting = EQUAL, {}, {}
         self.now, self.number = 0.0, 0
         self.policy.cluster_changed(self.nodes, 0.0)
@@ -180,7 +180,7 @@ class Site:
             self.policy.cluster_changed(self.nodes, self.now)
         elif what == "restart":
             state = json.loads(json.dumps(self.policy.dump(), allow_nan=False))
-            self.policy = made("asrpt-gated", patience_s=5.0)
+            self.policy = unchecked_policy("asrpt-gated", patience_s=5.0)
             self.policy.cluster_changed(self.nodes, self.now)
             self.policy.load(state, self.waiting)
 

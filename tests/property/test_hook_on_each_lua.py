@@ -148,7 +148,7 @@ def test_same_group_for_long_scripts(luas: list[LuaHook], pieces: list[bytes], s
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(training=job_scripts.trainings, data=st.data())
 def test_realistic_scripts(luas: list[LuaHook], training: job_scripts.Training, data: st.DataObject) -> None:
-    script = data.draw(job_scripts.dressed(training))
+    script = data.draw(job_scripts.submission_of(training))
     found = described_by_all(luas, script, training.arguments(), b"train")
     assert found.features == {name: float(value) for name, value in training.numbers.items()}
 
@@ -161,12 +161,12 @@ def test_which_differences_split_a_group(
     """Program, model and dataset split a group; comments, seeds, outputs, dates, GPUs and hyperparameters do not."""
 
     def submitted(job: job_scripts.Training) -> Identity:
-        found = describe(7, b"train", data.draw(job_scripts.dressed(job)), [], b"", DEFAULTS)
+        found = describe(7, b"train", data.draw(job_scripts.submission_of(job)), [], b"", DEFAULTS)
         return replace(found, sizes=NO_SIZES)  # options of launchers, which do not count
 
     one = submitted(training)
     assert submitted(training) == one
-    assert submitted(replace(training, numbers=other.numbers, spelt=other.spelt)).group == one.group
+    assert submitted(replace(training, numbers=other.numbers, options=other.options)).group == one.group
     for change in ("program", "model", "dataset"):
         changed = replace(training, **{change: getattr(other, change)})
         found = submitted(changed)

@@ -173,7 +173,8 @@ def test_asynchronous_plans_match_the_recurrence(document: UncutFile, memory: fl
     slicings = [Costs(document.blocks, tensor, machines) for tensor in ((1, 2, 4) if sliced else (1,))]
     wanted = sorted(seconds for costs in slicings for seconds in recurrence(costs, document.head.batch))
     with patch.object(planner, "SEARCH_FACTOR", 1e9), patch.object(planner, "MAX_EVALUATED", few):
-        drafts = sorted(planner._asynchronous(slicings, document.head.batch), key=lambda draft: draft.seconds)[:few]
+        found = planner.asynchronous_drafts(slicings, document.head.batch)
+        drafts = sorted(found, key=lambda draft: draft.seconds)[:few]
     assert [draft.seconds for draft in drafts] == pytest.approx(wanted[:few])
     for draft in drafts:
         cut = draft.cut()

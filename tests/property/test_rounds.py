@@ -49,7 +49,7 @@ def worlds(draw: st.DrawFn) -> tuple[Fleet, list[RoundJob]]:
     return fleet, jobs
 
 
-class _Watch(engine._Run):
+class _Watch(engine.Run):
     """Records starts."""
 
     log: list[tuple[float, float, int, str, int]]
@@ -97,7 +97,7 @@ def _check_rounds(job: RoundJob, parts: list[tuple[float, float, int]], end_s: f
 @pytest.fixture(scope="module")
 def monkeypatch_once() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_Run", _Watch)
+        patch.setattr(engine, "Run", _Watch)
         yield
 
 

@@ -15,7 +15,7 @@ from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies.sjf_bco import planner
 from slurm_asrpt.core.policies.sjf_bco.evaluation import Plan, Servers
 from slurm_asrpt.core.policies.sjf_bco.planner import QueueBatch, sjf_bco, thresholds
-from tests.reference.batches import busy_times, least_makespan, overlaps, printed, searched_in_full, toy
+from tests.reference.batches import as_printed, busy_times, exhaustive_search, least_makespan, overlaps, toy
 
 toys = st.builds(
     toy,
@@ -68,7 +68,10 @@ def test_no_job_waits_while_all_its_gpus_are_idle(jobs, servers, data):
 def test_the_search_equals_algorithm_1(jobs, servers, factor, slot):
     """Algorithm 1 tries every kappa up to the largest job; the planner tries only those that matter."""
     horizon = horizon_of(jobs, servers)
-    found, expected = sjf_bco(jobs, servers, horizon, factor, slot=slot), printed(jobs, servers, horizon, factor, slot)
+    found, expected = (
+        sjf_bco(jobs, servers, horizon, factor, slot=slot),
+        as_printed(jobs, servers, horizon, factor, slot),
+    )
     if expected is None:
         assert found is None
         return
@@ -101,7 +104,7 @@ def test_stopping_plans_early_does_not_change_what_starts_now(jobs, running, siz
     late = data.draw(st.lists(st.integers(0, len(jobs) - 1), unique=True, max_size=2))
     nodes = [Node(name, gpus) for name, gpus in zip(["n0", "n1", "n2"], sizes, strict=True)]
     found = QueueBatch(nodes, free, begun, jobs, late).best()
-    with patch.object(planner, "search", searched_in_full):
+    with patch.object(planner, "search", exhaustive_search):
         expected = QueueBatch(nodes, free, begun, jobs, late).best()
     assert (found.plan, found.schedule) == (expected.plan, expected.schedule)
     assert (found.theta, found.kappa) == (expected.theta, expected.kappa)
@@ -136,7 +139,7 @@ def test_lemma_2_as_printed_fails_theta_is_not_reached():
     found = sjf_bco(jobs, servers, 100)
     taken = max(busy_times(found.plan, jobs, [10.0], servers))
     assert (taken, found.theta) == (10, 50)
-    assert printed(jobs, servers, 100)[1] == 50
+    assert as_printed(jobs, servers, 100)[1] == 50
 
 
 @given(jobs=batches, servers=clusters, data=st.data())
@@ -209,7 +212,7 @@ def test_leaving_gpus_idle_can_shorten_the_makespan():
 
     Starting a job as soon as its GPUs are idle may be worse, so the oracle tries every start time.
     """
-    jobs, servers = [toy(3, 8, 0.25, neighbour=0.75)] * 2, Servers.of_sizes([2, 2, 2])
+    jobs, servers = [toy(3, 8, 0.25, neighbor=0.75)] * 2, Servers.of_sizes([2, 2, 2])
     at_once = evaluate(Plan([0, 1], [[0, 1, 2], [3, 4, 5]]), jobs, servers, slot=1.0)
     in_turn = evaluate(Plan([0, 1], [[0, 1, 2], [0, 1, 2]]), jobs, servers, slot=1.0)
     assert (at_once.makespan, in_turn.makespan) == (8, 4)

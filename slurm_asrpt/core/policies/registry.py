@@ -53,26 +53,28 @@ class PluginError:
 
 
 @dataclass(frozen=True)
-class _Plugins:
+class Plugins:
+    """The policies of other packages: those that can be made, and why the others cannot."""
+
     classes: Mapping[str, type[Policy]]
     errors: tuple[PluginError, ...]
 
 
 def policy_names() -> tuple[str, ...]:
     """All available policies, including those of other packages."""
-    return tuple(sorted({*BUILT_IN, *_plugins().classes}))
+    return tuple(sorted({*BUILT_IN, *installed_plugins().classes}))
 
 
 def plugin_errors() -> tuple[PluginError, ...]:
     """The policies of other packages that cannot be loaded, for callers that log or print them."""
-    return _plugins().errors
+    return installed_plugins().errors
 
 
 def policy_class(name: str) -> type[Policy]:
     """A policy by name. Raises ValueError for an unknown name and lists the known ones."""
     if name in BUILT_IN:
         return _built_in(name)
-    plugins = _plugins()
+    plugins = installed_plugins()
     if name in plugins.classes:
         return plugins.classes[name]
     broken = "".join(f" ({each.source} registers it, but: {each.why})" for each in plugins.errors if each.name == name)
@@ -110,7 +112,7 @@ def policies_with(key: str) -> list[str]:
 
 def plugin_options() -> Mapping[str, type[PolicyOptions]]:
     """The option models of the policies of other packages, by policy name."""
-    return {name: each.Options for name, each in _plugins().classes.items()}
+    return {name: each.Options for name, each in installed_plugins().classes.items()}
 
 
 def key_names(name: str) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ def _built_in(name: str) -> type[Policy]:
 
 
 @cache
-def _plugins() -> _Plugins:
+def installed_plugins() -> Plugins:
     """The policies of other installed packages, and those that cannot be loaded."""
     from importlib.metadata import entry_points
 
@@ -149,7 +151,7 @@ def _plugins() -> _Plugins:
             classes[point.name] = _checked(point.load())
         except (Exception, SystemExit) as error:  # a module may do anything on import
             errors.append(PluginError(point.name, source, f"{type(error).__name__}: {error}"))
-    return _Plugins(classes, tuple(errors))
+    return Plugins(classes, tuple(errors))
 
 
 def _checked(found: Any) -> type[Policy]:

@@ -9,7 +9,7 @@ import pytest
 from slurm_asrpt.core.cluster import Node
 from slurm_asrpt.core.policies import make_policy
 from slurm_asrpt.core.policies.hlas.policy import service_rate
-from tests.benches.hlas import FABRIC, HlasBench, life
+from tests.benches.hlas import FABRIC, HlasBench, simulated_job
 
 SETTINGS = {"queues": 3, "first_gpu_s": 10.0, "factor": 4.0, "min_run_s": 2.0}
 
@@ -35,7 +35,7 @@ def test_the_attained_service_determines_the_queue():
 
 def test_a_long_job_is_preempted_once_in_a_later_queue_and_continues():
     cluster = bench(4)
-    done = cluster.play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+    done = cluster.play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     short, long = done
     assert short.job.id == "2"
     assert (long.interruptions, short.interruptions) == (1, 0)
@@ -44,24 +44,24 @@ def test_a_long_job_is_preempted_once_in_a_later_queue_and_continues():
     assert cluster.why["room"] > 0
 
 
-def test_no_job_is_preempted_for_its_own_queue_or_in_its_first_seconds():
-    same = bench(4, first_gpu_s=1e6).play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+def test_nobody_makes_room_for_a_job_of_its_own_queue_or_in_its_first_seconds():
+    same = bench(4, first_gpu_s=1e6).play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     assert [each.job.id for each in same] == ["1", "2"]
-    later = bench(4, min_run_s=50.0).play([life("1", 4, 400.0), life("2", 4, 8.0, submit=1.0)])
+    later = bench(4, min_run_s=50.0).play([simulated_job("1", 4, 400.0), simulated_job("2", 4, 8.0, submit=1.0)])
     assert later[1].ran[0][1] >= 50.0
 
 
 def test_only_as_many_jobs_as_needed_are_preempted_most_served_first():
     cluster = bench(2, 2, 2)
-    old, middle, young = (life(str(n), 2, 1000.0, submit=float(10 * n)) for n in range(3))
-    cluster.play([old, middle, young, life("9", 2, 4.0, submit=60.0)], until=70.0)
+    old, middle, young = (simulated_job(str(n), 2, 1000.0, submit=float(10 * n)) for n in range(3))
+    cluster.play([old, middle, young, simulated_job("9", 2, 4.0, submit=60.0)], until=70.0)
     assert [each.interruptions for each in (old, middle, young)] == [1, 0, 0]
 
 
 def test_a_job_that_would_still_not_fit_preempts_no_jobs():
     cluster = bench(2, 2)
-    yields, stays = life("1", 2, 400.0), life("2", 2, 400.0, opted_in=False)
-    done = cluster.play([yields, stays, life("3", 4, 4.0, submit=20.0)])
+    yields, stays = simulated_job("1", 2, 400.0), simulated_job("2", 2, 400.0, opted_in=False)
+    done = cluster.play([yields, stays, simulated_job("3", 4, 4.0, submit=20.0)])
     assert yields.interruptions == 0
     assert done[-1].job.id == "3"
 
@@ -69,8 +69,8 @@ def test_a_job_that_would_still_not_fit_preempts_no_jobs():
 def test_gpus_being_freed_are_reserved_for_the_preempting_job():
     """Two GPUs are free and two more will be: they are for the job of four GPUs, not for the later one of two."""
     cluster = HlasBench((4,), 5.0, **SETTINGS)
-    long, four = life("1", 2, 1000.0), life("2", 4, 8.0, submit=10.0)
-    two = life("3", 2, 100.0, submit=11.0)
+    long, four = simulated_job("1", 2, 1000.0), simulated_job("2", 4, 8.0, submit=10.0)
+    two = simulated_job("3", 2, 100.0, submit=11.0)
     cluster.play([long, four, two], until=40.0)
     assert four.ran[0][0] == pytest.approx(15.0)
     assert (two.ran or [(math.inf, 0.0)])[0][0] >= four.ran[0][1] or two.began >= four.ran[0][1]

@@ -63,9 +63,9 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     points = [metadata.EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
     monkeypatch.setattr(metadata, "entry_points", lambda group: points)
     monkeypatch.syspath_prepend(tmp_path)
-    registry._plugins.cache_clear()
+    registry.installed_plugins.cache_clear()
     yield
-    registry._plugins.cache_clear()
+    registry.installed_plugins.cache_clear()
     sys.modules.pop("some_policies", None)
 
 

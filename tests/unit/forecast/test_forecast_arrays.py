@@ -26,7 +26,7 @@ from slurm_asrpt.forecast.snapshot import MAX_JOBS, PUBLISHED, Snapshot, Waiting
 from slurm_asrpt.forecast.what_if import simulate_submission
 from slurm_asrpt.status.document import JobStatus
 from tests.benches.daemon import Bench
-from tests.unit.daemon.test_forecaster import Works
+from tests.unit.daemon.test_forecaster import FakeComputations
 from tests.unit.forecast.test_forecast import NODES, NOW, job, snapshot, waiting
 
 GPUS = 12
@@ -251,9 +251,9 @@ def test_earlier_submissions_come_first_whenever_they_were_seen() -> None:
     assert [each.job.submit_time for each in arrivals.recent(NOW)[0]] == [NOW - 900, NOW - 10, NOW - 5]
 
 
-def test_an_unsplit_array_shows_the_starts_of_its_next_and_last_task(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> None:
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
 
     def cycle() -> None:
         bench.cycle()
@@ -264,7 +264,9 @@ def test_an_unsplit_array_shows_the_starts_of_its_next_and_last_task(bench: Benc
     cycle()
     assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]})
+    computations.answers.append(
+        {array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]}
+    )
     cycle()
     row = rows(bench, forecaster)[array]
     assert (row.start_earliest, row.last_start_earliest) == (now + 10, now + 100)
@@ -280,15 +282,15 @@ def test_an_unsplit_array_shows_the_starts_of_its_next_and_last_task(bench: Benc
     assert [(rest.job.user, rest.job.group) for rest in published.arrays] == [("", "")]
 
 
-def test_for_an_array_that_is_too_long_only_the_next_task_has_an_estimate(bench: Bench) -> None:
-    works = Works()
-    forecaster = bench.forecaster(works)
+def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
+    computations = FakeComputations()
+    forecaster = bench.forecaster(computations)
     array = bench.slurm.submit(1, 50, array_tasks="0-2999")
     long = bench.slurm.submit(12, 20_000)
     bench.cycle(3)
     forecaster.step(bench.slurm.now)
     now = bench.slurm.now
-    works.answers.append({array: [now + 10, now + 20, None]})
+    computations.answers.append({array: [now + 10, now + 20, None]})
     bench.cycle()
     forecaster.step(bench.slurm.now)
     found = rows(bench, forecaster)

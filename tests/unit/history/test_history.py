@@ -78,7 +78,7 @@ def test_a_history_of_the_first_schema_is_upgraded(path: Path) -> None:
     old = Run(job_id="1", start_time=5, end_time=9, state="COMPLETED", group_id="0" * 16, iterations=4, nodes={"a": 1})
     names = [field.name for field in fields(Run)][:18]
     with closing(sqlite3.connect(path)) as connection, connection:
-        module._create(connection)
+        module.MIGRATIONS[0](connection)
         connection.execute("PRAGMA user_version = 1")
         values = [json.dumps(value) if isinstance(value, dict) else value for value in astuple(old)[:18]]
         connection.execute(f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * 18)})", values)

@@ -160,8 +160,7 @@ def test_forgetting_a_reused_uid_does_not_forget_the_next_user(path: Path) -> No
 
 def test_a_reader_that_blocks_the_cleanup_is_reported(path: Path) -> None:
     write(path, RUN, replace(RUN, job_id="2", user="bob"))
-    with History(path) as history, sqlite3.connect(path) as reader:
-        history._db.execute("PRAGMA busy_timeout = 10")
+    with History(path, wait_s=0.01) as history, sqlite3.connect(path) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM runs").fetchone()
         with pytest.raises(HistoryError, match="run this again"):

@@ -1,5 +1,6 @@
 """Retraining: model and table stay complete after any failure."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -107,5 +108,7 @@ def test_old_models_are_deleted(settings: Settings) -> None:
 
 def test_one_retraining_at_a_time(settings: Settings) -> None:
     settings.paths.state.mkdir()
-    with retrain_module._alone(settings), pytest.raises(RetrainError, match="in progress"):
-        retrain(settings, 1e9)
+    with (settings.paths.state / "retrain.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RetrainError, match="in progress"):
+            retrain(settings, 1e9)

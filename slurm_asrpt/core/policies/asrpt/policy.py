@@ -72,7 +72,7 @@ class ASrpt(Policy):
     def __init__(self, fabric: Fabric, options: AsrptOptions) -> None:
         super().__init__(fabric, options)
         self.tau, self.comm_heavy = options.tau, options.comm_heavy
-        self._contention = NicContention(fabric) if options.contention else None
+        self.contention = NicContention(fabric) if options.contention else None
         self.aside = options.delay == "aside"
         self._nodes: tuple[Node, ...] = ()
         self._reference_nodes: Sequence[Node] = ()  # the same with reference GPUs
@@ -118,8 +118,8 @@ class ASrpt(Policy):
 
     def returned(self, job: Job, now: float) -> None:
         self._advance(now)
-        if self._contention is not None:
-            self._contention.ended(job.id)
+        if self.contention is not None:
+            self.contention.ended(job.id)
         self._discard_last()
         self._fifo[job.id] = job, self._kind(job)
         self._fifo.move_to_end(job.id, last=False)
@@ -132,8 +132,8 @@ class ASrpt(Policy):
                 self._discard_last()
 
     def finished(self, job_id: JobId, now: float) -> None:
-        if self._contention is not None:
-            self._contention.ended(job_id)
+        if self.contention is not None:
+            self.contention.ended(job_id)
         if job_id in self._fifo or job_id in self._virtual:  # ends of running jobs do not matter here
             self._advance(now)
             self._machine.remove(job_id)
@@ -192,7 +192,7 @@ class ASrpt(Policy):
 
     def _best(self, job: Job, nodes: Sequence[Node]) -> float:
         return (
-            best_alpha(job, nodes, self.fabric) if self._contention is None else self._contention.best_alpha(job, nodes)
+            best_alpha(job, nodes, self.fabric) if self.contention is None else self.contention.best_alpha(job, nodes)
         )
 
     # decisions
@@ -242,8 +242,8 @@ class ASrpt(Policy):
                 self._state += 1
                 started.append(job.id)
                 decisions.append(Start(job, found, (len(decisions),)))
-                if self._contention is not None:
-                    self._contention.started(job.id, found, job.profile)
+                if self.contention is not None:
+                    self.contention.started(job.id, found, job.profile)
                 continue
             decisions.append(found)
             waits.append(found)
@@ -291,8 +291,8 @@ class ASrpt(Policy):
             return self._no_room(job, plan)
         if kind.state != self._state:  # jobs of one kind have the same placement
             kind.placement, kind.state = plan.place(job, kind.strategy, self.fabric), self._state
-            if self._contention is not None:
-                kind.placement = self._contention.least_contended(plan.view(), job, kind.strategy, kind.placement)
+            if self.contention is not None:
+                kind.placement = self.contention.least_contended(plan.view(), job, kind.strategy, kind.placement)
         placement = kind.placement
         if placement is None:
             return self._no_room(job, plan)

@@ -80,10 +80,10 @@ class Gated(Policy):
     def __init__(self, fabric: Fabric, options: GatedOptions) -> None:
         super().__init__(fabric, options)
         self.gate, self.patience_s = options.gate, options.patience_s
-        self._contention = NicContention(fabric) if options.contention else None
+        self.contention = NicContention(fabric) if options.contention else None
         self._nodes: tuple[Node, ...] = ()
         self._size = 0  # GPUs of every server, 0 if they differ
-        self._placer = Placer((), fabric, self.gate, self._contention)
+        self._placer = Placer((), fabric, self.gate, self.contention)
         self._running_jobs = RunningJobs(())
         self._choices = Choices((), self._running_jobs, self._alpha, self.gate)
         self._queue = Waitlist(self.patience_s)
@@ -100,7 +100,7 @@ class Gated(Policy):
         self._nodes = tuple(sorted(nodes, key=lambda node: node.index))
         models = {(node.gpus, node.gpu_type, node.speed) for node in nodes}
         self._size = models.pop()[0] if len(models) == 1 else 0
-        self._placer = Placer(self._nodes, self.fabric, self.gate, self._contention)
+        self._placer = Placer(self._nodes, self.fabric, self.gate, self.contention)
         self._set_running(self._running_jobs.runs)
         self.reservation = None
         for entry in self._queue.clear():
@@ -109,12 +109,12 @@ class Gated(Policy):
     def _set_running(self, runs: Mapping[JobId, RunningJob]) -> None:
         self._running_jobs = RunningJobs(self._nodes, runs)
         self._choices = Choices(self._nodes, self._running_jobs, self._alpha, self.gate)
-        if self._contention is not None:
+        if self.contention is not None:
             for job_id, run in runs.items():
-                self._contention.seen(job_id, run.gpus)
+                self.contention.seen(job_id, run.gpus)
 
     def _alpha(self, job: Job, nodes: Sequence[Node]) -> float:
-        known = self._contention
+        known = self.contention
         return packed_alpha(job, nodes, self.fabric) if known is None else known.packed_alpha(job, nodes)
 
     def submitted(self, job: Job, now: float) -> bool:
@@ -143,8 +143,8 @@ class Gated(Policy):
     def running(self, job_id: JobId, gpus: Mapping[str, int], until: float, now: float) -> None:
         """A running job, possibly one that the policy did not start: then only its time limit is known."""
         self._leave(job_id)
-        if self._contention is not None:
-            self._contention.seen(job_id, gpus)
+        if self.contention is not None:
+            self.contention.seen(job_id, gpus)
         known = self._running_jobs.runs.get(job_id)
         if known is None:
             self._running_jobs.began(job_id, RunningJob(now, min(until, now + NO_END_S), dict(gpus)))
@@ -153,8 +153,8 @@ class Gated(Policy):
 
     def _stop_running(self, job_id: JobId) -> RunningJob | None:
         self._unseen.pop(job_id, None)
-        if self._contention is not None:
-            self._contention.ended(job_id)
+        if self.contention is not None:
+            self.contention.ended(job_id)
         return self._running_jobs.ended(job_id)
 
     def _enter(self, job: Job, rank: int, since: float, unseen_s: float | None = None) -> None:
@@ -234,8 +234,8 @@ class Gated(Policy):
         slowdown = placement.alpha / best if best else 1.0
         servers.start(job, placement)
         self._leave(job.id)
-        if self._contention is not None:
-            self._contention.started(job.id, placement, job.profile)
+        if self.contention is not None:
+            self.contention.started(job.id, placement, job.profile)
         self._running_jobs.began(job.id, RunningJob(now, now + entry.seconds * slowdown, placement.gpus))
         if not job.predicted_iterations:
             self._unseen[job.id] = slowdown
