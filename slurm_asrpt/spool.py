@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from slurm_asrpt.progress import CHECKPOINT_NAME, FILE_NAME, LOSSES_NAME, MOST_LOSSES, is_count, parse_losses, to_number
+from slurm_asrpt.progress import CHECKPOINT_NAME, FILE_NAME, LOSSES_NAME, MAX_LOSSES, is_count, parse_losses, to_number
 
-MOST_FILES = 1000
+MAX_FILES = 1000
 """Removed from one folder; the writers leave two, and a few drafts."""
 MAX_PROGRESS_BYTES = 256
-MAX_LOSSES_BYTES = 64 * MOST_LOSSES
+MAX_LOSSES_BYTES = 64 * MAX_LOSSES
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def remove_progress(spool: Path, job_id: str) -> None:
     folder = progress_dir(spool) / job_id
     with suppress(OSError):
         with _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as inside, os.scandir(inside) as entries:
-            for entry in islice(entries, MOST_FILES):
+            for entry in islice(entries, MAX_FILES):
                 remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
                 with suppress(OSError):
                     remove(entry.name, dir_fd=inside)

@@ -18,7 +18,7 @@ from slurm_asrpt.profile.schema import library_names, load_file
 
 FABRIC = Fabric(inter=1.25e9, intra=300e9)
 SERVER_GPUS = 8
-MOST_GPUS = 32
+MAX_GPUS = 32
 """Larger jobs take minutes to place exactly, so GPT-175B on 48 and 96 GPUs is left out."""
 MODELS = {"VGG19": "vgg19", "GPT-175B": "gpt-175b"}
 CASES = 20
@@ -64,9 +64,9 @@ def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, told: C
 
 
 def _profiles(prefix: str) -> list[JobProfile]:
-    """The model's configurations of Table I with two GPUs or more, up to MOST_GPUS."""
+    """The model's configurations of Table I with two GPUs or more, up to MAX_GPUS."""
     found = [load_file(name, ()).profile for name in library_names() if name.startswith(f"{prefix}-")]
-    return [profile for profile in found if 2 <= profile.gpus <= MOST_GPUS]
+    return [profile for profile in found if 2 <= profile.gpus <= MAX_GPUS]
 
 
 def free_gpus(gpus: int, draw: random.Random) -> tuple[int, ...]:

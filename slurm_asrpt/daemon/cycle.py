@@ -161,7 +161,7 @@ class Scheduler:
 
     def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
         """view: what was free before this one of the cycle's starts; afterwards without it."""
-        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MOST_COMPARED
+        best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
         view.take(start.placement.gpus, start.job.request)

@@ -18,7 +18,7 @@ from slurm_asrpt.profile.sizes import NO_SIZES, Sizes
 
 LOG = logging.getLogger("asrptd")
 LoadProfile = Callable[[str], JobProfile | UncutFile]
-MOST_PROFILES = 4096
+MAX_PROFILES = 4096
 
 
 class Profiles:
@@ -28,7 +28,7 @@ class Profiles:
     ``most`` the one that was asked for longest ago is forgotten.
     """
 
-    def __init__(self, load: LoadProfile, most: int = MOST_PROFILES) -> None:
+    def __init__(self, load: LoadProfile, most: int = MAX_PROFILES) -> None:
         self._load, self._most = load, most
         self._known: OrderedDict[str, JobProfile | UncutFile | InputError] = OrderedDict()
         self._cut = lru_cache(most)(self._cut_now)

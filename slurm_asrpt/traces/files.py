@@ -22,7 +22,7 @@ from slurm_asrpt.traces.trace import numbers
 
 LARGEST_BYTES = 8 << 30
 """Limit of one file, uncompressed; the largest table of a known trace has about 2.5 GB."""
-MOST_PACKED = 300
+MAX_PACKED = 300
 """Limit of the compression ratio; real traces have 3 to 30."""
 SMALL_BYTES = 16 << 20
 """Below this size the compression ratio is not checked: a short sample may be repetitive."""
@@ -121,7 +121,7 @@ class _Limited(io.RawIOBase):
     def __init__(self, path: Path, stream: gzip.GzipFile | io.BufferedReader, packed: bool) -> None:
         self.path, self.stream = path, stream
         size = path.stat().st_size
-        self.most = min(LARGEST_BYTES, max(SMALL_BYTES, MOST_PACKED * size)) if packed else LARGEST_BYTES
+        self.most = min(LARGEST_BYTES, max(SMALL_BYTES, MAX_PACKED * size)) if packed else LARGEST_BYTES
         self.count = self.line = 0
 
     def readable(self) -> bool:

@@ -20,7 +20,7 @@ from slurm_asrpt.daemon.cluster import ClusterState
 from slurm_asrpt.daemon.jobs.managed_job import ManagedJob, request_values, unpinned
 from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.daemon.jobs.site_rules import SiteRules
-from slurm_asrpt.daemon.profiles import MOST_PROFILES, Profiles
+from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
@@ -149,7 +149,7 @@ def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job
     )
 
 
-@lru_cache(MOST_PROFILES)
+@lru_cache(MAX_PROFILES)
 def _the_same(request: Request) -> Request:
     """One object for equal requests: hashing and comparing one is slow, and most jobs have the same few."""
     return request

@@ -13,7 +13,7 @@ from typing import Any
 from slurm_asrpt.audit.trail import FILE_NAME, older_files
 from slurm_asrpt.config.settings import AuditSettings
 
-MOST_UNWRITTEN = 100_000
+MAX_UNWRITTEN = 100_000
 LOGGED = frozenset(
     {"start", "running", "not-started", "ended", "left", "vanished", "lease-refused", "fence-refused", "pin-failed"}
     | {"interrupt", "signalled", "requeued", "requeued-again", "interrupt-refused"}
@@ -68,7 +68,7 @@ class AuditWriter:
             except OSError as error:
                 error.filename = self.path  # a full disk does not say which
                 file.truncate(before)
-                del self._lines[:-MOST_UNWRITTEN]
+                del self._lines[:-MAX_UNWRITTEN]
                 raise
             full = file.tell() > self._settings.file_mb << 20
         self._lines.clear()

@@ -22,7 +22,7 @@ from slurm_asrpt.daemon.jobs.table import JobTable
 from slurm_asrpt.errors import one_line
 from slurm_asrpt.files import replace_file
 
-MOST_COMPARED = 20
+MAX_COMPARED = 20
 """Starts of one cycle that get a runner-up: to look for one costs more than the decision."""
 
 

@@ -21,7 +21,7 @@ from slurm_asrpt.text import counted
 LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"
 """The state that sacct, too, gives to a run that a requeue has ended."""
-MOST_UNWRITTEN = 100_000
+MAX_UNWRITTEN = 100_000
 FASTEST = 100.0
 """Times the speed of a job's placement; a report of more is none, or one run could move everybody's mean at will."""
 QUICKEST_S = 1e-3
@@ -74,7 +74,7 @@ class HistoryWriter:
             self._write(self.connect())
         except HistoryError as error:
             self._log_once(one_line(error))
-            del self.unwritten[:-MOST_UNWRITTEN]
+            del self.unwritten[:-MAX_UNWRITTEN]
             if isinstance(error, DamagedError | ReadOnlyError):
                 self._close()  # opened anew, a damaged one is set aside and a read-only one may be writable by then
         else:

@@ -20,7 +20,7 @@ from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
-FEWEST_RENEWALS, MOST_RENEWALS = 100, 1000
+MIN_RENEWALS, MAX_RENEWALS = 100, 1000
 """Leases that are renewed in one cycle: fewer are no burden, more keep slurmctld busy for over a second."""
 
 
@@ -93,7 +93,7 @@ class Leases:
         due = sorted((pair for pair in left if pair[0] < daemon.renewal_s), key=lambda pair: pair[0])
         evenly = math.ceil(len(waiting) * 2 * daemon.interval_s / (daemon.lease_s - daemon.renewal_s))
         urgent = sum(seconds < daemon.renewal_s / 2 for seconds, _ in due)
-        return [job for _, job in due[: max(FEWEST_RENEWALS, evenly, min(urgent, MOST_RENEWALS))]]
+        return [job for _, job in due[: max(MIN_RENEWALS, evenly, min(urgent, MAX_RENEWALS))]]
 
     def _left(self, job: ManagedJob, now: float) -> float:
         """Seconds that a lease runs, by what Slurm shows: an owner's StartTime=now ends a lease.

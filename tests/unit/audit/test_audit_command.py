@@ -258,12 +258,12 @@ def test_hostile_inputs_are_refused_in_one_line(site: Bench, tmp_path: Path, cha
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x80\x04\x95", "is no snapshot"),
-        (b"", "is no snapshot"),
-        (b"[" * 200_000, "is no snapshot"),
-        (b'{"kind":"asrpt snapshot","version":99}', "has version 99, this release reads 1"),
+        (b"\x80\x04\x95", "is not a snapshot"),
+        (b"", "is not a snapshot"),
+        (b"[" * 200_000, "is not a snapshot"),
+        (b'{"kind":"asrpt snapshot","version":99}', "has version 99; this release reads version 1"),
         (json.dumps({"kind": KIND, "version": VERSION, "inputs": 5, "decisions": 5}).encode(), "damaged"),
-        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "has been changed"),
+        (json.dumps({"kind": KIND, "version": VERSION, "inputs": {}, "decisions": []}).encode(), "was changed after"),
     ],
 )
 def test_what_is_no_snapshot_is_refused(data: bytes, why: str) -> None:

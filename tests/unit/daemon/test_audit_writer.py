@@ -79,7 +79,7 @@ def test_a_full_disk_tears_no_line_and_what_it_refuses_is_written_later(tmp_path
 
 
 def test_of_what_can_never_be_written_the_oldest_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_UNWRITTEN", 2)
+    monkeypatch.setattr(module, "MAX_UNWRITTEN", 2)
     audit = AuditWriter(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))

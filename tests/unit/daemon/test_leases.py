@@ -203,8 +203,8 @@ def test_a_pinned_jobs_priority_is_put_back(make_bench, multifactor):
 
 @pytest.fixture
 def small_shares(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_RENEWALS", 3)
-    monkeypatch.setattr(module, "MOST_RENEWALS", 10)
+    monkeypatch.setattr(module, "MIN_RENEWALS", 3)
+    monkeypatch.setattr(module, "MAX_RENEWALS", 10)
 
 
 def renewed(bench, cycles):

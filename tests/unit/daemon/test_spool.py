@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_asrpt.spool import MOST_FILES, forgotten_progress, progress_dir, remove_progress
+from slurm_asrpt.spool import MAX_FILES, forgotten_progress, progress_dir, remove_progress
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_folders_nested_without_end_stop_nothing(folder: Path, tmp_path: Path) -
 
 
 def test_a_flood_of_files_is_removed_bit_by_bit(folder: Path, tmp_path: Path) -> None:
-    for number in range(MOST_FILES + 5):
+    for number in range(MAX_FILES + 5):
         (folder / str(number)).touch()
     remove_progress(tmp_path, "7")
     assert len(os.listdir(folder)) == 5
