@@ -1,4 +1,4 @@
-"""Starts: the nodes that are pinned to a job so that Slurm starts it there, and their undoing."""
+"""Starts jobs by pinning nodes to them, and removes pins."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from slurm_asrpt.slurm.records import Update
 from slurm_asrpt.switch import OperatingMode
 
 NODE_LOST = "NodeDown"
-"""As Slurm says it of a node that is down, drained or gone."""
+"""Slurm's reason for a node that is down, drained or gone."""
 
 
 class Starts:
-    """Writes starts and takes them back. Every method may raise SlurmError."""
+    """Writes starts and withdraws them. Every method may raise SlurmError."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Starts:
         mode: OperatingMode,
         save: Callable[[float], None],
     ) -> None:
-        """save: what a restart must know; asked for before Slurm is touched."""
+        """save: saves the state for a restart; called before updates are sent to Slurm."""
         self._daemon, self._jobs, self._cluster, self._listener = settings.daemon, jobs, cluster, listener
         self._client, self._slurm, self._leases, self._rank_maps = client, slurm, leases, rank_maps
         self._audit, self._mode, self._save = audit, mode, save
 
     def write(self, starts: list[ManagedJob], waiting: list[ManagedJob], tasks: list[Update], now: float) -> None:
-        """Start some jobs and renew the leases of others as was intended; hand over leased jobs that are Slurm's.
+        """Start jobs, renew the leases of others, and hand over leased jobs that are left to Slurm.
 
-        In two calls, as each starts a program: the fences of the starts first, then their pins, then all else.
-        tasks: of arrays, to be split from the rest by leases of their own.
+        Only two calls, because each starts a program: first the fences of the starts, then their pins and the rest.
+        tasks: leases that split array tasks from their arrays.
         """
         fenced = self._fenced(starts, self._leases.write(starts, now), now)
         left = [job for job in self._jobs.pending(JobState.LEFT_TO_SLURM) if self._is_to_hand_over(job, now)]
@@ -68,7 +68,7 @@ class Starts:
                 self._audit.record(now, "lease-refused", job_id, error=error)
 
     def _is_to_hand_over(self, job: ManagedJob, now: float) -> bool:
-        """A job with a lease of the hook's (not left by the hook) that the daemon leaves to Slurm."""
+        """Whether the job has a lease of the hook although asrptd leaves it to Slurm."""
         tag = job.tag
         leased = job.record.reason == "BeginTime" and job.record.eligible_time > now
         return bool(leased and tag and not tag.left and tag.begin <= now and not job.handed_over)
@@ -86,7 +86,7 @@ class Starts:
         self._rank_maps.started(fenced)
 
     def _fenced(self, jobs: list[ManagedJob], errors: list[str], now: float) -> list[ManagedJob]:
-        """Those of these jobs that took a fresh lease: they are pending and stay so while we touch their nodes."""
+        """The jobs that accepted a new lease: they are pending, and stay so while their nodes are changed."""
         fenced = []
         for job, error in zip(jobs, errors, strict=True):
             if error:
@@ -97,10 +97,10 @@ class Starts:
                 fenced.append(job)
         return fenced
 
-    # their undoing
+    # withdrawal
 
     def take_back_what_did_not_start(self, now: float) -> None:
-        """Unpin what Slurm has not started in time, and what a requeue left pinned."""
+        """Unpin jobs that Slurm has not started in time, and jobs that are still pinned after a requeue."""
         pinned = [job for job in self._jobs.pending(JobState.PINNED) if job.pin is not None]
         reasons = {job.record.job_id: why for job in pinned if (why := self._in_vain(job, now))}
         late = [job for job in pinned if job.record.job_id in reasons]
@@ -110,17 +110,17 @@ class Starts:
                 self._did_not_start(job, reasons[job.record.job_id], now)
 
     def carrying_pins(self, now: float, *states: JobState) -> list[ManagedJob]:
-        """Waiting jobs in these states, without any in all, on which Slurm still holds a pin of ours."""
+        """Pending jobs in these states (default: all) that still have a pin in Slurm."""
         stale = [job for job in self._jobs.pending(*states) if job.original is not None]
-        for job in stale:  # before a new lease covers what Slurm or the owner has set
+        for job in stale:  # before a new lease overwrites what Slurm or the owner has set
             follow_begin_time(job, now, self._daemon.lease_s, self._mode.enforcing)
         return stale
 
     def _in_vain(self, job: ManagedJob, now: float) -> str:
-        """Why the pin of a waiting job is to be taken back, in Slurm's words; "" while it may still lead to a start.
+        """Slurm's reason if the pin of a pending job must be removed; "" while the job may still start.
 
-        At once where a node of it cannot be used any more: a slurmctld that comes back without that node would end
-        the job.
+        A pin is removed at once if one of its nodes is no longer usable: a slurmctld that restarts without that node
+        would end the job.
         """
         assert job.pin is not None  # noqa: S101  (the caller has seen to it)
         if not job.pin.gpus.keys() <= self._cluster.view.free.keys():
@@ -129,7 +129,7 @@ class Starts:
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def take_pins_off(self, jobs: list[ManagedJob], now: float) -> list[ManagedJob]:
-        """Those of these jobs that still wait: each has a fresh lease and, unless Slurm refused, its pin no more."""
+        """Remove pins. Returns the jobs that are still pending, with a new lease; Slurm may have refused the removal."""
         if jobs:
             self._leases.intend(jobs, now)
             self._save(now)
@@ -141,7 +141,7 @@ class Starts:
         return fenced
 
     def reconsider_what_slurm_has_not_started(self, now: float) -> None:
-        """Modes shadow and order: Slurm goes its own way, and GPUs must not stay reserved for a job for ever."""
+        """Modes shadow and order: withdraw starts that Slurm does not follow, so that no GPUs stay reserved forever."""
         patience = self._daemon.unpin_after_s
         for job in self._jobs.pending(JobState.PINNED):
             if job.pin is not None and now - job.pin.at > patience:
@@ -149,13 +149,13 @@ class Starts:
 
     def _unpin(self, job: ManagedJob) -> Update:
         assert job.original is not None  # noqa: S101  (the caller has seen to it)
-        held = job.record.priority == 0  # Slurm refuses a priority then, and all else with it
+        held = job.record.priority == 0  # Slurm would reject a priority, and with it the whole update
         before = replace(job.original, priority=0) if held else job.original
         return writeback.unpin(job.record.job_id, before, len(self._cluster.nodes), self._slurm)
 
     def _did_not_start(self, job: ManagedJob, why: str, now: float) -> None:
-        """Back to waiting: at once the first time (unless a limit holds it), then after growing pauses."""
-        self._listener.gone(job.record.job_id, now)  # it holds no GPUs; it returns when it may
+        """Return the job to the queue: at once the first time unless a limit holds it, then after growing pauses."""
+        self._listener.gone(job.record.job_id, now)  # it holds no GPUs, and is queued again when it is eligible
         waits = reason(Phase.WAITING, self._kind(why), slurm_reason=why)
         avoid = why not in ("Resources", "Priority", "None")
         job.not_started(now, waits, at_once=not is_limit(why), avoid=avoid)
@@ -169,5 +169,5 @@ class Starts:
 
 
 def is_limit(slurm_reason: str) -> bool:
-    """A reason of Slurm that only time or an admin removes: no use in keeping GPUs for the job meanwhile."""
+    """Whether only time or an admin removes Slurm's reason, so that GPUs should not be kept for the job."""
     return any(word in slurm_reason for word in ("Limit", "Assoc", "QOS", "Licenses", "MaxJobs", "MaxGRES"))

@@ -164,7 +164,7 @@ def test_a_snapshot_that_cannot_be_written_keeps_no_job_waiting(site: Bench, cap
     (state / WANTED).touch()
     free = site.slurm.submit(2)
     site.cycle()
-    assert "snapshot not written" in caplog.text
+    assert "the snapshot is not written" in caplog.text
     assert not (state / WANTED).exists()
     assert site.state(free) == "RUNNING"
 
@@ -278,5 +278,5 @@ def test_any_bytes_are_a_snapshot_or_one_line(data: bytes | str) -> None:
 
 
 def test_a_device_is_no_snapshot() -> None:
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         read(Path("/dev/zero"))

@@ -201,7 +201,7 @@ def depends(slurm, job_id):
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(changed, "none yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
+    [(changed, "no estimate yet"), (held, "held"), (left, "contiguous nodes"), (depends, "dependency")],
 )
 def test_what_no_longer_holds_is_withdrawn_and_not_judged(watched, waiting, what, says):
     watched.tell(waiting, watched.slurm.now + 80, None, None)
@@ -222,7 +222,7 @@ def test_what_was_said_survives_a_restart(watched, waiting):
     watched.start()
     watched.cycle()
     assert watched.bench.job(waiting).forecast == said
-    assert watched.row(waiting).start_unknown == f"none yet; the first {MAX_JOBS} in the queue get one"
+    assert watched.row(waiting).start_unknown == f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
 
 
 def test_a_process_that_fails_or_hangs_is_told_and_tried_again(watched, works, waiting, caplog):

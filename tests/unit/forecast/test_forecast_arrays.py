@@ -260,7 +260,7 @@ def test_a_rest_shows_when_its_next_and_its_last_task_start(bench: Bench) -> Non
     array = bench.slurm.submit(1, 50, array_tasks="0-199")
     bench.cycle(2)
     cycle()
-    assert rows(bench, forecaster)[array].start_unknown.startswith("none yet")
+    assert rows(bench, forecaster)[array].start_unknown.startswith("no estimate yet")
     now = bench.slurm.now
     works.answers.append({array: [now + 10, now + 20, now + 30], f"{array}_199": [now + 100, now + 200, now + 300]})
     cycle()
