@@ -1,6 +1,6 @@
-"""One cycle of asrptd: read Slurm, tell the policy what happened, let it decide, write the decisions back.
+"""One cycle of asrptd: read Slurm, inform the policy, let it decide, and write its decisions to Slurm.
 
-All state that a restart needs is saved before Slurm is touched.
+The state that a restart needs is saved before updates are sent to Slurm.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from slurm_asrpt.switch import OperatingMode
 
 
 class Scheduler:
-    """Lets a policy schedule the managed jobs. ``scheduling.py`` puts one together."""
+    """Lets a policy schedule the managed jobs. ``scheduling.py`` creates one."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Scheduler:
         self._order, self._release, self._saver, self._audit, self._mode = order, release, saver, audit, mode
 
     def cycle(self, now: float) -> float | None:
-        """Do everything once. Returns when there is something to decide again. Raises SlurmError.
+        """Run one cycle. Returns the time at which the next decision is due. Raises SlurmError.
 
-        At once where tasks were split from an array of which none waits: they may start.
+        It is due at once if tasks were split from an array without a queued task, because they may start.
         """
         self._leases.cycle_began()
         self.timer.start()
@@ -101,8 +101,8 @@ class Scheduler:
         return now if any(split.first for split in splits) else self.policy.next_wakeup(now)
 
     def between_cycles(self, pause_s: float) -> None:
-        """What takes long and delays no decision, in a pause of so many seconds. Raises SlurmError, OSError."""
-        self._saver.save(self._clock.time())  # what came of the writes: asrptd may die before the next cycle
+        """Do slow work that does not delay decisions, in a pause of ``pause_s``. Raises SlurmError, OSError."""
+        self._saver.save(self._clock.time())  # the results of the updates, in case asrptd dies before the next cycle
         self._rank_maps.write(pause_s)
         self._client.catch_up()
 
@@ -115,7 +115,7 @@ class Scheduler:
         self.timer.done("decide")
 
     def _feed_policy(self, now: float) -> None:
-        """Submit what has become eligible; after a restart let the policy take up its saved state first."""
+        """Submit newly eligible jobs; after a restart, restore the policy's saved state first."""
         eligible = self._eligibility.eligible(now)
         if not self.feed.resumed:
             self.feed.resume(self._saver.saved, self._saver.saved_at, eligible, now)
@@ -123,14 +123,14 @@ class Scheduler:
         self.feed.submit(eligible, now)
 
     def _decide(self, now: float) -> list[ManagedJob]:
-        """Ask the policy; what it starts is pinned (in mode enforce only after it has been written)."""
+        """Let the policy decide, and pin the jobs that it starts. Returns these jobs."""
         view = self.cluster.view.copy()
         for job in self.jobs.in_state(JobState.PINNED):
             placements.reserve(view, job)
         fabric = self.cluster.fabric
         self.decided = decisions.decide(self.policy, self._settings, self.jobs, fabric, view, now)
         decisions.serve_snapshot(self._state_folder, self.decided)
-        view = view.copy()  # the policy goes on looking at the other
+        view = view.copy()  # the policy keeps the other one
         starts = list[ManagedJob]()
         for decision in self.decided.decisions:
             if isinstance(decision, Interrupt):
@@ -144,7 +144,7 @@ class Scheduler:
         return starts
 
     def _note_unsaid(self, now: float) -> None:
-        """Why new jobs wait that the policy did not come to look at."""
+        """Note why new jobs are pending that the policy has not considered."""
         unsaid = [job for job in self.jobs.in_state(JobState.QUEUED) if job.reason is None]
         reasons = dict(self.policy.queue(now)) if unsaid else {}
         for job in unsaid:
@@ -160,7 +160,7 @@ class Scheduler:
         return job
 
     def _record_start(self, job: ManagedJob, start: Start, view: ClusterView, number: int, now: float) -> None:
-        """view: what was free before this one of the cycle's starts; afterwards without it."""
+        """Record a start. view: the free resources before it; this start's are removed from it."""
         best, compared = self.cluster.best_alpha(start.job), number <= decisions.MAX_COMPARED
         recorded = decisions.start_facts(start, best, view, self._settings.name, self.cluster.fabric, compared)
         self._audit.record(now, "start", start.job.id, mapped=job.mapped, **recorded)
@@ -173,7 +173,7 @@ class Scheduler:
         job.waits(why)
 
     def _write(self, starts: list[ManagedJob], splits: list[arrays.ArraySplit], now: float) -> None:
-        """What a restart must know comes before Slurm is touched; what came of it is saved after the cycle."""
+        """Save the state for a restart, then send the updates. Their results are saved after the cycle."""
         enforcing = self._mode.enforcing
         renewals, tasks = self._leases.due(now, splits) if enforcing else ([], [])
         if enforcing:
@@ -181,7 +181,7 @@ class Scheduler:
         self._preemption.intend_requeues(now)
         moved = self._order.intend(now) if self._mode.current is Mode.ORDER else []
         self._saver.save(now)
-        self._audit.flush()  # what is about to be written to Slurm
+        self._audit.flush()  # before the updates
         if enforcing:
             self._starts.write(starts, renewals, tasks, now)
         elif moved:

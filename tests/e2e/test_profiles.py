@@ -84,7 +84,7 @@ def test_an_admin_attaches_a_model_and_each_job_is_cut_to_what_it_says(lab: Clus
     assert lab.recorded(own).profile == "vgg19-dp4"
     assert lab.recorded(clear).alpha > 0
     wait_for(
-        lambda: "profile llama-3-8b is not cut into stages: the script" in lab.log.read_text(), "asrptd says why", 20
+        lambda: "profile llama-3-8b cannot be cut into stages: the script" in lab.log.read_text(), "asrptd says why", 20
     )
     profile(lab, "attach", "--remove", "--job-name", "llama-*")
     wait_for(lambda: b"attach_name" not in conf.read_bytes(), "asrptd tells the hook", 20)

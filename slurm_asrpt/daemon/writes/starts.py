@@ -129,7 +129,7 @@ class Starts:
         return (job.record.reason or "None") if late or is_limit(job.record.reason) else ""
 
     def take_pins_off(self, jobs: list[ManagedJob], now: float) -> list[ManagedJob]:
-        """Remove pins. Returns the jobs that are still pending, with a new lease; Slurm may have refused the removal."""
+        """Remove pins. Returns the jobs that are still pending, with a new lease; Slurm may have kept some pins."""
         if jobs:
             self._leases.intend(jobs, now)
             self._save(now)

@@ -141,7 +141,7 @@ def test_a_daemon_that_stops_before_it_could_write_says_so(bench, monkeypatch, c
     monkeypatch.setattr(recorder.history, "record", lambda runs: (_ for _ in ()).throw(HistoryError("gone")))
     with caplog.at_level(logging.ERROR, "asrptd"):
         recorder.close()
-    assert "lost: 2 runs that could not be written" in caplog.text
+    assert "2 runs could not be written and are lost" in caplog.text
 
 
 def test_a_history_that_is_locked_at_the_start_is_opened_later_and_its_rows_stay(bench, caplog):

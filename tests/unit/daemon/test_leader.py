@@ -69,7 +69,7 @@ def test_who_stands_by_takes_over_when_the_leader_has_ended_however(tmp_path, ot
     assert process.wait() == -number
     said = [record.message for record in caplog.records]
     assert said == [
-        f"standing by: {name} leads; this asrptd takes over when that one is gone",
+        f"standing by: {name} leads; this asrptd takes over when it ends",
         f"leading: {lead.name}",
     ]
     lead.close()
@@ -116,7 +116,7 @@ def test_who_has_lost_the_lock_saves_nothing_more(lead, damage):
         lead.close()  # both are this process: the names would be the same within a second
         second.name = "elsewhere pid 1 since today"
         second.path.write_text(second.name)
-    with pytest.raises(LeadershipLostError, match="it is gone" if damage == "deleted" else "elsewhere pid 1"):
+    with pytest.raises(LeadershipLostError, match="it is missing" if damage == "deleted" else "elsewhere pid 1"):
         store.save({}, {"1": "{}"}, 2.0)
     assert store.path.read_bytes() == before
     second.close()

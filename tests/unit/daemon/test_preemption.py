@@ -106,8 +106,8 @@ def test_without_a_report_it_has_its_time(hlas: Bench) -> None:
         ({"admin_comment": "", "leased": False}, "the hook has not tagged it"),
         ({"requeue": False}, "--requeue"),
         ({"partition": "gpu,other"}, "interrupt.partitions"),
-        ({"exclusive": "user", "leased": False}, "left to Slurm"),
-        ({"contiguous": True, "leased": False}, "left to Slurm"),
+        ({"exclusive": "user", "leased": False}, "leaves such jobs to Slurm"),
+        ({"contiguous": True, "leased": False}, "leaves such jobs to Slurm"),
     ],
 )
 def test_who_did_not_opt_in_or_is_not_ours_is_never_interrupted(
@@ -341,7 +341,7 @@ def test_a_slurm_that_will_not_requeue_again_is_not_asked_for_ever(make: Callabl
     hlas.restart()
     hlas.cycle(int(5 * GRACE_S))
     (refused,) = hlas.audit("interrupt-refused", long)
-    assert ("disabled" if refuses else "shown as going on") in refused["error"]
+    assert ("disabled" if refuses else "still shows the ended run") in refused["error"]
     asked = len(hlas.audit("requeued-again", long))
     hlas.cycle(20)
     assert len(hlas.audit("requeued-again", long)) == asked

@@ -98,7 +98,7 @@ def test_a_damaged_state_is_kept_aside_and_the_daemon_starts_anew(bench, text, c
     bench.start()
     bench.cycle()
     assert state_file(bench).with_suffix(".damaged").read_bytes() == text.encode("latin-1")
-    assert "state.json is damaged: kept as " in caplog.text
+    assert "state.json is damaged and was renamed to " in caplog.text
     assert set(order(bench)) == set(jobs)
     assert bench.job_state(blocker) is JobState.RUNNING
 
@@ -251,6 +251,6 @@ def test_the_state_of_a_later_release_is_refused_and_left_where_it_is(bench):
     bench.stop()
     text = json.dumps({"schema": SCHEMA + 1, "jobs": {}})
     state_file(bench).write_text(text)
-    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}; install"):
+    with pytest.raises(InputError, match=f"schema {SCHEMA + 1}.*reads up to {SCHEMA}. Install"):
         bench.start()
     assert state_file(bench).read_text() == text

@@ -188,9 +188,9 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 def test_metrics_are_served() -> None:
     metrics = Metrics("127.0.0.1:0")
     try:
-        assert metrics.wants_a_look(NOW)
+        assert metrics.history_due(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
-        assert not metrics.wants_a_look(NOW + SELDOM_S - 1)
+        assert not metrics.history_due(NOW + SELDOM_S - 1)
         metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
@@ -216,5 +216,5 @@ def test_metrics_that_cannot_be_served_are_bad_input(listen: str) -> None:
 
 def test_without_an_address_nothing_is_served_or_measured() -> None:
     metrics = Metrics("")
-    assert not metrics.wants_a_look(NOW)
+    assert not metrics.history_due(NOW)
     metrics.close()

@@ -292,4 +292,4 @@ def test_of_an_array_too_long_only_the_next_task_is_told(bench: Bench) -> None:
     found = rows(bench, forecaster)
     assert found[array].start_earliest is not None
     assert found[array].last_start_earliest is None
-    assert found[long].start_unknown == "not within 24 hours, or too many jobs, or tasks of arrays, to tell"
+    assert found[long].start_unknown == "not within 24 hours, or too many jobs or array tasks in the queue"

@@ -280,7 +280,7 @@ def test_of_an_array_the_first_task_is_told(site, tmp_path, monkeypatch, capsys)
 def test_a_profile_that_does_not_count_is_not_shown_as_one_that_does(site, tmp_path, monkeypatch, capsys):
     words = ["--comment=asrpt:profile=vgg19-dp16"]  # of 16 GPUs; the script asks for 4
     why = ask(SCRIPT, words, tmp_path, monkeypatch, capsys)["unused_profile"]
-    assert why == "profile vgg19-dp16 is for 16 GPUs, a job asks for 4"
+    assert why == "profile vgg19-dp16 is for 16 GPUs, but a job requests 4"
     said = " ".join(shown([], SCRIPT, words, tmp_path, monkeypatch, capsys).split())
     assert f"GPUs 4; profile ignored: {why}" in said
     assert "alpha" not in said  # the stand-in's, which means nothing

@@ -116,8 +116,8 @@ def test_numbers_and_durations_read_as_people_write_them(kind: str, facts: dict[
 def test_a_profile_that_does_not_count_is_said_of_each_job(gated: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """Of two jobs that name one profile each has its own trouble; a profile that counts has none."""
     reasons = {
-        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, a job asks for 2",
-        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, a job asks for 3",
+        gated.slurm.submit(2, 10, profile="flat"): "is for 4 GPUs, but a job requests 2",
+        gated.slurm.submit(3, 10, profile="flat"): "is for 4 GPUs, but a job requests 3",
         gated.slurm.submit(2, 10, profile="nowhere"): "no profile nowhere",
     }
     fits, plain = gated.slurm.submit(4, 10, profile="flat"), gated.slurm.submit(1, 10)
