@@ -27,8 +27,7 @@ from slurm_asrpt.errors import InputError
 from slurm_asrpt.files import replace_file
 from slurm_asrpt.reporting import audit
 from slurm_asrpt.slurm.notation import read_time
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
-from slurm_asrpt.status.reason_texts import in_words
+from slurm_asrpt.status.reason_texts import LEFT_WORDS, in_words
 from slurm_asrpt.text import counted, slurm_time
 
 SCHEMA = 1

@@ -26,7 +26,7 @@ from slurm_asrpt.history.store import Run
 from slurm_asrpt.hook.tag import parse_tag
 from slurm_asrpt.slurm.records import PENDING, JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 from slurm_asrpt.switch import OperatingMode
 
 

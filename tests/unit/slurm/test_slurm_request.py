@@ -6,7 +6,7 @@ import pytest
 
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
 from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
-from slurm_asrpt.status.left_to_slurm import LEFT_WORDS
+from slurm_asrpt.status.reason_texts import LEFT_WORDS
 
 
 def node(index, gpus=8, kind="h100", partitions=("gpu",), other=False, features=()):
