@@ -1,4 +1,4 @@
-"""Simulations over several seeds: running them, keeping their results in a folder, and statistics over the seeds."""
+"""Runs simulations over several seeds, keeps their results in a directory, and computes statistics over the seeds."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Results:
         return min(sims, key=lambda sim: float(self.found[sim]["mean_jct_s"]))
 
     def load(self, sim: Sim) -> bool:
-        """Whether the results are in memory or in the folder."""
+        """Whether the results are in memory or in the directory."""
         if sim in self.found:
             return True
         try:
@@ -213,7 +213,7 @@ def _view(column: Column, results: Results, figure: str) -> View:
 
 
 def run(figures: Sequence[str], base: Jobs, results: Results, processes: int = 1, told: Told | None = None) -> None:
-    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are in its folder."""
+    """Run what is not in ``results`` yet. Ctrl-C raises KeyboardInterrupt; finished simulations are kept there."""
     planned = {figure: columns(figure, base) for figure in figures}
     first = [sim for found in planned.values() for column in found for sim in (*column.ours, *column.others)]
     expected = sum(len(found) for figure, found in planned.items() if figure != "fig9")

@@ -174,7 +174,7 @@ def _fig19(figure: Figure, outcomes: Outcomes) -> Verdict:
             for p in figure.policies
         ]
         moved[kind] = over
-        sentences.append(f"{MORE:g} times as many {kind} jobs: {_range(over)} times as long.")
+        sentences.append(f"With {MORE:g} times as many {kind} jobs: {_range(over)} times as long.")
     return _graded(best, min(moved["NLP"]) > 1, max(moved["Rec."]) < 1), sentences
 
 
