@@ -67,9 +67,9 @@ class Request:
     def checked(self) -> Request:
         """Raises InputError for values that cannot be used."""
         if self.output and (self.output.is_dir() or not self.output.resolve().parent.is_dir()):
-            raise InputError(f"--output {self.output}: name a file in an existing folder")
+            raise InputError(f"--output {self.output}: name a file in an existing directory")
         if self.keep and self.keep.exists() and not self.keep.is_dir():
-            raise InputError(f"--keep {self.keep}: not a folder")
+            raise InputError(f"--keep {self.keep}: not a directory")
         if self.load is not None and not 0 < self.load < 1000:
             raise InputError(f"--load must be above 0, not {self.load:g}")
         return self

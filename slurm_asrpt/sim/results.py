@@ -161,11 +161,13 @@ def check_target(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"{folder}: not a folder; choose another with -o")
+        raise InputError(f"{folder}: not a directory; choose another with -o")
     inside = {path.name for path in folder.iterdir()}
     if inside and (RESULT not in inside or not inside <= FILES):
         strange = sorted(inside - FILES) or sorted(inside)
-        raise InputError(f"{folder}: has other files ({strange[0]}) and is left alone; choose another folder with -o")
+        raise InputError(
+            f"{folder}: has other files ({strange[0]}) and is left alone; choose another directory with -o"
+        )
     if inside:
         read_meta(folder)
 
@@ -264,5 +266,5 @@ def find_results(folder: Path) -> list[Path]:
     found = sorted(path.parent for depth in ("*", "cells/*") for path in folder.glob(f"{depth}/{RESULT}"))
     found = [place for place in found if not place.name.startswith(".")]  # drafts of a simulation that was killed
     if not found:
-        raise InputError(f"{folder}: no results there; name folders that asrpt-sim run, compare or sweep wrote")
+        raise InputError(f"{folder}: no results there; name directories that asrpt-sim run, compare or sweep wrote")
     return found

@@ -140,7 +140,7 @@ def varying(scenarios: Sequence[Scenario]) -> list[str]:
 def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Prepare the folder; results in it are kept. Raises InputError if it is not a sweep's."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / INDEX).exists())):
-        raise InputError(f"{folder}: has files of no sweep and is left alone; choose another folder with -o")
+        raise InputError(f"{folder}: has files of no sweep and is left alone; choose another directory with -o")
     if (folder / INDEX).exists():
         read_sweep(folder)
     (folder / CELLS).mkdir(parents=True, exist_ok=True)

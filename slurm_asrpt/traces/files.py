@@ -39,14 +39,14 @@ UNREADABLE = "unreadable line"
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file or folder, and its first lines (none for a folder)."""
+    """A file or directory, and its first lines (none for a directory)."""
 
     path: Path
     head: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The file's name without suffixes; the folder's name if the file's is generic."""
+        """The file's name without suffixes; the directory's name if the file's is generic."""
         plain = re.sub(r"(?<=.)\.(csv|swf|txt|json|log)$", "", self.path.name.removesuffix(".gz"))
         folder = self.path.absolute().parent.name
         return printable(folder if folder and plain in _PLAIN_NAMES else plain)
@@ -71,7 +71,7 @@ class Rows:
 
 
 def open_trace_file(path: Path) -> TraceFile:
-    """Raises InputError if the path is neither a readable file nor a folder."""
+    """Raises InputError if the path is neither a readable file nor a directory."""
     try:
         if path.is_dir():
             return TraceFile(path)

@@ -235,9 +235,11 @@ def _clusters(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.csv"), *folder.glob("*.csv.gz")])
 
 
-@register("itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their folder, or the list with cluster", _is_itp)
+@register(
+    "itp", "Microsoft ITP 2021 (ElasticFlow): a cluster's CSV, their directory, or the list with cluster", _is_itp
+)
 def read_itp(found: TraceFile, options: ReadOptions) -> Trace:
-    """Microsoft ITP (2021, published with ElasticFlow): a file per cluster, their folder, or a list with a cluster
+    """Microsoft ITP (2021, published with ElasticFlow): a file per cluster, their directory, or a list with a cluster
     column.
 
     The queue is the cluster. The source has no users and no recurrence. Raises InputError.

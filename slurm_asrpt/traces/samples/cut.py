@@ -1,7 +1,7 @@
 """Cuts consecutive jobs out of a trace: ``python -m slurm_asrpt.traces.samples.cut SOURCE FIRST COUNT TARGET``.
 
 Rows are copied as they are, under the source's line of titles; SOURCE may be gzipped. README.md has the command that
-made the sample of this folder.
+made the sample of this directory.
 """
 
 from __future__ import annotations

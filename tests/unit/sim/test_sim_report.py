@@ -264,7 +264,7 @@ def test_a_long_wait_says_why(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_report(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a directory"):
         write_report([], tmp_path)
 
 

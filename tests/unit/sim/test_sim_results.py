@@ -91,7 +91,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"other files \(mine.txt\)"):
         save(record, tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "precious"
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match="not a directory"):
         save(record, tmp_path / "mine.txt")
 
 

@@ -356,7 +356,7 @@ def test_what_is_no_trace_gives_one_line(tmp_path: Path, content: bytes, said: s
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_trace(tmp_path / "absent")
-    with pytest.raises(InputError, match="a folder without the tables"):
+    with pytest.raises(InputError, match="a directory without the tables"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="not a regular file"):
         read_trace(Path("/dev/zero"))
