@@ -42,21 +42,21 @@ class Row:
 
 
 def table2(
-    seed: int = 0, cases: int = CASES, limit_s: float = 60.0, told: Callable[[], None] | None = None
+    seed: int = 0, cases: int = CASES, limit_s: float = 60.0, on_progress: Callable[[], None] | None = None
 ) -> list[Row]:
-    """Both models of the paper. limit_s: seconds for each exact placement. told: called after each case."""
-    return [_row(model, prefix, seed, cases, limit_s, told) for model, prefix in MODELS.items()]
+    """Both models of the paper. limit_s: seconds for each exact placement. on_progress: called after each case."""
+    return [_row(model, prefix, seed, cases, limit_s, on_progress) for model, prefix in MODELS.items()]
 
 
-def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, told: Callable[[], None] | None) -> Row:
+def _row(model: str, prefix: str, seed: int, cases: int, limit_s: float, on_progress: Callable[[], None] | None) -> Row:
     draw = random.Random(f"{seed} {model}")  # noqa: S311  (no secret)
     profiles = _profiles(prefix)
     found = []
     for _ in range(cases):
         profile = draw.choice(profiles)
         found.append(_case(profile, free_gpus(profile.gpus, draw), limit_s))
-        if told:
-            told()
+        if on_progress:
+            on_progress()
     alpha, took, refined, exact, exact_took, proven = zip(*found, strict=True)
     mean = statistics.fmean
     placed = (mean(alpha), mean(took), mean(refined), mean(exact), mean(exact_took))

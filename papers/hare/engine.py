@@ -129,11 +129,11 @@ def simulate_rounds(
     jobs: Sequence[RoundJob],
     settings: Mapping[str, float] | None = None,
     switch_s: Mapping[str, float] | None = None,
-    told: Callable[[int], None] = lambda rounds: None,
+    on_progress: Callable[[int], None] = lambda rounds: None,
 ) -> RoundResult:
     """Simulate the jobs under a policy. switch_s: seconds to load a job of each model onto a GPU; none by default.
 
-    told: called now and then with the number of ended rounds. Ctrl-C ends the simulation with the results so far.
+    on_progress: called now and then with the number of ended rounds. Ctrl-C ends the simulation and keeps the results.
     Raises ValueError for an unknown policy or setting, jobs without ``rounds``, and a policy that leaves jobs waiting.
     """
     if any(job.rounds is None for job in jobs):
@@ -145,20 +145,20 @@ def simulate_rounds(
     for job in jobs:
         run.push(job.arrival_s, ARRIVED, job)
     made.freed(range(len(fleet.kind)), 0.0)
-    events, interrupted = _loop(run, told)
+    events, interrupted = _loop(run, on_progress)
     if not interrupted and np.isnan(run.end_s).any():
         raise ValueError(f"{policy} left {int(np.isnan(run.end_s).sum())} jobs waiting forever")
     return RoundResult(tuple(jobs), run.end_s, np.array(run.busy), run.switches, run.rounds, events, interrupted)
 
 
-def _loop(run: _Run, told: Callable[[int], None]) -> tuple[int, bool]:
+def _loop(run: _Run, on_progress: Callable[[int], None]) -> tuple[int, bool]:
     steps = 0
     try:
         while run.heap:
             run.step()
             steps += 1
             if not steps % TELL_EVERY:
-                told(run.rounds)
+                on_progress(run.rounds)
     except KeyboardInterrupt:
         return steps, True
     return steps, False

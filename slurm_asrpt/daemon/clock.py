@@ -12,7 +12,7 @@ from slurm_asrpt.slurm.client import SlurmConfig
 
 STEP_S = 2.0
 """The smallest step that counts; NTP slews smaller ones."""
-APART_S = 5.0
+MAX_DIFFERENCE_S = 5.0
 """Maximum difference to slurmctld's clock, which is reported in whole seconds and with a delay."""
 
 
@@ -35,14 +35,14 @@ class ClockStepDetector:
 
 def check_same_clock(slurm: SlurmConfig, now: float) -> None:
     """Raises SlurmError if slurmctld's clock differs: leases would look like owners' begin times."""
-    if slurm.time and abs(slurm.time - now) > APART_S:
+    if slurm.time and abs(slurm.time - now) > MAX_DIFFERENCE_S:
         raise SlurmError(
             f"slurmctld's clock differs from asrptd's by {slurm.time - now:+.0f} s; synchronize them (NTP)"
         )
 
 
-MACHINE_SHARE, LONGEST_PAUSE_S = 0.125, 15.0
-"""With many jobs, pauses grow up to LONGEST_PAUSE_S, so that cycles use at most this share of all cores' CPU time.
+MACHINE_SHARE, MAX_PAUSE_S = 0.125, 15.0
+"""With many jobs, pauses grow up to MAX_PAUSE_S, so that cycles use at most this share of all cores' CPU time.
 Other load on the machine does not make pauses longer."""
 
 
@@ -75,4 +75,4 @@ def cpu_s() -> float:
 
 def pause_after(cycle_s: float, cores: int) -> float:
     """The minimum pause after a cycle with this CPU time."""
-    return min(LONGEST_PAUSE_S, cycle_s * max(0.0, 1 / (MACHINE_SHARE * cores) - 1))
+    return min(MAX_PAUSE_S, cycle_s * max(0.0, 1 / (MACHINE_SHARE * cores) - 1))

@@ -49,8 +49,8 @@ class Released:
     refused: list[str]
 
 
-def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], None]) -> Released:
-    """Disable asrptd and release the pending jobs. tell: called with the seconds waited for asrptd so far.
+def disable(settings: Settings, client: SlurmClient, on_wait: Callable[[float], None]) -> Released:
+    """Disable asrptd and release the pending jobs. on_wait: called with the seconds waited for asrptd so far.
 
     Root acts as the daemon's user. Raises AsrptError, SlurmError, OSError; asrptd is disabled even then.
     """
@@ -64,7 +64,7 @@ def disable(settings: Settings, client: SlurmClient, tell: Callable[[float], Non
             if _disabled_since(settings.paths.run, since):
                 return Released("asrptd", *trail.released())
             _be_patient(settings, time.time() - since)
-            tell(time.time() - since)
+            on_wait(time.time() - since)
             time.sleep(POLL_S)
         try:
             release_instead(settings, client, leader, time.time())

@@ -23,7 +23,7 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.daemon.record.history import HistoryWriter
 from slurm_asrpt.daemon.record.progress import ProgressWatch
 from slurm_asrpt.daemon.scheduling import Scheduling, assemble
-from slurm_asrpt.daemon.setup import check_slurm, configured_policy, quickest_client
+from slurm_asrpt.daemon.setup import check_slurm, configured_policy, preferred_client
 from slurm_asrpt.daemon.state import StateStore
 from slurm_asrpt.doctor.predictions import recent_drift
 from slurm_asrpt.errors import AsrptError, SlurmError, one_line, printable
@@ -45,7 +45,7 @@ from slurm_asrpt.throttle import Throttle
 
 LOG = logging.getLogger("asrptd")
 DISABLED = "disabled: waiting jobs are released to Slurm and nothing more is written; asrpt-admin enable resumes"
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 LONGEST_STATUS_AGE_S = 10.0
 """asrpt-status considers asrptd down if the status is half a minute old."""
 FORGOTTEN_S = 30 * DAY_S
@@ -146,7 +146,7 @@ class Daemon:
         if config is None:
             return
         gc.set_threshold(*GARBAGE)
-        self.client = quickest_client(self.settings, self.client, config)
+        self.client = preferred_client(self.settings, self.client, config)
         self._start_scheduling(config)
         if not once:
             self.progress.start()
@@ -223,7 +223,7 @@ class Daemon:
     def _pause(self, began: float, wakeup: float | None, failures: int) -> float:
         interval = self.settings.daemon.interval_s
         if failures:
-            return float(min(LONGEST_PAUSE_S, interval * 2**failures))
+            return float(min(MAX_PAUSE_S, interval * 2**failures))
         until = min(began + interval, wakeup if wakeup is not None else began + interval)
         left = min(interval, until - time.time())  # the clock may have stepped back
         return max(interval * SHORTEST_PAUSE, self._least_pause_s, left)
@@ -244,7 +244,7 @@ class Daemon:
     def _heartbeat(self, now: float, alive: bool = True) -> None:
         """Write the hook's parameters, and until when it may assume that asrptd runs."""
         lease = self.settings.daemon.lease_s if alive and self.mode.enforcing else 0
-        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * LONGEST_PAUSE_S)
+        grace = max(60.0, 6 * self.settings.daemon.interval_s, 2 * MAX_PAUSE_S)
         paths, partitions, attachments = self.settings.paths, self.settings.slurm.partitions, self.attachments.current()
         write_hook_conf(paths.hook, partitions, lease, now + grace, self.settings.group, attachments)
 

@@ -18,7 +18,7 @@ from slurm_asrpt.forecast.calibration import Calibration
 from slurm_asrpt.predict.validation import Drift
 
 M = TypeVar("M", bound=MetricWrapperBase)
-SELDOM_S = 600.0
+HISTORY_INTERVAL_S = 600.0
 """Interval of metrics that are computed from the history; they change slowly."""
 CALIBRATED_S = 30 * 86400
 """Period of the calibration, as in asrpt-admin calibration."""
@@ -95,10 +95,10 @@ class Metrics:
         self._lease_left.set(min(left_s, default=math.nan))
 
     def history_due(self, now: float) -> bool:
-        """Whether the history should be read again; True at most once in SELDOM_S seconds."""
+        """Whether the history should be read again; True at most once in HISTORY_INTERVAL_S seconds."""
         if self._server is None or now < self._next_look:
             return False
-        self._next_look = now + SELDOM_S
+        self._next_look = now + HISTORY_INTERVAL_S
         return True
 
     def drift(self, found: Drift) -> None:

@@ -66,7 +66,7 @@ def check_slurm(settings: Settings, config: SlurmConfig) -> None:
         )
 
 
-def quickest_client(settings: Settings, client: SlurmClient, config: SlurmConfig) -> SlurmClient:
+def preferred_client(settings: Settings, client: SlurmClient, config: SlurmConfig) -> SlurmClient:
     """The pyslurm client if the settings allow it and it can be loaded, else the given client."""
     if settings.slurm.client is Client.CLI:
         return client

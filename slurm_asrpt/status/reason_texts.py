@@ -77,7 +77,7 @@ WORDS = {
         "no action needed: this job starts after the checkpoint of {runs}",
     ),
     "interrupting": Wording(
-        "preempted for job {head}: Slurm has told it to write a checkpoint",
+        "preempted for job {head}: Slurm has signaled it to write a checkpoint",
         _PREEMPTS,
         "no action needed: it resumes from its checkpoint when it is its turn again",
     ),
@@ -139,7 +139,7 @@ WORDS = {
     "left": Wording(
         "left to Slurm: {why}",
         "asrptd does not schedule jobs whose requests it cannot honor; Slurm starts them by its own rules",
-        "squeue --start and scontrol show job tell what Slurm waits for",
+        "squeue --start and scontrol show job show what Slurm waits for",
     ),
     "starting": Wording(
         "released to Slurm on the chosen nodes",

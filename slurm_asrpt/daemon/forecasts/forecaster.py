@@ -38,7 +38,7 @@ from slurm_asrpt.throttle import Throttle
 LOG = logging.getLogger("asrptd")
 BUDGET = 0.25
 DUTY = 0.1
-LATE = 10
+TIMEOUT = 10
 """Timeout of a process, in multiples of ``forecast_s``."""
 
 
@@ -91,7 +91,7 @@ class Process:
 
 
 @dataclass
-class _Asked:
+class _Running:
     """A running computation: when it began, and what each job asked for then."""
 
     made: float
@@ -119,7 +119,7 @@ class Forecaster:
         self.every_s, self._enforcing = settings.daemon.forecast_s, settings.daemon.mode is Mode.ENFORCE
         self._run, self._private, self._begin = settings.paths.run, private_jobs, begin
         self._jobs, self._cluster, self._recent, self._snapshots = jobs, cluster, recent, snapshots
-        self._asked: _Asked | None = None
+        self._running: _Running | None = None
         self._due = self._publish_due = -math.inf
         self._publishing = Throttle(time.monotonic)
         self._published: object = None  # the queue at that time
@@ -141,11 +141,11 @@ class Forecaster:
             return
         try:
             self._pick_up(now)
-            if self._asked is None and now >= self._due:
-                self._ask(now)
+            if self._running is None and now >= self._due:
+                self._start_computation(now)
         except (OSError, ValueError) as error:  # scheduling continues without forecasts; the next attempt may succeed
             LOG.warning("start-time forecasts failed: %s", one_line(error))
-            self._asked = None
+            self._running = None
         self._keep_first(now)
         self._time_starts()
 
@@ -167,7 +167,7 @@ class Forecaster:
         """What what-ifs depend on: the jobs' states and the free GPUs."""
         return {job_id: job.state for job_id, job in self._jobs.items()}, dict(self._cluster.view.free)
 
-    def _ask(self, now: float) -> None:
+    def _start_computation(self, now: float) -> None:
         if not any(_waits(job) for job in self._jobs.values()):
             return
         self._due = now + self.every_s
@@ -175,23 +175,23 @@ class Forecaster:
         jobs = {str(each.job.id): self._jobs[each.job.id].admitted for each in snapshot.waiting}
         for rest in snapshot.arrays:
             jobs |= dict.fromkeys(map(str, rest.asked), self._jobs[rest.job.id].admitted)
-        self._asked = _Asked(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
+        self._running = _Running(now, jobs, self._begin(to_json(snapshot), BUDGET * self.every_s))
 
     def _pick_up(self, now: float) -> None:
-        asked = self._asked
-        if asked is None:
+        running = self._running
+        if running is None:
             return
-        answer = asked.work.answer()
+        answer = running.work.answer()
         if answer is not None:
-            self._asked = None
-            adjustment, answered = self._adjustment(asked.made), json.loads(answer)
-            self._due = max(self._due, asked.made + answered["cpu_s"] / DUTY)
-            found = {job_id: _shown(times, asked.made, adjustment) for job_id, times in answered["starts"].items()}
-            self._known = {job_id: (asked.jobs[job_id], forecast) for job_id, forecast in found.items()}
-            self._without = asked.jobs.keys() - found.keys()
-        elif now > asked.made + LATE * self.every_s:
-            asked.work.stop()
-            raise OSError(f"no answer within {LATE * self.every_s:g} s")
+            self._running = None
+            adjustment, answered = self._adjustment(running.made), json.loads(answer)
+            self._due = max(self._due, running.made + answered["cpu_s"] / DUTY)
+            found = {job_id: _shown(times, running.made, adjustment) for job_id, times in answered["starts"].items()}
+            self._known = {job_id: (running.jobs[job_id], forecast) for job_id, forecast in found.items()}
+            self._without = running.jobs.keys() - found.keys()
+        elif now > running.made + TIMEOUT * self.every_s:
+            running.work.stop()
+            raise OSError(f"no answer within {TIMEOUT * self.every_s:g} s")
 
     def _keep_first(self, now: float) -> None:
         """Keep the first forecast of each job's current request: asrpt-admin calibration evaluates it."""
@@ -255,9 +255,9 @@ class Forecaster:
         return f"no estimate yet; only the first {MAX_JOBS} jobs in the queue get one"
 
     def close(self) -> None:
-        if self._asked is not None:
-            self._asked.work.stop()
-            self._asked = None
+        if self._running is not None:
+            self._running.work.stop()
+            self._running = None
 
 
 def _waits(job: ManagedJob) -> bool:

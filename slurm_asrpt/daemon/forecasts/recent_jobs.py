@@ -23,11 +23,11 @@ from slurm_asrpt.predict.conformal import RunConformal
 LOG = logging.getLogger("asrptd")
 WINDOW_S = 86400.0
 """A day, so that it covers busy and quiet hours."""
-MOST = 2000
+MAX_ARRIVALS = 2000
 """Maximum number of arrivals; of more, an even sample is used."""
-KEPT = 10_000
+MAX_PER_DAY = 10_000
 """Maximum number of jobs in a day; of more, only the latest count. A burst is not a lasting rate."""
-ENDED = 100
+MAX_ENDED = 100
 """Number of latest runs that runtimes are estimated from."""
 
 
@@ -52,9 +52,9 @@ class Arrivals:
 
     def __init__(self, runs: Iterable[Run] = (), since: float = -math.inf) -> None:
         known = [run for run in runs if run.gpus > 0]
-        self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), KEPT)
+        self._jobs = deque((_from_history(run) for run in sorted(known, key=lambda run: run.submit_time)), MAX_PER_DAY)
         self._since = min([since, *(run.submit_time for run in known)])
-        self._ended = deque[float](maxlen=ENDED)
+        self._ended = deque[float](maxlen=MAX_ENDED)
         for run in sorted(known, key=lambda run: run.end_time):
             self.ended(run)
 
@@ -83,9 +83,9 @@ class Arrivals:
         recent.sort(
             key=lambda each: each.job.submit_time
         )  # array tasks may appear after jobs that were submitted later
-        self._jobs = deque(recent, KEPT)
+        self._jobs = deque(recent, MAX_PER_DAY)
         window_s = min(WINDOW_S, max(now - self._since, least_s))
-        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MOST]]
+        part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MAX_ARRIVALS]]
         share = len(part) / max(len(recent), 1)
         return tuple(part if share == 1 else (_compressed(each, now, share) for each in part)), window_s * (share or 1)
 
@@ -112,7 +112,7 @@ class IdleGaps:
     """Delays between a job's end and its observation, and between the decision and the start of a job. Seconds."""
 
     def __init__(self) -> None:
-        self._ends, self._starts = deque[float](maxlen=KEPT_GAPS), deque[float](maxlen=KEPT)
+        self._ends, self._starts = deque[float](maxlen=KEPT_GAPS), deque[float](maxlen=MAX_PER_DAY)
 
     def ended(self, seconds: float) -> None:
         self._ends.append(seconds)

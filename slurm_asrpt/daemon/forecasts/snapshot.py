@@ -81,12 +81,12 @@ class SnapshotMaker:
 
     def _array_rests(self, first: Sequence[ManagedJob], unknown: Quantiles) -> Iterator[PendingTasks]:
         """Array tasks that wait together, of arrays with a task among the ``first`` jobs or none in the queue."""
-        everybody = self._jobs.values()
-        rests = [job for job in everybody if job.has_waiting_tasks]
+        all_jobs = self._jobs.values()
+        rests = [job for job in all_jobs if job.has_waiting_tasks]
         if not rests:
             return
-        counts, in_line = TaskCounts(everybody), {job.record.array_id for job in first}
-        behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_line
+        counts, in_queue = TaskCounts(all_jobs), {job.record.array_id for job in first}
+        behind = {job.record.array_id for job in self._jobs.in_state(JobState.QUEUED)} - in_queue
         for rest in rests:
             record, array = rest.record, rest.record.job_id
             if rest.job is None or array in behind:

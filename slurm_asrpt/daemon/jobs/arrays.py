@@ -19,7 +19,7 @@ from slurm_asrpt.daemon.jobs.saved_state import JobState
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import PENDING
 
-SPLITS_A_CYCLE = ARRAY_TASKS_AHEAD
+SPLITS_PER_CYCLE = ARRAY_TASKS_AHEAD
 """Number of tasks that are split from all arrays per cycle."""
 
 
@@ -34,13 +34,13 @@ class ArraySplit:
 
 def next_splits(jobs: Iterable[ManagedJob]) -> list[ArraySplit]:
     """The splits for this cycle. jobs: all jobs."""
-    everybody = list(jobs)
-    rests = [job for job in everybody if job.has_waiting_tasks]
-    return list(_chosen(rests, everybody)) if rests else []
+    all_jobs = list(jobs)
+    rests = [job for job in all_jobs if job.has_waiting_tasks]
+    return list(_chosen(rests, all_jobs)) if rests else []
 
 
-def _chosen(rests: Iterable[ManagedJob], everybody: Iterable[ManagedJob]) -> Iterator[ArraySplit]:
-    counts, left = TaskCounts(everybody), SPLITS_A_CYCLE
+def _chosen(rests: Iterable[ManagedJob], all_jobs: Iterable[ManagedJob]) -> Iterator[ArraySplit]:
+    counts, left = TaskCounts(all_jobs), SPLITS_PER_CYCLE
     for rest in rests:
         record = rest.record
         most = min(

@@ -22,9 +22,9 @@ LOG = logging.getLogger("asrptd")
 REQUEUED = "REQUEUED"
 """The state of a run that a requeue has ended, as in sacct."""
 MAX_UNWRITTEN = 100_000
-FASTEST = 100.0
+MAX_SPEEDUP = 100.0
 """Reported iterations count up to this multiple of the placement's speed, so that one run cannot distort the mean."""
-QUICKEST_S = 1e-3
+MIN_ITERATION_S = 1e-3
 """The shortest plausible iteration of a job with an unknown placement."""
 
 
@@ -170,7 +170,7 @@ class HistoryWriter:
 
 def _is_plausible(iterations: int, elapsed: float, job: ManagedJob) -> bool:
     """Whether the job can have done so many iterations in so many seconds."""
-    alpha = job.placement.alpha / FASTEST if job.placement else QUICKEST_S
+    alpha = job.placement.alpha / MAX_SPEEDUP if job.placement else MIN_ITERATION_S
     return iterations * alpha <= elapsed + 1.0
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from slurm_asrpt.core.job import Job, JobId, unprofiled
-from slurm_asrpt.daemon.forecasts.recent_jobs import KEPT, MOST, WINDOW_S, Arrivals
+from slurm_asrpt.daemon.forecasts.recent_jobs import MAX_ARRIVALS, MAX_PER_DAY, WINDOW_S, Arrivals
 from slurm_asrpt.forecast.sampling import Quantiles
 
 NOW = 1e6
@@ -29,10 +29,10 @@ def test_nobody_came() -> None:
     assert came().recent(NOW) == ((), WINDOW_S)
 
 
-@pytest.mark.parametrize("number", [MOST, 3 * MOST - 1, KEPT])
+@pytest.mark.parametrize("number", [MAX_ARRIVALS, 3 * MAX_ARRIVALS - 1, MAX_PER_DAY])
 def test_a_part_of_many_comes_at_the_rate_of_all(number: int) -> None:
     jobs, window_s = came(*(NOW - WINDOW_S * (1 - n / number) for n in range(1, number))).recent(NOW)
-    assert len(jobs) <= MOST
+    assert len(jobs) <= MAX_ARRIVALS
     assert len(jobs) / window_s == pytest.approx((number - 1) / WINDOW_S)
     times = [job.job.submit_time for job in jobs]
     assert NOW - window_s < times[0] < NOW - 0.99 * window_s
@@ -40,8 +40,8 @@ def test_a_part_of_many_comes_at_the_rate_of_all(number: int) -> None:
 
 
 def test_a_burst_is_no_rate_that_goes_on() -> None:
-    jobs, window_s = came(*(NOW - 60 + n / KEPT for n in range(2 * KEPT))).recent(NOW)
-    assert len(jobs) / window_s == pytest.approx(KEPT / WINDOW_S)
+    jobs, window_s = came(*(NOW - 60 + n / MAX_PER_DAY for n in range(2 * MAX_PER_DAY))).recent(NOW)
+    assert len(jobs) / window_s == pytest.approx(MAX_PER_DAY / WINDOW_S)
 
 
 def test_what_was_before_one_looked_is_no_time_in_which_nobody_came() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_asrpt import __version__
 from slurm_asrpt.config.settings import GroupSettings, Settings, parse_settings
-from slurm_asrpt.daemon.metrics import SELDOM_S, Metrics
+from slurm_asrpt.daemon.metrics import HISTORY_INTERVAL_S, Metrics
 from slurm_asrpt.doctor import State, examine
 from slurm_asrpt.doctor.predictions import STALE_TABLE_S, recent_drift
 from slurm_asrpt.errors import InputError
@@ -190,7 +190,7 @@ def test_metrics_are_served() -> None:
     try:
         assert metrics.history_due(NOW)
         metrics.drift(Drift(200, 0.75, 0.25, 0.5))
-        assert not metrics.history_due(NOW + SELDOM_S - 1)
+        assert not metrics.history_due(NOW + HISTORY_INTERVAL_S - 1)
         metrics.cycle(NOW, 0.5, {"read": 0.375, "write": 0.125})
         metrics.cycle(NOW, 0.25, {"read": 0.125})
         metrics.state("shadow", 8, 4, ["running", "waiting", "waiting"])
