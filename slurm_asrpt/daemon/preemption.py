@@ -24,7 +24,7 @@ from slurm_asrpt.daemon.record.audit import AuditWriter
 from slurm_asrpt.errors import SlurmError, one_line
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import PENDING
-from slurm_asrpt.slurm.request import LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import LeftToSlurm, read_request
 from slurm_asrpt.spool import checkpoint_mark
 from slurm_asrpt.switch import OperatingMode
 
@@ -114,7 +114,7 @@ class Preemption:
         if job.tag is None or job.tag.left:
             return False
         try:
-            read_ask(unpinned(job.record, job.original), self._cluster.nodes, self._managed)
+            read_request(unpinned(job.record, job.original), self._cluster.nodes, self._managed)
         except LeftToSlurm:
             return False
         return True

@@ -23,7 +23,7 @@ LONGEST = 1024
 
 
 @dataclass(frozen=True)
-class Ask:
+class JobRequest:
     """What a job requests: its GPUs and the allocations that satisfy it. one_task_per_gpu: each rank has one GPU."""
 
     gpus: int
@@ -39,7 +39,7 @@ class LeftToSlurm(Exception):  # noqa: N818  (a verdict, not a failure)
         self.why = why
 
 
-def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> Ask:
+def read_request(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[str]) -> JobRequest:
     """The job's request. Raises LeftToSlurm for requests that asrptd cannot place as the user expects."""
     _refuse_what_slurm_keeps(job, partitions)
     kind, gpus, per_node, unit = _gpus(job)
@@ -62,7 +62,7 @@ def read_ask(job: JobRecord, nodes: Sequence[NodeRecord], partitions: Sequence[s
         request = _on_its_nodes(job, gpus, request, able)
     if job.exclusive:
         gpus, request = _whole_nodes(job, gpus, request, able)
-    return Ask(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
+    return JobRequest(gpus, request, one_task_per_gpu=job.tasks == gpus and bool(job.tres_per_task))
 
 
 def _offers(job: JobRecord, nodes: Sequence[NodeRecord], kind: str, gpus: int) -> list[Nodes]:

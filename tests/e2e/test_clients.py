@@ -11,7 +11,7 @@ from slurm_asrpt.slurm import pyslurm, writeback
 from slurm_asrpt.slurm.cli import CliClient
 from slurm_asrpt.slurm.client import SlurmClient
 from slurm_asrpt.slurm.records import JobRecord, Update
-from slurm_asrpt.slurm.request import read_ask
+from slurm_asrpt.slurm.request import read_request
 
 from .conftest import Cluster, wait_for
 
@@ -63,7 +63,7 @@ def test_what_a_job_asks_for(
 ) -> None:
     job_id = waiting(cluster, *options)
     job = next(j for j in client.jobs() if j.job_id == job_id)
-    ask = read_ask(job, client.nodes(), ["other"])
+    ask = read_request(job, client.nodes(), ["other"])
     assert (ask.gpus, ask.request.per_node, ask.request.unit) == (gpus, per_node, unit)
     assert lasting(job) == lasting(cluster.job(job_id))  # to the last field as squeue tells it
 

@@ -24,7 +24,7 @@ from slurm_asrpt.daemon.profiles import MAX_PROFILES, Profiles
 from slurm_asrpt.hook.tag import Tag
 from slurm_asrpt.slurm.notation import read_tasks
 from slurm_asrpt.slurm.records import JobRecord, NodeRecord
-from slurm_asrpt.slurm.request import Ask, LeftToSlurm, read_ask
+from slurm_asrpt.slurm.request import JobRequest, LeftToSlurm, read_request
 from slurm_asrpt.switch import OperatingMode
 
 LEASE_SLACK_S = 1.5  # Slurm counts whole seconds
@@ -62,14 +62,14 @@ class Admission:
         made_from = (request_values(record), job.tag, avoided, reserved, band)
         if made_from == job.admitted:
             return False
-        ask, asked = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
-        asked = dataclasses.replace(asked, band=band)
-        allowed = without_nodes(asked, reserved)
+        requested, unrestricted = request_of(record, job.tag, self._cluster.nodes, self._partitions, self._profiles)
+        unrestricted = dataclasses.replace(unrestricted, band=band)
+        allowed = without_nodes(unrestricted, reserved)
         spared = without_nodes(allowed, avoided)
         chosen = spared if not avoided or fits(spared, self._cluster.view.nodes) else allowed
         chosen = dataclasses.replace(chosen, request=self._cluster.share(chosen.request))
         again = job.admitted is not None
-        job.admit(chosen, asked if reserved else None, ask.one_task_per_gpu, made_from)
+        job.admit(chosen, unrestricted if reserved else None, requested.one_task_per_gpu, made_from)
         return again
 
     def why_not_yet(self, job: ManagedJob, now: float) -> Reason | None:
@@ -92,7 +92,7 @@ class Admission:
 
 def request_of(
     record: JobRecord, tag: Tag | None, nodes: Sequence[NodeRecord], partitions: Sequence[str], profiles: Profiles
-) -> tuple[Ask, Job]:
+) -> tuple[JobRequest, Job]:
     """A job's request, and the job as the policy gets it. record: without any pin. nodes: all nodes of Slurm.
 
     Raises LeftToSlurm.
@@ -101,8 +101,8 @@ def request_of(
         raise LeftToSlurm("untagged")
     if tag.left:
         raise LeftToSlurm(tag.left)
-    ask = read_ask(record, nodes, partitions)
-    return ask, _make_job(record, tag, ask, _profile(tag, ask, nodes, profiles))
+    requested = read_request(record, nodes, partitions)
+    return requested, _make_job(record, tag, requested, _profile(tag, requested, nodes, profiles))
 
 
 def without_nodes(job: Job, names: frozenset[str]) -> Job:
@@ -113,38 +113,38 @@ def without_nodes(job: Job, names: frozenset[str]) -> Job:
     return dataclasses.replace(job, request=dataclasses.replace(job.request, candidates=candidates))
 
 
-def _profile(tag: Tag, ask: Ask, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
+def _profile(tag: Tag, requested: JobRequest, nodes: Sequence[NodeRecord], profiles: Profiles) -> JobProfile:
     """The named profile, if the request and the nodes keep its tensor slices together."""
-    profile = profiles.of(tag, ask.gpus)
-    if profile.tensor == 1 or _keeps_slices(profile, ask, nodes):
+    profile = profiles.of(tag, requested.gpus)
+    if profile.tensor == 1 or _keeps_slices(profile, requested, nodes):
         return profile
     profiles.problems[tag.profile] = (
         f"profile {tag.profile} has {profile.tensor} GPUs a replica on one server, which a job's request or nodes part"
     )
-    return unprofiled(ask.gpus)
+    return unprofiled(requested.gpus)
 
 
-def _keeps_slices(profile: JobProfile, ask: Ask, nodes: Sequence[NodeRecord]) -> bool:
+def _keeps_slices(profile: JobProfile, requested: JobRequest, nodes: Sequence[NodeRecord]) -> bool:
     """Whether Slurm would keep slices together if all nodes were free; else the job would wait forever."""
-    allowed = ask.request.candidates or frozenset()
+    allowed = requested.request.candidates or frozenset()
     servers = [Node(n.name, n.gpus, n.index, n.gpu_type) for n in nodes if n.name in allowed]
     try:
-        job = Job(JobId(""), "", ask.gpus, profile, request=ask.request)
+        job = Job(JobId(""), "", requested.gpus, profile, request=requested.request)
     except ValueError:  # this number of GPUs per node splits slices
         return False
     return fits(job, servers)
 
 
-def _make_job(record: JobRecord, tag: Tag, ask: Ask, profile: JobProfile) -> Job:
+def _make_job(record: JobRecord, tag: Tag, requested: JobRequest, profile: JobProfile) -> Job:
     return Job(
         id=JobId(record.job_id),
         user=record.user,
-        gpus=ask.gpus,
+        gpus=requested.gpus,
         profile=profile,
         predicted_iterations=float(tag.order),
         submit_time=max(record.submit_time, float(tag.begin)),
         group=tag.group,
-        request=_the_same(ask.request),
+        request=_the_same(requested.request),
         time_limit=record.time_limit or math.inf,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 def cut(lines: list[str], first: int, count: int) -> list[str]:
     """The titles and the rows ``first`` .. ``first + count - 1``, row 0 being the one after the titles.
 
-    Raises ValueError where there are not so many.
+    Raises ValueError if there are fewer rows.
     """
     rows = lines[1 + first : 1 + first + count]
     if first < 0 or len(rows) < count:
