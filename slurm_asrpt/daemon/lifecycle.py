@@ -262,9 +262,8 @@ class Eligibility:
         if job.state is JobState.RUNNING:
             job.waits_again()
         if job.state is JobState.PINNED and self._mode.enforcing and job.original is None:
-            self._listener.withdraw(
-                job, JobState.INELIGIBLE, None, now
-            )  # a start in mode shadow or order, which was not written
+            # a start in mode shadow or order, which was not written
+            self._listener.withdraw(job, JobState.INELIGIBLE, None, now)
             job.pin_dropped()
         if job.state is JobState.PINNED:
             return False

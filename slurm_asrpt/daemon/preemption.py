@@ -96,7 +96,7 @@ class Preemption:
         if not record.requeue:
             return "Slurm may not requeue it (--requeue)"
         if record.state != "RUNNING":
-            return f"Slurm says {record.state}"
+            return f"its state is {record.state}"
         if not set(record.partition.split(",")) <= self._partitions:
             return "its partition is not among interrupt.partitions"
         return "" if self._begins_again(job) else "asrptd leaves such jobs to Slurm"

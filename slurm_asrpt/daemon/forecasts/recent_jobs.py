@@ -80,9 +80,7 @@ class Arrivals:
         unknown: runtimes of jobs without a prediction, seconds. least_s: lower bound of the time.
         """
         recent = [each for each in self._jobs if each.job.submit_time > now - WINDOW_S]
-        recent.sort(
-            key=lambda each: each.job.submit_time
-        )  # array tasks may appear after jobs that were submitted later
+        recent.sort(key=lambda each: each.job.submit_time)  # array tasks may appear after later jobs
         self._jobs = deque(recent, MAX_PER_DAY)
         window_s = min(WINDOW_S, max(now - self._since, least_s))
         part = [each.waiting(unknown) for each in recent[:: 1 + len(recent) // MAX_ARRIVALS]]

@@ -55,9 +55,7 @@ class ManagedJob(SavedJob):
     first_seen: float = 0.0  # by this daemon, since the last requeue
     decided_at: float = 0.0  # when this daemon first decided its start
     pin_written_at: float = 0.0  # later than the decision if slurmctld responds slowly
-    avoided_nodes: dict[str, float] = field(
-        default_factory=dict
-    )  # nodes where it did not start, and until when to avoid them
+    avoided_nodes: dict[str, float] = field(default_factory=dict)  # where it did not start; until when to avoid them
     allocation: Mapping[str, int] | None = None  # GPUs by node that ``placement`` was made from
     _dumped: tuple[tuple[Any, ...], str] = ((), "")
 
